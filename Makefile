@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make: `make run` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test install check format java chromium clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
+	$(BIN)/roamcast up
+
+test: $(VENV)/.dev java chromium check  ## Set up, then run all checks and the whole test suite
+	$(BIN)/python -m pytest
+
+install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
+
+check: $(VENV)/.dev  ## Lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+java:
+	@scripts/need-java
+
+chromium:
+	@scripts/need-chromium
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(BIN)/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "roamcast needs Python 3.11 or later; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/.run $@

@@ -1,0 +1,3 @@
+"""Publish/subscribe that follows you."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""`python -m roamcast`."""
+
+from roamcast.cli import main
+
+main()

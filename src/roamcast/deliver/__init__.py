@@ -1,0 +1,1 @@
+"""Post offices: letters, mailboxes, what was received."""

@@ -1,0 +1,133 @@
+"""The outbox: where the pipeline leaves letters and each office takes its own.
+
+    outbox/sender.json               who writes here, and how far it is
+    outbox/<office>/<batch>.parquet  the letters of one batch to one office
+
+Batches appear in order, each whole; batch N written again replaces batch N with the same letters. An office
+takes the lowest batch first and removes it once its letters are stored. Taking one twice is harmless: mailboxes
+drop what they have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.errors import CorruptionError
+from roamcast.model import Letter
+
+__all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "Sender"]
+
+FORMAT = "roamcast-outbox/1"
+
+LETTERS_SCHEMA = pa.schema(
+    [
+        pa.field("receiver", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("body", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The pipeline's card: its identity, the last batch it finished, and its counters since it was new."""
+
+    pipeline: str
+    batch: int
+    counters: Mapping[str, int]
+
+
+class Outbox:
+    """One folder, one writing pipeline, any number of offices that read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
+        """Leave the letters of `batch` for `office`, durably, replacing an earlier try at the same batch."""
+        folder = self._folder / office
+        metadata = {"format": FORMAT, "pipeline": pipeline, "batch": str(batch)}
+        buffer = pa.BufferOutputStream()
+        table = letters.cast(LETTERS_SCHEMA.with_metadata(metadata))
+        pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+        if not folder.is_dir():
+            with refusals_named(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                sync_folder(self._folder)
+                sync_folder(self._folder.parent)
+        write_whole(folder / f"{batch:020d}.parquet", memoryview(buffer.getvalue()))
+
+    def waiting(self, office: str) -> list[Path]:
+        """The batches that lie here for `office`, lowest first."""
+        folder = self._folder / office
+        return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
+
+    def fullest(self) -> tuple[str, int]:
+        """The office with most batches waiting, and how many; ("", 0) when nothing waits."""
+        if not self._folder.is_dir():
+            return "", 0
+        counts = [(len(self.waiting(f.name)), f.name) for f in self._folder.iterdir() if f.is_dir()]
+        count, office = max(counts, default=(0, ""))
+        return office, count
+
+    def read(self, path: Path) -> list[Letter]:
+        """The letters of one waiting batch, in the order they were put."""
+        with refusals_named(path):
+            content = path.read_bytes()
+        try:
+            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+            metadata = table.schema.metadata or {}
+            if metadata.get(b"format") != FORMAT.encode() or not table.schema.equals(LETTERS_SCHEMA):
+                raise pa.ArrowInvalid(f"format {metadata.get(b'format')!r}, columns {table.schema.names}")
+            sender = metadata[b"pipeline"].decode()
+            columns = [table.column(name).to_pylist() for name in LETTERS_SCHEMA.names]
+        except (pa.ArrowException, OSError, LookupError, UnicodeError) as error:
+            raise CorruptionError(
+                f"not a readable {FORMAT} file: {error}",
+                where=str(path),
+                hint="restore it, or restart the pipeline",
+            ) from error
+        return [Letter(to, sender, number, body) for to, number, body in zip(*columns, strict=True)]
+
+    def taken(self, path: Path) -> None:
+        """Remove a batch whose letters are stored."""
+        with refusals_named(path):
+            path.unlink(missing_ok=True)
+
+    def show_sender(self, sender: Sender) -> None:
+        """Tell the offices who writes here and how far it is. Cheap; not durable; always whole."""
+        card = {
+            "format": FORMAT,
+            "pipeline": sender.pipeline,
+            "batch": sender.batch,
+            "counters": dict(sender.counters),
+        }
+        with refusals_named(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._folder / "sender.json", orjson.dumps(card), durable=False)
+
+    def sender(self) -> Sender | None:
+        """Who writes here; None while no pipeline has."""
+        path = self._folder / "sender.json"
+        if not path.exists():
+            return None
+        with refusals_named(path):
+            content = path.read_bytes()
+        try:
+            card = orjson.loads(content)
+            if card["format"] != FORMAT:
+                raise ValueError(f"format {card['format']!r}")
+            return Sender(card["pipeline"], card["batch"], card["counters"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptionError(
+                f"not a {FORMAT} sender's card: {error}",
+                where=str(path),
+                hint="remove it; the pipeline writes it anew",
+            ) from error

@@ -1,0 +1,1 @@
+"""What nodes write and the pipeline reads: one ordered log per node."""

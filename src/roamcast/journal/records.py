@@ -1,0 +1,74 @@
+"""The record: one row of a journal. All kinds share one schema; `kind` says which columns mean something.
+
+| kind           | entity     | seq | id              | time       | x, y  | terms, readings | body               |
+| -------------- | ---------- | --- | --------------- | ---------- | ----- | --------------- | ------------------ |
+| `event`        | source     | yes | event id        | event time | point | yes             |                    |
+| `subscription` | subscriber |     | subscription id | accepted   |       |                 | JSON, see `bodies` |
+| `removal`      | subscriber |     | subscription id | accepted   |       |                 |                    |
+
+Positions are dense per node and begin with 1. Unknown kinds are set aside by the pipeline, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+__all__ = ["EVENT", "FORMAT", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION", "Record", "to_batch"]
+
+FORMAT = "roamcast-journal/1"
+
+EVENT = "event"
+SUBSCRIPTION = "subscription"
+REMOVAL = "removal"
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("entity", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("id", pa.string()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("x", pa.float64()),
+        pa.field("y", pa.float64()),
+        pa.field("terms", pa.list_(pa.string())),
+        pa.field("readings", pa.map_(pa.string(), pa.float64())),
+        pa.field("body", pa.string()),
+    ]
+)
+
+
+class Record(NamedTuple):
+    """A row before it has its position."""
+
+    kind: str
+    entity: str | None = None
+    seq: int | None = None
+    id: str | None = None
+    time: int | None = None
+    x: float | None = None
+    y: float | None = None
+    terms: Sequence[str] | None = None
+    readings: Mapping[str, float] | None = None
+    body: str | None = None
+
+
+def to_batch(node: str, first_position: int, records: Sequence[Record]) -> pa.RecordBatch:
+    """Rows in the order given, at dense positions from `first_position` on."""
+    count = len(records)
+    kind, entity, seq, id_, time, x, y, terms, readings, body = (
+        zip(*records, strict=True) if count else ((),) * len(Record._fields)
+    )
+    pairs = [None if r is None else list(r.items()) for r in readings]
+    columns = [
+        [node] * count, range(first_position, first_position + count),
+        kind, entity, seq, id_, time, x, y, terms, pairs, body,
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(
+        [pa.array(list(c), type=f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)],
+        schema=RECORD_SCHEMA,
+    )

@@ -1,0 +1,1 @@
+"""Events with a point and terms against subscriptions with a box and terms."""

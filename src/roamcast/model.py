@@ -1,0 +1,79 @@
+"""The vocabulary: plain frozen values shared by all stages.
+
+Times are whole microseconds since 1970-01-01 UTC. Terms are compared exactly, character by character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["Box", "Event", "Letter", "Place", "Position", "Subscription"]
+
+
+class Box(NamedTuple):
+    """A closed rectangle: borders belong to it. In geographic space min_x > max_x crosses the antimeridian."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+
+
+class Place(NamedTuple):
+    """Where something stands in a journal: the node that acknowledged it and its dense position there."""
+
+    node: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a point. (source, seq) is its identity; `id` is its name for people.
+
+    `seq` is dense per source, beginning with 1; gaps never hold anything back.
+    """
+
+    id: str
+    source: str
+    seq: int
+    time: int
+    x: float
+    y: float
+    terms: tuple[str, ...] = ()
+    readings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an entity (source or subscriber) was at a time."""
+
+    entity: str
+    x: float
+    y: float
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a subscriber wants: events inside `box` (None: anywhere) that carry all `terms` (none: any)."""
+
+    id: str
+    subscriber: str
+    box: Box | None = None
+    terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An event addressed to one subscriber.
+
+    Each sender numbers its letters to each receiver densely, beginning with 1. `body` is the JSON text that
+    the receiver gets; the post office never looks inside.
+    """
+
+    receiver: str
+    sender: str
+    number: int
+    body: str

@@ -1,0 +1,10 @@
+"""Small worlds that drive the public API, and nothing but the public API."""
+
+from collections.abc import Callable, Mapping
+
+from roamcast.scenarios.city import City
+from roamcast.scenarios.port import Scenario
+
+__all__ = ["SCENARIOS", "Scenario"]
+
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City}

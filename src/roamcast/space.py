@@ -1,0 +1,200 @@
+"""Space: what coordinates mean and how far apart points are. Geographic (WGS84) or planar, in metres."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.errors import InputError
+from roamcast.model import Box
+
+__all__ = ["GEOGRAPHIC", "PLANAR", "SPACES", "Floats", "Geographic", "Planar", "Reasons", "Space", "contains"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Reasons: TypeAlias = npt.NDArray[np.object_]
+"""For each row what is wrong with it (a str), or None."""
+
+
+class Space(Protocol):
+    """What coordinates mean. Points and boxes are checked where they enter, and are good from there on."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check_point(self, x: float, y: float) -> None:
+        """Raises InputError naming the coordinate."""
+
+    def check_box(self, box: Box) -> None:
+        """Raises InputError naming the border."""
+
+    def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
+        """What `check_point` would say, row by row."""
+
+    def bad_boxes(
+        self, min_x: npt.ArrayLike, min_y: npt.ArrayLike, max_x: npt.ArrayLike, max_y: npt.ArrayLike
+    ) -> Reasons:
+        """What `check_box` would say, row by row."""
+
+    def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
+        """Metres between points, elementwise with broadcasting; NaN where a coordinate is."""
+
+
+def contains(
+    min_x: npt.ArrayLike,
+    min_y: npt.ArrayLike,
+    max_x: npt.ArrayLike,
+    max_y: npt.ArrayLike,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+) -> npt.NDArray[np.bool_]:
+    """Whether points lie in closed boxes, elementwise with broadcasting; a NaN point lies in none.
+
+    A box with min_x > max_x crosses the antimeridian and holds x >= min_x and x <= max_x alike. Longitudes
+    are compared as they are written: 180 and -180 are one meridian, but only a crossing box (or one round
+    the world) holds both spellings.
+    """
+    after, before = np.greater_equal(x, min_x), np.less_equal(x, max_x)
+    across = np.where(np.greater(min_x, max_x), after | before, after & before)
+    inside: npt.NDArray[np.bool_] = across & np.greater_equal(y, min_y) & np.less_equal(y, max_y)
+    return inside
+
+
+class _Fault(NamedTuple):
+    where: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Coordinates between -limit and limit; `wraps` says whether x goes round, so that a box may cross."""
+
+    name: str
+    x_limit: float
+    y_limit: float
+    wraps: bool
+
+    def check_point(self, x: float, y: float) -> None:
+        if fault := self._point_fault(x, y):
+            raise InputError(fault.message, where=fault.where, hint=fault.hint)
+
+    def check_box(self, box: Box) -> None:
+        if fault := self._box_fault(*box):
+            raise InputError(fault.message, where=fault.where, hint=fault.hint)
+
+    def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        good = (np.abs(x) <= self.x_limit) & (np.abs(y) <= self.y_limit)
+        reasons = np.full(good.shape, None, np.object_)
+        for row in np.flatnonzero(~good):
+            reasons[row] = str(self._point_fault(x[row], y[row]))
+        return reasons
+
+    def bad_boxes(
+        self, min_x: npt.ArrayLike, min_y: npt.ArrayLike, max_x: npt.ArrayLike, max_y: npt.ArrayLike
+    ) -> Reasons:
+        west, south, east, north = (np.asarray(c, np.float64) for c in (min_x, min_y, max_x, max_y))
+        good = (np.abs(west) <= self.x_limit) & (np.abs(east) <= self.x_limit)
+        good &= (np.abs(south) <= self.y_limit) & (np.abs(north) <= self.y_limit) & (south <= north)
+        if not self.wraps:
+            good &= west <= east
+        reasons = np.full(good.shape, None, np.object_)
+        for row in np.flatnonzero(~good):
+            reasons[row] = str(self._box_fault(west[row], south[row], east[row], north[row]))
+        return reasons
+
+    def _point_fault(self, x: float, y: float) -> _Fault | None:
+        return _coordinate_fault("x", x, self.x_limit) or _coordinate_fault("y", y, self.y_limit)
+
+    def _box_fault(self, min_x: float, min_y: float, max_x: float, max_y: float) -> _Fault | None:
+        fault = (
+            _coordinate_fault("min_x", min_x, self.x_limit)
+            or _coordinate_fault("min_y", min_y, self.y_limit)
+            or _coordinate_fault("max_x", max_x, self.x_limit)
+            or _coordinate_fault("max_y", max_y, self.y_limit)
+        )
+        if fault is None and min_y > max_y:
+            return _Fault("min_y", f"{min_y:.15g} is above max_y {max_y:.15g}", "swap the two")
+        if fault is None and min_x > max_x and not self.wraps:
+            hint = "swap the two; only geographic boxes may go round"
+            return _Fault("min_x", f"{min_x:.15g} is beyond max_x {max_x:.15g}", hint)
+        return fault
+
+
+def _coordinate_fault(where: str, value: float, limit: float) -> _Fault | None:
+    if math.isnan(value):
+        return _Fault(where, "is not a number", "give a finite number")
+    if math.isinf(value):
+        return _Fault(where, "is infinite", "give a finite number")
+    if abs(value) > limit:
+        hint = "x is the longitude and y the latitude, in degrees; for metres use planar space"
+        return _Fault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", hint)
+    return None
+
+
+# WGS84
+_EQUATORIAL_RADIUS: Final = 6_378_137.0
+_FLATTENING: Final = 1 / 298.257223563
+
+
+@dataclass(frozen=True, slots=True)
+class Geographic(_Checked):
+    """x is the longitude, y the latitude, in degrees on WGS84."""
+
+    name: str = "geographic"
+    x_limit: float = 180.0
+    y_limit: float = 90.0
+    wraps: bool = True
+
+    def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
+        """Metres along the ellipsoid by Lambert's formula: closed, defined for every pair of points.
+
+        Off the geodesic by less than 2 parts in a million from 1 km to 10,000 km and 5 in 100,000 up to
+        19,000 km; near the antipode, where the geodesic jumps from side to side, by less than 1 in 500.
+        """
+        # Reduced latitudes put both points on the auxiliary sphere.
+        b1, b2 = (np.arctan((1 - _FLATTENING) * np.tan(np.radians(np.asarray(y, np.float64)))) for y in (y1, y2))
+        half_turn = np.sin(np.radians(np.subtract(x2, x1, dtype=np.float64)) / 2) ** 2
+        sin2_p, sin2_q = np.sin((b1 + b2) / 2) ** 2, np.sin((b2 - b1) / 2) ** 2
+        # sin² and cos² of half the angle between the points, as sums of positive terms: nothing cancels.
+        sin2 = sin2_q * (1 - half_turn) + (1 - sin2_p) * half_turn
+        cos2 = (1 - sin2_q) * (1 - half_turn) + sin2_p * half_turn
+        angle = 2 * np.arctan2(np.sqrt(sin2), np.sqrt(cos2))
+        # Both quotients lie in [0, 1]; where they are 0/0 (equal points, antipodes) their factor decides.
+        far = (angle - np.sin(angle)) * _quotient(sin2_p * (1 - sin2_q), cos2)
+        near = (angle + np.sin(angle)) * _quotient((1 - sin2_p) * sin2_q, sin2)
+        metres: Floats = _EQUATORIAL_RADIUS * (angle - _FLATTENING / 2 * (far + near))
+        return metres
+
+
+def _quotient(over: Floats, under: Floats) -> Floats:
+    zero = np.equal(under, 0)
+    return np.where(zero, 0.0, over / np.where(zero, 1.0, under))
+
+
+@dataclass(frozen=True, slots=True)
+class Planar(_Checked):
+    """x and y are metres on a plane."""
+
+    name: str = "planar"
+    x_limit: float = sys.float_info.max
+    y_limit: float = sys.float_info.max
+    wraps: bool = False
+
+    def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
+        metres: Floats = np.hypot(np.subtract(x2, x1, dtype=np.float64), np.subtract(y2, y1, dtype=np.float64))
+        return metres
+
+
+GEOGRAPHIC: Final = Geographic()
+PLANAR: Final = Planar()
+SPACES: Final[Mapping[str, Space]] = {"geographic": GEOGRAPHIC, "planar": PLANAR}

@@ -1,0 +1,1 @@
+"""What a node keeps: its registry and its mailboxes."""
