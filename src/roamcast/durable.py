@@ -19,11 +19,11 @@ _REFUSALS = {
     errno.EDQUOT: ("the disk quota is used up", "free some space; what was acknowledged is safe"),
     errno.EROFS: ("the disk is read-only", "remount it writable, or choose another folder with --data"),
     errno.EACCES: (
-        "writing there is not permitted",
+        "access is not permitted",
         "check who owns the folder, or choose another with --data",
     ),
     errno.EPERM: (
-        "writing there is not permitted",
+        "access is not permitted",
         "check who owns the folder, or choose another with --data",
     ),
     errno.EIO: ("the disk reports an input/output error", "check the disk"),
@@ -53,7 +53,8 @@ def write_whole(path: Path, content: bytes | memoryview, *, durable: bool = True
     """Put `content` at `path`, whole or not at all, replacing what was there.
 
     With `durable` (the default) it is on disk when this returns. A crash leaves at most a file named `*.tmp`.
-    Raises StorageError when the disk refuses; then `path` is as it was.
+    Raises StorageError when the disk refuses; then `path` is as it was, except where the last step, syncing the folder,
+    is what failed: then the new content is in place, but might not survive a crash of the machine.
     """
     temporary = path.with_name(path.name + _TEMPORARY)
     with refusals_named(path):

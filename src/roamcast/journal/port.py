@@ -16,7 +16,8 @@ class JournalWriter(Protocol):
 
     `append` puts `records` at consecutive dense positions, all of them or none, in the order of the calls. Its
     future gives the first position, and only after the records would survive a crash of the machine. It fails
-    with StorageError when the disk refuses; then none of the records is in the journal, and later calls may succeed.
+    with StorageError when the disk refuses; then none of the records is in the journal, and later calls may succeed,
+    unless the error says that it is unknown: then the sender sends again, and copies count once.
     """
 
     def append(self, records: Sequence[Record]) -> Future[int]: ...

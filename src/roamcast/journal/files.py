@@ -1,0 +1,245 @@
+"""The embedded journal's writer: group commit into Parquet segments."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from copy import copy
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.journal.records import Record, to_batch
+from roamcast.journal.segments import LOCK, SegmentFolder, encode
+
+__all__ = ["FileJournal"]
+
+_LONGEST_LINGER = 0.05
+_SEGMENT_ROWS = 50_000
+
+
+class _Append(NamedTuple):
+    records: Sequence[Record]
+    done: Future[int]
+
+
+class FileJournal:
+    """A JournalWriter that keeps the log of `node` in segments under `root` (see `segments`).
+
+    The first append that waits opens a window of `linger` seconds; all that arrives in it is written and
+    synced as one segment, while the next group collects. An append is never split. What was appended cannot
+    be cancelled, and its records must not be changed afterwards. An append fails through its future:
+
+    - InputError: the records do not fit the schema, or there are none. Other appends are not affected.
+    - StorageError: the disk refused. The records are not in the journal, their positions go to others, and
+      later appends may succeed. One case is different: the segment is in place, but the folder cannot be
+      synced. A reader may have seen it, so it stays, and its positions are used up; whether it would survive
+      a crash of the machine is unknown. The error says so, and all later appends are refused until the
+      journal is opened again.
+    - UnavailableError: the journal is closed.
+
+    As long as it is open, a second writer for the same node, in this process or another, is refused with
+    ConflictError. Opening raises CorruptionError if segments are missing, overlap or are of another format.
+    """
+
+    def __init__(self, root: Path, node: str, *, linger: float = 0.02) -> None:
+        if not 0 <= linger <= _LONGEST_LINGER:
+            raise InputError(
+                f"{linger} s is no time to wait for more records",
+                where="linger",
+                hint="use 0 to 0.05 seconds",
+            )
+        self._node = node
+        self._linger = linger
+        self._folder = SegmentFolder(root, node)
+        self._lock = _lock(root, node)
+        try:
+            self._next = self._recover()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._changed = threading.Condition()
+        self._waiting: deque[_Append] = deque()
+        self._waiting_rows = 0
+        self._window_ends = 0.0
+        self._closed = False
+        self._doubt: StorageError | None = None
+        self._committer = threading.Thread(target=self._run, name=f"journal-{node}", daemon=True)
+        self._committer.start()
+
+    def append(self, records: Sequence[Record]) -> Future[int]:
+        """See JournalWriter. Any thread may call; never blocks on the disk."""
+        append = _Append(tuple(records), Future())
+        append.done.set_running_or_notify_cancel()
+        with self._changed:
+            if not append.records:
+                append.done.set_exception(InputError("there is nothing to append", hint="give at least one record"))
+            elif self._closed:
+                append.done.set_exception(
+                    UnavailableError(f"the journal of {self._node} is closed", hint="send it again when the node is up")
+                )
+            else:
+                if not self._waiting:
+                    self._window_ends = time.monotonic() + self._linger
+                    self._changed.notify()
+                self._waiting.append(append)
+                self._waiting_rows += len(append.records)
+                if self._waiting_rows >= _SEGMENT_ROWS:
+                    self._changed.notify()
+        return append.done
+
+    def close(self) -> None:
+        """Write what is under way, then refuse. Again is harmless."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify()
+        self._committer.join()
+        os.close(self._lock)
+
+    def _recover(self) -> int:
+        """Clear away what a crash left behind; the next position."""
+        folder = self._folder.path
+        with refusals_named(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
+            for leftover in folder.glob("*.tmp"):
+                leftover.unlink()
+        self._folder.check()
+        return self._folder.last_position() + 1
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            self._commit(group)
+
+    def _next_group(self) -> list[_Append]:
+        """What is to be written together, once its window is over; nothing when closed and done."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            while self._waiting_rows < _SEGMENT_ROWS and not self._closed:
+                left = self._window_ends - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            group: list[_Append] = []
+            rows = 0
+            # What does not fit stays, and its window is over: it is written next, without waiting again.
+            while self._waiting and (not group or rows + len(self._waiting[0].records) <= _SEGMENT_ROWS):
+                group.append(self._waiting.popleft())
+                rows += len(group[-1].records)
+            self._waiting_rows -= rows
+            return group
+
+    def _commit(self, group: Sequence[_Append]) -> None:
+        if self._doubt:
+            _refuse(group, self._doubt)
+            return
+        group, batches = self._encoded(group)
+        if not group:
+            return
+        last = self._next - 1 + sum(batch.num_rows for batch in batches)
+        path = self._folder.path_of(self._next, last)
+        try:
+            write_whole(path, encode(batches))
+        except Exception as error:  # whatever it was, nobody is to wait for ever
+            _refuse(group, self._refusal(path, error))
+            return
+        position, self._next = self._next, last + 1
+        for append in group:
+            append.done.set_result(position)
+            position += len(append.records)
+
+    def _encoded(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
+        """The rows of the group, and those appends whose rows they are; the others are refused.
+
+        All at once is by far the quickest; only when that fails are they tried one by one.
+        """
+        try:
+            return group, [_rows(self._node, self._next, [record for append in group for record in append.records])]
+        except Exception:  # records come from outside: anything may be in them
+            position = self._next
+        good: list[_Append] = []
+        batches: list[pa.RecordBatch] = []
+        for append in group:
+            try:
+                batches.append(_rows(self._node, position, append.records))
+            except Exception as error:
+                reason = InputError(f"not a record: {error}", where="records", hint="see journal/records for the types")
+                _refuse([append], reason)
+            else:
+                good.append(append)
+                position += len(append.records)
+        return good, batches
+
+    def _refusal(self, path: Path, error: Exception) -> RoamcastError:
+        """What to tell those who wait for the segment at `path`; if it is in place, no other follows."""
+        refusal = error
+        if not isinstance(refusal, StorageError):
+            refusal = StorageError(f"not written: {error!r}", where=str(path), hint="check memory and disk")
+        try:
+            in_place = path.exists()
+        except OSError:
+            in_place = True
+        if in_place:
+            self._doubt = refusal = StorageError(
+                f"{refusal.message}; it is unknown whether the last records would survive a crash",
+                where=str(path),
+                hint="check the disk, then restart the node; records that are sent again count once",
+            )
+        return refusal
+
+
+def _rows(node: str, first: int, records: Sequence[Record]) -> pa.RecordBatch:
+    batch = to_batch(node, first, records)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise ValueError(f"{field.name} is missing")
+    return batch
+
+
+def _refuse(group: Sequence[_Append], reason: RoamcastError) -> None:
+    for append in group:
+        # Each gets its own: an error grows a traceback every time it is raised.
+        append.done.set_exception(copy(reason))
+
+
+def _lock(root: Path, node: str) -> int:
+    """Hold the writer's lock of `node` until the descriptor is closed, by us or by the end of the process.
+
+    The lock file stays: removing it would let two writers lock two files of the same name.
+    """
+    path = root / (node + LOCK)
+    with refusals_named(path):
+        _make_folder(root)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise ConflictError(
+                f"the journal of node {node} has a writer already",
+                where=str(path),
+                hint=f"stop the other process that runs node {node}, or choose another folder with --data",
+            ) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def _make_folder(folder: Path) -> None:
+    """Durably, with all its parents."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)

@@ -1,0 +1,310 @@
+"""Segments: the files of an embedded journal.
+
+    <root>/<node>/<first:020d>-<last:020d>.parquet   the records at positions first..last of one node
+
+A segment appears whole and never changes. The segments of a node follow each other without hole or overlap;
+the oldest are removed once the pipeline is done with them. Everything else in the folder is ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from roamcast.durable import refusals_named, sync_folder
+from roamcast.errors import CorruptionError, InputError
+from roamcast.journal.records import FORMAT, RECORD_SCHEMA
+
+__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read"]
+
+LOCK = ".lock"
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SEGMENT_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
+
+# Changes of a folder may share one modification time: file systems tell time in steps of up to two seconds.
+_SETTLED_NS = 2_000_000_000
+
+# Segments are small and many: they are handed on together, in batches of about as many rows as Spark likes.
+_BATCH_ROWS = 10_000
+
+# What Arrow raises for damaged bytes, wrong text in the footer among them.
+_UNREADABLE = (pa.ArrowException, OSError, ValueError)
+
+_MISSING = "restore the missing files from a copy, or start a new pipeline that goes on from what is there"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file and the positions it holds, both ends included."""
+
+    path: Path
+    first: int
+    last: int
+
+
+def check_node_name(name: str) -> str:
+    """The name itself if a node may have it, else InputError."""
+    if not _is_node_name(name):
+        raise InputError(
+            f"{name!r} cannot be the name of a node",
+            where="node",
+            hint=f"use 1 to 64 of A-Z a-z 0-9 . _ - with a letter or digit first, and no {LOCK} at the end",
+        )
+    return name
+
+
+def _is_node_name(name: str) -> bool:
+    """It names a folder, and with LOCK behind it a file beside that folder: the two must never meet."""
+    return bool(_NODE_NAME.fullmatch(name)) and not name.endswith(LOCK)
+
+
+def nodes(root: Path) -> list[str]:
+    """The nodes that have a journal under `root`, ordered by name; none if there is no such folder."""
+    with refusals_named(root):
+        try:
+            found = [entry.name for entry in os.scandir(root) if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+    return sorted(filter(_is_node_name, found))
+
+
+class SegmentFolder:
+    """The segments of one node, as they lie on disk now. One thread at a time.
+
+    Whatever it tells of is durable: a position that it has shown can never come to mean another record.
+    """
+
+    def __init__(self, root: Path, node: str) -> None:
+        self.path = root / check_node_name(node)
+        self._segments: tuple[Segment, ...] = ()
+        self._by_name: dict[str, Segment] = {}
+        # The folder's time when it was listed, unless that was too recent to trust.
+        self._settled: int | None = None
+
+    def path_of(self, first: int, last: int) -> Path:
+        """Where the segment with positions first..last lies."""
+        return self.path / f"{first:020d}-{last:020d}.parquet"
+
+    def refresh(self) -> Sequence[Segment]:
+        """All segments present, in order. Costs one look at the folder's time while nothing changes."""
+        with refusals_named(self.path):
+            now = time.time_ns()
+            try:
+                changed = self.path.stat().st_mtime_ns
+            except FileNotFoundError:
+                self._remember({})
+                self._settled = None
+                return self._segments
+            if changed == self._settled:
+                return self._segments
+            names = self._listed()
+            if not names.keys() <= self._by_name.keys():
+                # A new name can be seen before its writer has made it durable. If a crash took it back, its
+                # positions would go to other records, and a reader that had counted on it would miss those.
+                sync_folder(self.path)
+            if names.keys() != self._by_name.keys():
+                self._remember(names)
+            self._settled = changed if now - changed > _SETTLED_NS else None
+        return self._segments
+
+    def first_position(self) -> int:
+        """The lowest position that is still here; 1 when empty."""
+        segments = self.refresh()
+        return segments[0].first if segments else 1
+
+    def last_position(self) -> int:
+        """The highest position; 0 when empty."""
+        segments = self.refresh()
+        return segments[-1].last if segments else 0
+
+    def between(self, after: int, through: int) -> list[Segment]:
+        """The segments that hold any position p with after < p <= through, in order.
+
+        Raises CorruptionError if the record of any such position is not here, or is here twice.
+        """
+        if after >= through:
+            return []
+        segments = self.refresh()
+        begin = bisect_left(segments, after + 1, key=lambda segment: segment.last)
+        end = bisect_right(segments, through, key=lambda segment: segment.first)
+        found = list(segments[begin:end])
+        if not found or found[0].first > after + 1 or found[-1].last < through:
+            here = f"{segments[0].first} to {segments[-1].last} are" if segments else "none is"
+            raise CorruptionError(
+                f"positions {after + 1} to {through} are needed, {here} here",
+                where=str(self.path),
+                hint=_MISSING,
+            )
+        _check_dense(found)
+        return found
+
+    def check(self) -> None:
+        """Raises CorruptionError if there is a hole or an overlap, or the newest segment is unreadable."""
+        segments = self.refresh()
+        _check_dense(segments)
+        if segments:
+            _open(segments[-1])
+
+    def forget(self, through: int) -> int:
+        """Remove the segments that end before `through`, oldest first; how many there were.
+
+        The segment that holds `through`, and in any case the newest, stays: from it a starting writer learns
+        the next position. Idempotent. Should a crash of the machine bring segments back, forget again.
+        """
+        removed = 0
+        for segment in self.refresh()[:-1]:
+            if segment.last >= through:
+                break
+            with refusals_named(segment.path):
+                try:
+                    segment.path.unlink()
+                    removed += 1
+                except FileNotFoundError:
+                    pass
+        return removed
+
+    def _remember(self, by_name: dict[str, Segment]) -> None:
+        self._by_name = by_name
+        self._segments = tuple(by_name[name] for name in sorted(by_name))
+
+    def _listed(self) -> dict[str, Segment]:
+        """The segments by name.
+
+        A listing is no snapshot: what is renamed or removed meanwhile may show as a hole. Since segments come
+        and go in order, a hole that is still there when the folder is listed again is a real one.
+        """
+        found = self._scanned()
+        gap = _first_gap(found)
+        while gap is not None:
+            found = self._scanned()
+            before, gap = gap, _first_gap(found)
+            if gap == before:
+                break
+        return found
+
+    def _scanned(self) -> dict[str, Segment]:
+        found = {}
+        for name in os.listdir(self.path):  # noqa: PTH208  names suffice, and there may be many
+            segment = self._by_name.get(name) or self._parsed(name)
+            if segment:
+                found[name] = segment
+        return found
+
+    def _parsed(self, name: str) -> Segment | None:
+        match = _SEGMENT_NAME.fullmatch(name)
+        if not match:
+            return None
+        first, last = int(match[1]), int(match[2])
+        return Segment(self.path / name, first, last) if 1 <= first <= last else None
+
+
+def _first_gap(found: dict[str, Segment]) -> tuple[str, str] | None:
+    for one, other in pairwise(sorted(found)):
+        if found[other].first != found[one].last + 1:
+            return one, other
+    return None
+
+
+def _check_dense(segments: Iterable[Segment]) -> None:
+    for one, other in pairwise(segments):
+        if other.first != one.last + 1:
+            what = "overlap" if other.first <= one.last else "leave a hole between them"
+            raise CorruptionError(
+                f"{one.path.name} and {other.path.name} {what}", where=str(one.path.parent), hint=_MISSING
+            )
+
+
+def encode(batches: Sequence[pa.RecordBatch]) -> memoryview:
+    """The content of a segment file with these rows.
+
+    Most segments are tiny: without dictionaries, statistics and a second copy of the schema they are half as
+    large, and are written and read in two thirds of the time. Pages carry checksums.
+    """
+    content = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        content,
+        RECORD_SCHEMA,
+        compression="lz4",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(pa.Table.from_batches(batches, schema=RECORD_SCHEMA))
+        writer.add_key_value_metadata({"format": FORMAT})
+    return memoryview(content.getvalue())
+
+
+def read(segments: Iterable[Segment], after: int, through: int) -> Iterator[pa.RecordBatch]:
+    """The rows with after < position <= through, in the order of `segments`; small segments share a batch.
+
+    Raises CorruptionError for a segment that is gone, damaged or of another format.
+    """
+    tables: list[pa.Table] = []
+    rows = 0
+    for segment in segments:
+        begin, end = max(after + 1, segment.first), min(through, segment.last)
+        if begin > end:
+            continue
+        tables.append(_table(segment).slice(begin - segment.first, end - begin + 1))
+        rows += end - begin + 1
+        if rows >= _BATCH_ROWS:
+            yield from _together(tables)
+            tables, rows = [], 0
+    yield from _together(tables)
+
+
+def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    if tables:
+        yield from pa.concat_tables(tables).combine_chunks().cast(RECORD_SCHEMA).to_batches()
+
+
+def _open(segment: Segment) -> pq.ParquetFile:
+    with refusals_named(segment.path):
+        try:
+            content = segment.path.read_bytes()
+        except FileNotFoundError as error:
+            raise CorruptionError("the segment is gone", where=str(segment.path), hint=_MISSING) from error
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        written = (file.metadata.metadata or {}).get(b"format", b"none").decode(errors="replace")
+    except _UNREADABLE as error:
+        raise _damaged(segment, str(error)) from error
+    if written != FORMAT:
+        raise CorruptionError(
+            f"its format is {written}, not {FORMAT}",
+            where=str(segment.path),
+            hint="read it with the version of roamcast that wrote it",
+        )
+    if file.metadata.num_rows != segment.last - segment.first + 1 or not file.schema_arrow.equals(RECORD_SCHEMA):
+        raise _damaged(segment, "its content contradicts its name or format")
+    return file
+
+
+def _table(segment: Segment) -> pa.Table:
+    file = _open(segment)
+    try:
+        table = file.read(use_threads=False).replace_schema_metadata(None)
+    except _UNREADABLE as error:
+        raise _damaged(segment, str(error)) from error
+    if table.num_rows != file.metadata.num_rows or table.column("position")[0].as_py() != segment.first:
+        raise _damaged(segment, "its content contradicts its name")
+    return table
+
+
+def _damaged(segment: Segment, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"not a whole segment: {why}",
+        where=str(segment.path),
+        hint="check the disk, and restore it from a copy",
+    )

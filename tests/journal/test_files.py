@@ -1,0 +1,311 @@
+"""The embedded journal's writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from roamcast.durable import write_whole
+from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
+from roamcast.journal import port
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import Record, to_batch
+from roamcast.journal.segments import SegmentFolder, encode, read
+
+LIMIT = 30.0
+
+Open = Callable[..., FileJournal]
+
+
+@pytest.fixture
+def open_journal(tmp_path: Path) -> Iterator[Open]:
+    """Opens journals of node "north" and closes them at the end."""
+    opened: list[FileJournal] = []
+
+    def open_one(node: str = "north", linger: float = 0.0) -> FileJournal:
+        opened.append(FileJournal(tmp_path, node, linger=linger))
+        return opened[-1]
+
+    yield open_one
+    for journal in opened:
+        journal.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SegmentFolder:
+    return SegmentFolder(tmp_path, "north")
+
+
+def records(count: int, entity: str = "s") -> list[Record]:
+    return [Record("event", entity=entity, seq=number) for number in range(1, count + 1)]
+
+
+def entities(folder: SegmentFolder) -> list[str]:
+    """The entity of every record in the journal, in order; checks that positions are dense."""
+    batches = list(read(folder.refresh(), 0, folder.last_position()))
+    found = [position for batch in batches for position in batch.column("position").to_pylist()]
+    assert found == list(range(folder.first_position(), folder.last_position() + 1))
+    return [entity for batch in batches for entity in batch.column("entity").to_pylist()]
+
+
+def put(folder: SegmentFolder, first: int, last: int) -> Path:
+    path = folder.path_of(first, last)
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, encode([to_batch("north", first, records(last - first + 1))]))
+    return path
+
+
+def test_it_is_a_journal_writer(open_journal: Open) -> None:
+    """It has what the port asks for."""
+    writer: port.JournalWriter = open_journal()
+    assert writer.append(records(1)).result(LIMIT) == 1
+
+
+def test_positions_are_dense_from_one(open_journal: Open) -> None:
+    """Each append gets the position after the last record of the one before."""
+    journal = open_journal()
+    assert [journal.append(records(count)).result(LIMIT) for count in (2, 3, 1)] == [1, 3, 6]
+
+
+def test_an_acknowledged_record_is_on_disk(open_journal: Open, folder: SegmentFolder) -> None:
+    """When the future is done, a reader finds the records."""
+    open_journal().append([Record("event", entity="a"), Record("event", entity="b")]).result(LIMIT)
+    assert entities(folder) == ["a", "b"]
+
+
+def test_the_order_of_calls_is_the_order_of_positions(open_journal: Open, folder: SegmentFolder) -> None:
+    """Whatever the grouping."""
+    journal = open_journal(linger=0.001)
+    futures = [journal.append([Record("event", entity=str(number))]) for number in range(500)]
+    assert [future.result(LIMIT) for future in futures] == list(range(1, 501))
+    assert entities(folder) == [str(number) for number in range(500)]
+
+
+def test_an_append_joins_those_that_wait(open_journal: Open, folder: SegmentFolder) -> None:
+    """One that comes while the window is open goes into the same segment."""
+    journal = open_journal(linger=0.05)
+    for _ in range(50):  # a machine that stalls may miss the window now and then
+        one = journal.append(records(1))
+        with suppress(TimeoutError):
+            one.result(0.005)
+        other = journal.append(records(1))
+        span = one.result(LIMIT), other.result(LIMIT)
+        if span in {(segment.first, segment.last) for segment in folder.refresh()}:
+            return
+    pytest.fail("no two appends shared a segment")
+
+
+def test_concurrent_appends_share_segments(open_journal: Open, folder: SegmentFolder) -> None:
+    """A hundred senders at once cost a few syncs, not a hundred."""
+    journal = open_journal(linger=0.05)
+    with ThreadPoolExecutor(100) as senders:
+        futures = list(senders.map(lambda number: journal.append(records(2, str(number))), range(100)))
+    assert sorted(future.result(LIMIT) for future in futures) == list(range(1, 201, 2))
+    assert len(folder.refresh()) <= 20
+
+
+def test_the_next_group_collects_while_one_is_written(
+    open_journal: Open, folder: SegmentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load a group is what arrived during the last sync."""
+    journal = open_journal()
+    syncing, go_on = Event(), Event()
+    fsync = os.fsync
+
+    def slow_fsync(descriptor: int) -> None:
+        syncing.set()
+        assert go_on.wait(LIMIT)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_fsync)
+    futures = [journal.append(records(1))]
+    assert syncing.wait(LIMIT)
+    futures += [journal.append(records(1)) for _ in range(100)]
+    go_on.set()
+    assert [future.result(LIMIT) for future in futures] == list(range(1, 102))
+    assert [(segment.first, segment.last) for segment in folder.refresh()] == [(1, 1), (2, 101)]
+
+
+def test_an_append_is_never_split(open_journal: Open, folder: SegmentFolder) -> None:
+    """Segments have a size, but an append that is larger makes a larger segment."""
+    journal = open_journal(linger=0.05)
+    futures = [journal.append(records(count)) for count in (30_000, 30_000, 60_000, 1)]
+    assert [future.result(LIMIT) for future in futures] == [1, 30_001, 60_001, 120_001]
+    spans = [(segment.first, segment.last) for segment in folder.refresh()]
+    assert spans[:3] == [(1, 30_000), (30_001, 60_000), (60_001, 120_000)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Record(None),  # type: ignore[arg-type]
+        Record("event", entity=5),  # type: ignore[arg-type]
+        Record("event", seq=2**63),
+        Record("event", x="east"),  # type: ignore[arg-type]
+        Record("event", time="noon"),  # type: ignore[arg-type]
+        Record("event", terms=[1]),  # type: ignore[list-item]
+        Record("event", readings=[1]),  # type: ignore[arg-type]
+        Record("event", readings={None: 1.0}),  # type: ignore[dict-item]
+        Record("event", body="\ud800"),
+        ("event", "too short"),
+        None,
+    ],
+    ids=["no-kind", "entity", "seq", "x", "time", "terms", "readings", "reading-name", "text", "short", "none"],
+)
+def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: SegmentFolder, bad: Record) -> None:
+    """Neighbours in the same group are written, at dense positions."""
+    journal = open_journal(linger=0.05)
+    before, wrong, after = (
+        journal.append(records(1, "before")),
+        journal.append([Record("event"), bad]),
+        journal.append(records(1, "after")),
+    )
+    with pytest.raises(InputError) as caught:
+        wrong.result(LIMIT)
+    assert caught.value.hint
+    assert (before.result(LIMIT), after.result(LIMIT)) == (1, 2)
+    assert entities(folder) == ["before", "after"]
+
+
+def test_appending_nothing_is_refused(open_journal: Open) -> None:
+    """Nothing has no first position."""
+    with pytest.raises(InputError):
+        open_journal().append([]).result(LIMIT)
+
+
+def test_an_append_cannot_be_cancelled(open_journal: Open, folder: SegmentFolder) -> None:
+    """Who no longer waits does not unsettle the journal."""
+    future = open_journal(linger=0.05).append(records(1, "kept"))
+    assert not future.cancel()
+    future.result(LIMIT)
+    assert entities(folder) == ["kept"]
+
+
+def test_close_writes_what_is_under_way(open_journal: Open, folder: SegmentFolder) -> None:
+    """Nothing that was appended is dropped by closing."""
+    journal = open_journal(linger=0.05)
+    futures = [journal.append(records(1)) for _ in range(20)]
+    journal.close()
+    assert [future.result(0) for future in futures] == list(range(1, 21))
+    assert len(entities(folder)) == 20
+
+
+def test_a_closed_journal_refuses(open_journal: Open) -> None:
+    """With a clear error and a hint, through the future."""
+    journal = open_journal()
+    journal.close()
+    with pytest.raises(UnavailableError, match="closed") as caught:
+        journal.append(records(1)).result(0)
+    assert caught.value.hint
+
+
+def test_closing_again_is_harmless(open_journal: Open) -> None:
+    """Close is idempotent."""
+    journal = open_journal()
+    journal.close()
+    journal.close()
+
+
+def test_positions_go_on_after_reopening(open_journal: Open) -> None:
+    """The next position is known from the names of the segments."""
+    journal = open_journal()
+    journal.append(records(3)).result(LIMIT)
+    journal.close()
+    assert open_journal().append(records(1)).result(LIMIT) == 4
+
+
+def test_positions_go_on_after_everything_was_forgotten(open_journal: Open, folder: SegmentFolder) -> None:
+    """Forgetting never forgets the position."""
+    journal = open_journal()
+    for _ in range(3):
+        journal.append(records(3)).result(LIMIT)
+    journal.close()
+    folder.forget(9)
+    assert open_journal().append(records(1)).result(LIMIT) == 10
+
+
+def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: SegmentFolder) -> None:
+    """A half-written file never was in the journal."""
+    put(folder, 1, 2)
+    leftover = folder.path / f"{3:020d}-{4:020d}.parquet.tmp"
+    leftover.write_bytes(b"half")
+    assert open_journal().append(records(1)).result(LIMIT) == 3
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("second", [(4, 5), (2, 5)], ids=["hole", "overlap"])
+def test_a_hole_or_overlap_between_segments_is_refused_at_start(
+    open_journal: Open, folder: SegmentFolder, second: tuple[int, int]
+) -> None:
+    """The error names both files."""
+    one, other = put(folder, 1, 2), put(folder, *second)
+    with pytest.raises(CorruptionError) as caught:
+        open_journal()
+    assert one.name in str(caught.value)
+    assert other.name in str(caught.value)
+
+
+def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: SegmentFolder) -> None:
+    """Nothing is written behind a segment that cannot be read."""
+    path = put(folder, 1, 2)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CorruptionError):
+        open_journal()
+
+
+def test_a_failed_start_leaves_no_lock(open_journal: Open, folder: SegmentFolder) -> None:
+    """Once the damage is mended, the same process can open the journal."""
+    path = put(folder, 1, 2)
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(CorruptionError):
+        open_journal()
+    path.write_bytes(whole)
+    assert open_journal().append(records(1)).result(LIMIT) == 3
+
+
+def test_a_second_writer_of_a_node_is_refused(open_journal: Open) -> None:
+    """The error says who holds it and what to do."""
+    open_journal("north")
+    with pytest.raises(ConflictError, match="north") as caught:
+        open_journal("north")
+    assert "stop" in (caught.value.hint or "")
+
+
+def test_another_node_has_a_journal_of_its_own(open_journal: Open) -> None:
+    """Nodes share the folder, not the positions."""
+    assert open_journal("north").append(records(2)).result(LIMIT) == 1
+    assert open_journal("south").append(records(2)).result(LIMIT) == 1
+
+
+def test_a_closed_journal_can_be_opened_by_another(open_journal: Open) -> None:
+    """Closing gives up the lock."""
+    open_journal().close()
+    assert open_journal().append(records(1)).result(LIMIT) == 1
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    """The data folder need not exist."""
+    journal = FileJournal(tmp_path / "data" / "journal", "north", linger=0)
+    assert journal.append(records(1)).result(LIMIT) == 1
+    journal.close()
+
+
+@pytest.mark.parametrize("linger", [-0.001, 0.051, float("nan")])
+def test_waiting_has_a_limit(tmp_path: Path, linger: float) -> None:
+    """No sender waits longer than 50 ms for company."""
+    with pytest.raises(InputError):
+        FileJournal(tmp_path, "north", linger=linger)
+
+
+def test_a_bad_node_name_touches_nothing(tmp_path: Path) -> None:
+    """It is refused before any file is made."""
+    with pytest.raises(InputError):
+        FileJournal(tmp_path / "journal", "../north")
+    assert list(tmp_path.iterdir()) == []

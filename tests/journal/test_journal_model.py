@@ -1,0 +1,85 @@
+"""The embedded journal against a plain list, over random histories."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch
+from roamcast.journal.segments import SegmentFolder, read
+
+LIMIT = 30.0
+
+
+@dataclass(frozen=True)
+class Append:
+    """Calls made without waiting in between."""
+
+    calls: list[list[Record]]
+
+
+@dataclass(frozen=True)
+class Reopen:
+    pass
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Up to this share of all positions."""
+
+    share: float
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+floats = st.floats(allow_nan=False)
+rows = st.builds(
+    Record,
+    kind=texts,
+    entity=st.none() | texts,
+    seq=st.none() | st.integers(-(2**63), 2**63 - 1),
+    id=st.none() | texts,
+    time=st.none() | st.integers(-(2**63), 2**63 - 1),
+    x=st.none() | floats,
+    y=st.none() | floats,
+    terms=st.none() | st.lists(texts, max_size=3),
+    readings=st.none() | st.dictionaries(texts, floats, max_size=3),
+    body=st.none() | texts,
+)
+appends = st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=5).map(Append)
+steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Forget), max_size=10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=steps)
+def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | Reopen | Forget]) -> None:
+    """Whatever is appended, forgotten and reopened: positions and records are those of a plain list."""
+    model: list[Record] = []
+    forgotten = 0
+    with tempfile.TemporaryDirectory() as root:
+        folder = SegmentFolder(Path(root), "n")
+        journal = FileJournal(Path(root), "n", linger=0)
+        for step in steps:
+            match step:
+                case Append(calls):
+                    futures = [journal.append(call) for call in calls]
+                    for call, future in zip(calls, futures, strict=True):
+                        assert future.result(LIMIT) == len(model) + 1
+                        model += call
+                case Reopen():
+                    journal.close()
+                    journal = FileJournal(Path(root), "n", linger=0)
+                case Forget(share):
+                    forgotten = max(forgotten, int(share * len(model)))
+                    folder.forget(forgotten)
+            assert folder.last_position() == len(model)
+            assert folder.first_position() <= max(forgotten, 1)
+            segments = folder.between(forgotten, len(model))
+            found = pa.Table.from_batches(read(segments, forgotten, len(model)), RECORD_SCHEMA)
+            assert found == pa.Table.from_batches([to_batch("n", forgotten + 1, model[forgotten:])])
+        journal.close()
