@@ -1,11 +1,11 @@
 """The outbox: where the pipeline leaves letters and each office takes its own.
 
-    outbox/sender.json               who writes here, and how far it is
-    outbox/<office>/<batch>.parquet  the letters of one batch to one office
+    outbox/sender.json                          who writes here, and how far it is
+    outbox/<office>/<batch>-<pipeline>.parquet  the letters of one batch to one office
 
-Batches appear in order, each whole; batch N written again replaces batch N with the same letters. An office
-takes the lowest batch first and removes it once its letters are stored. Taking one twice is harmless: mailboxes
-drop what they have had.
+Batches appear in order, each whole; batch N written again replaces batch N with the same letters, and never those of
+another pipeline, whose batches are numbered from 0 as well. An office takes the lowest batch first and removes it once
+its letters are stored. Taking one twice is harmless: mailboxes drop what they have had.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Outbox:
                 folder.mkdir(parents=True, exist_ok=True)
                 sync_folder(self._folder)
                 sync_folder(self._folder.parent)
-        write_whole(folder / f"{batch:020d}.parquet", memoryview(buffer.getvalue()))
+        write_whole(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
 
     def waiting(self, office: str) -> list[Path]:
         """The batches that lie here for `office`, lowest first."""

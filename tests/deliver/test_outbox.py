@@ -1,0 +1,168 @@
+"""The outbox on a real folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from roamcast.deliver.outbox import FORMAT, LETTERS_SCHEMA, Outbox, Sender
+from roamcast.errors import CorruptionError
+from roamcast.model import Letter
+
+
+def table(rows: Sequence[tuple[str, int, str]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, LETTERS_SCHEMA, strict=True)], LETTERS_SCHEMA)
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "outbox")
+
+
+def put_one(outbox: Outbox) -> Path:
+    """A batch large enough that its pages are most of the file."""
+    outbox.put("north", "pipe", 1, table([("r", n, f'{{"n": {n * 7919 % 1000}}}') for n in range(1, 301)]))
+    (path,) = outbox.waiting("north")
+    return path
+
+
+def test_letters_come_back_in_the_order_they_were_put(outbox: Outbox) -> None:
+    """An office reads what the pipeline left for it, with the pipeline as sender."""
+    outbox.put("north", "pipe", 7, table([("b", 2, "{}"), ("a", 1, '"é"')]))
+    (path,) = outbox.waiting("north")
+    assert outbox.read(path) == [Letter("b", "pipe", 2, "{}"), Letter("a", "pipe", 1, '"é"')]
+
+
+def test_a_batch_without_letters_is_a_batch(outbox: Outbox) -> None:
+    """An empty batch can be put and read."""
+    outbox.put("north", "pipe", 1, table([]))
+    (path,) = outbox.waiting("north")
+    assert outbox.read(path) == []
+
+
+def test_the_lowest_batch_is_first(outbox: Outbox) -> None:
+    """Batches wait in the order of their numbers, not of their digits or of being put."""
+    for batch in (10, 9, 100):
+        outbox.put("north", "pipe", batch, table([("r", batch, "{}")]))
+    assert [outbox.read(path)[0].number for path in outbox.waiting("north")] == [9, 10, 100]
+
+
+def test_a_batch_put_again_replaces_itself(outbox: Outbox) -> None:
+    """Batch N written twice waits once, as written last."""
+    outbox.put("north", "pipe", 3, table([("r", 1, "first")]))
+    outbox.put("north", "pipe", 3, table([("r", 1, "again")]))
+    (path,) = outbox.waiting("north")
+    assert [letter.body for letter in outbox.read(path)] == ["again"]
+
+
+def test_offices_see_only_their_own(outbox: Outbox) -> None:
+    """What waits for one office does not wait for another."""
+    outbox.put("north", "pipe", 1, table([("r", 1, "{}")]))
+    assert outbox.waiting("south") == []
+
+
+def test_a_taken_batch_is_gone(outbox: Outbox) -> None:
+    """A batch taken, even twice, waits no longer."""
+    path = put_one(outbox)
+    outbox.taken(path)
+    outbox.taken(path)
+    assert outbox.waiting("north") == []
+
+
+def test_the_fullest_office_is_named(outbox: Outbox) -> None:
+    """The pipeline can see which office lags most; nobody does while nothing was put."""
+    assert outbox.fullest() == ("", 0)
+    for batch, office in ((1, "north"), (1, "south"), (2, "south")):
+        outbox.put(office, "pipe", batch, table([("r", batch, "{}")]))
+    assert outbox.fullest() == ("south", 2)
+
+
+def test_a_half_written_batch_is_not_seen(outbox: Outbox, tmp_path: Path) -> None:
+    """What a crash leaves behind does not wait for anybody."""
+    put_one(outbox)
+    (tmp_path / "outbox" / "north" / f"{2:020d}.parquet.tmp").write_bytes(b"PAR1")
+    assert len(outbox.waiting("north")) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_file_is_corrupt(outbox: Outbox, share: float) -> None:
+    """A file cut off anywhere is refused with its name and a hint."""
+    path = put_one(outbox)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CorruptionError) as caught:
+        outbox.read(path)
+    assert caught.value.where == str(path)
+    assert caught.value.hint
+
+
+def test_a_flipped_bit_is_never_read_as_another_letter(outbox: Outbox) -> None:
+    """A changed bit in any page is either harmless or refused: no letter comes out that was not put."""
+    path = put_one(outbox)
+    content = path.read_bytes()
+    letters = outbox.read(path)
+    end_of_pages = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    refused = 0
+    for at in range(4, end_of_pages, 7):
+        broken = bytearray(content)
+        broken[at] ^= 0x10
+        path.write_bytes(broken)
+        try:
+            assert outbox.read(path) == letters
+        except CorruptionError:
+            refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize(
+    ("metadata", "content"),
+    [
+        ({"format": "roamcast-outbox/9", "pipeline": "pipe"}, table([("r", 1, "{}")])),
+        ({"pipeline": "pipe"}, table([("r", 1, "{}")])),
+        ({"format": FORMAT}, table([("r", 1, "{}")])),
+        ({"format": FORMAT, "pipeline": "pipe"}, pa.table({"receiver": ["r"]})),
+    ],
+    ids=["another format", "no format", "no pipeline", "other columns"],
+)
+def test_a_file_of_another_format_is_refused(outbox: Outbox, metadata: dict[str, str], content: pa.Table) -> None:
+    """Only files of this very format are read."""
+    path = put_one(outbox)
+    pq.write_table(content.replace_schema_metadata(metadata), path)
+    with pytest.raises(CorruptionError):
+        outbox.read(path)
+
+
+def test_nobody_writes_here_at_first(outbox: Outbox) -> None:
+    """There is no sender until a pipeline says that it is one."""
+    assert outbox.sender() is None
+
+
+def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
+    """The card says who writes here, how far it is, and what it counted."""
+    outbox.show_sender(Sender("pipe", 1, {"events": 5}))
+    outbox.show_sender(Sender("pipe", 2, {"events": 8}))
+    assert outbox.sender() == Sender("pipe", 2, {"events": 8})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"format": "roamcast-outbox/9", "pipeline": "p", "batch": 1, "counters": {}}',
+    ],
+)
+def test_a_card_of_another_format_is_refused(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
+    """A sender's card that is not one is refused with a hint."""
+    outbox.show_sender(Sender("pipe", 1, {}))
+    (tmp_path / "outbox" / "sender.json").write_bytes(content)
+    with pytest.raises(CorruptionError) as caught:
+        outbox.sender()
+    assert caught.value.hint
