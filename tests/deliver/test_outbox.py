@@ -142,6 +142,14 @@ def test_nobody_writes_here_at_first(outbox: Outbox) -> None:
     assert outbox.sender() is None
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 40])
+def test_a_card_that_a_power_cut_emptied_counts_as_none(outbox: Outbox, tmp_path: Path, left: bytes) -> None:
+    """It is not durable, and is written anew with the next batch."""
+    outbox.show_sender(Sender("pipe", 1, {}))
+    (tmp_path / "outbox" / "sender.json").write_bytes(left)
+    assert outbox.sender() is None
+
+
 def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
     """The card says who writes here, how far it is, and what it counted."""
     outbox.show_sender(Sender("pipe", 1, {"events": 5}))

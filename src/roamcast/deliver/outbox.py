@@ -114,12 +114,14 @@ class Outbox:
         write_whole(self._folder / "sender.json", orjson.dumps(card), durable=False)
 
     def sender(self) -> Sender | None:
-        """Who writes here; None while no pipeline has."""
+        """Who writes here; None while no pipeline has said so."""
         path = self._folder / "sender.json"
         if not path.exists():
             return None
         with refusals_named(path):
             content = path.read_bytes()
+        if not content.strip(b"\0"):
+            return None  # all that a power cut may leave of a file that was never synced; it is soon written anew
         try:
             card = orjson.loads(content)
             if card["format"] != FORMAT:

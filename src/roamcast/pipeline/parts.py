@@ -1,0 +1,130 @@
+"""The parts of a state: immutable, checksummed files, each a few rows of one table.
+
+A table is a stack of parts, oldest first. Each batch adds at most one part; neighbours of like size are merged, so that
+a stack stays logarithmic in its rows and a row is rewritten a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.errors import CorruptionError
+from roamcast.pipeline.schemas import Table
+
+__all__ = ["FORMAT", "Part", "PartFolder", "newest_rows"]
+
+FORMAT = "roamcast-part/1"
+
+
+class Part(NamedTuple):
+    """A file named by the checksum of its content."""
+
+    checksum: str
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.checksum}.arrow"
+
+
+class PartFolder:
+    """Parts by checksum. Reading verifies; what does not verify is never used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, table: Table, rows: pa.Table) -> Part:
+        """Durable when it returns. The same rows make the same part."""
+        sink = pa.BufferOutputStream()
+        schema = table.schema.with_metadata(_metadata(table))
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(rows.select(schema.names).cast(schema).combine_chunks())
+        content = sink.getvalue()
+        part = Part(hashlib.sha256(content).hexdigest(), rows.num_rows)
+        path = self.folder / part.name
+        if not path.exists():
+            write_whole(path, memoryview(content))
+        else:  # perhaps from a try that was cut off before its name was durable
+            with refusals_named(path):
+                sync_folder(self.folder)
+        return part
+
+    def read(self, table: Table, part: Part) -> pa.Table:
+        path = self.folder / part.name
+        hint = "restore the whole pipeline folder, or start a new pipeline with --new"
+        with refusals_named(path):
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError as error:
+                raise CorruptionError("a part of the state is missing", where=str(path), hint=hint) from error
+        if hashlib.sha256(content).hexdigest() != part.checksum:
+            raise CorruptionError("a part of the state is damaged", where=str(path), hint=hint)
+        rows = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+        if rows.schema.metadata != _metadata(table):
+            raise CorruptionError(f"not a {FORMAT} part of {table.name}", where=str(path), hint=hint)
+        return rows.cast(table.schema)
+
+    def read_all(self, table: Table, parts: Sequence[Part]) -> pa.Table:
+        """The rows in force, each key once, in a fixed order; ended ones are among them."""
+        if not parts:
+            return table.schema.empty_table()
+        return newest_rows(table, pa.concat_tables([self.read(table, part) for part in parts]))
+
+    def push(self, table: Table, parts: tuple[Part, ...], rows: pa.Table, batch: int) -> tuple[Part, ...]:
+        """The stack with `rows` of `batch` on top, merged where neighbours are of like size."""
+        if not rows.num_rows:
+            return parts
+        stack = [*parts, self.write(table, rows)]
+        first = len(stack) - 1
+        weight = stack[first].rows
+        while first and stack[first - 1].rows <= 2 * weight:
+            first -= 1
+            weight += stack[first].rows
+        if first == len(stack) - 1:
+            return tuple(stack)
+        merged = self.read_all(table, stack[first:])
+        if table.removable:
+            merged = _without_ended(merged, batch, is_bottom=first == 0)
+        return (*stack[:first], *([self.write(table, merged)] if merged.num_rows else []))
+
+    def sweep(self, keep: frozenset[str]) -> None:
+        """Remove the parts that nobody refers to."""
+        with refusals_named(self.folder):
+            for path in self.folder.iterdir():
+                if path.name not in keep:
+                    path.unlink(missing_ok=True)
+
+
+def _metadata(table: Table) -> dict[bytes, bytes]:
+    return {b"format": FORMAT.encode(), b"table": table.name.encode()}
+
+
+def newest_rows(table: Table, rows: pa.Table) -> pa.Table:
+    """Of rows with equal keys the last one, in the order of the last ones."""
+    if not rows.num_rows:
+        return rows
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for key in table.keys:
+        column = rows.column(key).combine_chunks().dictionary_encode()
+        codes = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes, return_inverse=True)
+    last: npt.NDArray[np.int64] = np.zeros(codes.max() + 1, dtype=np.int64)
+    np.maximum.at(last, codes, np.arange(rows.num_rows))
+    return rows.take(pa.array(np.sort(last))).combine_chunks()
+
+
+def _without_ended(rows: pa.Table, batch: int, *, is_bottom: bool) -> pa.Table:
+    """Ended rows are needed while a lower part holds their key, or while they still count in `batch`."""
+    if not is_bottom:
+        return rows
+    ended = rows.column("removed_in")
+    return rows.filter(pc.or_kleene(pc.is_null(ended), pc.equal(ended, batch)))

@@ -1,0 +1,59 @@
+"""Running a pipeline as a process: from the lock to a clean stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+
+from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.pipeline.identity import may_double, open_pipeline
+from roamcast.pipeline.session import session
+from roamcast.pipeline.stream import Limits, Stream
+
+__all__ = ["run_pipeline"]
+
+log = logging.getLogger(__name__)
+
+
+def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
+    """Run until SIGTERM or SIGINT, or until a batch fails; raises what made it fail.
+
+    A stop waits for the batch under way. Being killed instead loses nothing: the next start repeats the batch.
+    """
+    pipeline = open_pipeline(data, new=new)
+    if new:
+        for line in may_double(data):
+            log.warning("a new pipeline: records still in the journal are matched again: %s", line)
+    # What fails in a batch is raised below; py4j would show it to the user as a traceback, too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    spark = session("roamcast", master=master, log=pipeline.folder / "spark.log")
+    stream = Stream(spark, pipeline, data, limits)
+    query = stream.start()
+    log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
+    while query.isActive and not stopped.wait(0.2):
+        pass
+    if stopped.is_set():
+        stream.stop()
+        log.info("pipeline %s stopped", pipeline.id)
+        # Spark's own shutdown interrupts threads and complains; everything of ours is on disk between two batches.
+        os._exit(0)
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        raise stream.failure or _told(error, pipeline.folder / "spark.log") from error
+
+
+def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:
+    """What went wrong in another process (a task, the source's own): Spark hands it on as the text of a traceback."""
+    ours = re.findall(r"roamcast\.errors\.\w+: (.*)", str(error))
+    said = ours[-1] if ours else str(error).partition("\n")[0]
+    return UnavailableError(f"the pipeline stopped: {said}", hint=f"details are in {log_file}")

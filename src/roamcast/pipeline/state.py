@@ -1,0 +1,104 @@
+"""The state by batch number: a manifest for each batch names the parts that hold the state after it.
+
+    state/<batch>.json   manifest, the last two
+    state/parts/         immutable parts (see `parts`)
+
+Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from roamcast.durable import refusals_named, write_whole
+from roamcast.errors import CorruptionError
+from roamcast.pipeline.parts import Part, PartFolder
+from roamcast.pipeline.schemas import TABLES
+
+__all__ = ["FORMAT", "Manifest", "StateFolder"]
+
+FORMAT = "roamcast-state/1"
+BEFORE_FIRST = -1
+_KEPT = 2
+_NUMBER = re.compile(r"-1|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state after `batch`, of one pipeline. Counters run since that pipeline was new."""
+
+    pipeline: str
+    batch: int = BEFORE_FIRST
+    tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def parts(self, table: str) -> tuple[Part, ...]:
+        return self.tables.get(table, ())
+
+
+class StateFolder:
+    """Where manifests and parts lie."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts = PartFolder(folder / "parts")
+
+    def create(self, pipeline: str) -> Manifest:
+        """The state before the first batch."""
+        with refusals_named(self.folder):
+            self.parts.folder.mkdir(parents=True, exist_ok=True)
+        manifest = Manifest(pipeline)
+        self.publish(manifest)
+        return manifest
+
+    def newest(self) -> Manifest | None:
+        """The last state that was published; None where there is none."""
+        batches = self._batches()
+        return self._read(batches[-1]) if batches else None
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make `manifest` the newest, durably; then forget what only older ones refer to."""
+        content = {
+            "format": FORMAT,
+            "pipeline": manifest.pipeline,
+            "batch": manifest.batch,
+            "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
+            "counters": dict(manifest.counters),
+        }
+        write_whole(self._path(manifest.batch), orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        self._sweep(manifest)
+
+    def _sweep(self, newest: Manifest) -> None:
+        batches = [batch for batch in self._batches() if batch <= newest.batch]
+        for batch in batches[:-_KEPT]:
+            self._path(batch).unlink(missing_ok=True)
+        kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
+        self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
+
+    def _batches(self) -> list[int]:
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
+
+    def _path(self, batch: int) -> Path:
+        return self.folder / f"{batch}.json"
+
+    def _read(self, batch: int) -> Manifest:
+        path = self._path(batch)
+        try:
+            content = orjson.loads(path.read_bytes())
+            if content["format"] != FORMAT:
+                raise ValueError(f"format {content['format']!r}, not {FORMAT!r}")
+            if content["batch"] != batch:
+                raise ValueError(f"it is of batch {content['batch']}")
+            tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
+            return Manifest(content["pipeline"], content["batch"], tables, content["counters"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(
+                f"the manifest of batch {batch} is unreadable: {error}",
+                where=str(path),
+                hint="restore the whole pipeline folder, or start a new pipeline with --new",
+            ) from error

@@ -1,0 +1,204 @@
+"""Parts: stacks of immutable files that behave like one table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.errors import CorruptionError
+from roamcast.pipeline.parts import Part, PartFolder
+from roamcast.pipeline.schemas import RECEIVERS, SOURCES, SUBSCRIPTIONS
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PartFolder:
+    return PartFolder(tmp_path)
+
+
+def numbers(given: dict[tuple[str, str], int]) -> pa.Table:
+    """Rows of RECEIVERS."""
+    rows = [{"office": office, "receiver": name, "last": last} for (office, name), last in given.items()]
+    return pa.Table.from_pylist(rows, RECEIVERS.schema)
+
+
+def wishes(*rows: tuple[int, int | None], node: str = "n") -> pa.Table:
+    """Rows of SUBSCRIPTIONS, each (since, removed_in)."""
+    made = [{"node": node, "since": since, "id": f"s{since}", "removed_in": ended} for since, ended in rows]
+    return pa.Table.from_pylist(made, SUBSCRIPTIONS.schema)
+
+
+def ends(folder: PartFolder, stack: tuple[Part, ...]) -> dict[int, int | None]:
+    """In which batch each subscription in the stack ended."""
+    rows = folder.read_all(SUBSCRIPTIONS, stack).to_pylist()
+    return {row["since"]: row["removed_in"] for row in rows}
+
+
+def test_a_stack_stays_logarithmic(folder: PartFolder) -> None:
+    """Each part is more than twice as large as the one above it, whatever number of rows was pushed."""
+    stack: tuple[Part, ...] = ()
+    for batch in range(80):
+        rows = numbers({("o", f"{batch}.{row}"): 1 for row in range(1 + batch * 7 % 5)})
+        stack = folder.push(RECEIVERS, stack, rows, batch)
+        assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(stack))
+    assert len(folder.read_all(RECEIVERS, stack)) == sum(1 + batch * 7 % 5 for batch in range(80))
+
+
+def test_no_rows_add_no_part(folder: PartFolder) -> None:
+    """A batch that writes nothing leaves the stack as it is."""
+    stack = folder.push(RECEIVERS, (), numbers({("o", "ann"): 1}), 0)
+    assert folder.push(RECEIVERS, stack, numbers({}), 1) == stack
+
+
+def test_an_empty_stack_is_an_empty_table(folder: PartFolder) -> None:
+    """Without parts there are no rows, but all columns."""
+    assert folder.read_all(RECEIVERS, ()).schema.equals(RECEIVERS.schema)
+
+
+def test_the_newest_row_of_a_key_counts(folder: PartFolder) -> None:
+    """A later row replaces the earlier one with the same key, merged into one part or not."""
+    large = {("o", f"{n}"): n for n in range(10)}
+    stack = folder.push(RECEIVERS, (), numbers(large), 0)
+    stack = folder.push(RECEIVERS, stack, numbers({("o", "3"): 33, ("p", "3"): 1}), 1)
+    assert len(stack) == 2
+    expected = {**large, ("o", "3"): 33, ("p", "3"): 1}
+    assert folder.read_all(RECEIVERS, stack).num_rows == 11
+    assert as_dict(folder, stack) == expected
+    assert as_dict(folder, folder.push(RECEIVERS, stack, numbers(large), 2)) == {**expected, ("o", "3"): 3}
+
+
+def as_dict(folder: PartFolder, stack: tuple[Part, ...]) -> dict[tuple[str, str], int]:
+    rows = folder.read_all(RECEIVERS, stack).to_pylist()
+    return {(row["office"], row["receiver"]): row["last"] for row in rows}
+
+
+def test_keys_are_compared_column_by_column(folder: PartFolder) -> None:
+    """Keys whose columns only look alike when joined are different keys."""
+    stack = folder.push(RECEIVERS, (), numbers({("a", "bc"): 1, ("ab", "c"): 2, ("", "abc"): 3, ("é", ""): 4}), 0)
+    assert folder.read_all(RECEIVERS, stack).num_rows == 4
+
+
+def test_an_ended_row_counts_in_its_batch(folder: PartFolder) -> None:
+    """A row that ends is still there in the batch in which it ends, even at the bottom of a stack."""
+    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None)), 0)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
+    assert ends(folder, stack) == {1: 1}
+
+
+def test_an_ended_row_vanishes_after_its_batch(folder: PartFolder) -> None:
+    """Once its batch is over, a merge at the bottom leaves it out."""
+    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None)), 0)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((2, None)), 2)
+    assert ends(folder, stack) == {2: None}
+
+
+def test_an_ended_row_stays_while_a_lower_part_holds_its_key(folder: PartFolder) -> None:
+    """Merging above the bottom keeps what says that a row below has ended."""
+    stack = folder.push(SUBSCRIPTIONS, (), wishes(*((n, None) for n in range(1, 20))), 0)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((20, None)), 2)
+    assert [part.rows for part in stack] == [19, 2]
+    assert ends(folder, stack)[1] == 1
+
+
+def test_a_stack_of_ended_rows_becomes_empty(folder: PartFolder) -> None:
+    """When everything has ended and a merge comes along, no part is left but the new row's."""
+    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None), (2, None)), 0)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1), (2, 1)), 1)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((3, 2)), 2)
+    stack = folder.push(SUBSCRIPTIONS, stack, wishes((3, 2)), 3)
+    assert stack == ()
+
+
+_rows = st.dictionaries(st.integers(1, 12), st.booleans(), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pushes=st.lists(_rows, max_size=12))
+def test_any_pushes_equal_a_dict(pushes: list[dict[int, bool]]) -> None:
+    """Live rows, and rows that end in the newest batch, are those of a dict; nothing that ended comes back."""
+    model: dict[int, int | None] = {}
+    with tempfile.TemporaryDirectory() as path:
+        folder = PartFolder(Path(path))
+        stack: tuple[Part, ...] = ()
+        for batch, push in enumerate(pushes):
+            model = {since: ended for since, ended in model.items() if ended is None}
+            rows = {since: batch if ended else None for since, ended in push.items()}
+            model.update(rows)
+            stack = folder.push(SUBSCRIPTIONS, stack, wishes(*rows.items()), batch)
+            found = ends(folder, stack)
+            assert {s: e for s, e in found.items() if e in (None, batch)} == model
+            assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(stack))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    pushes=st.lists(
+        st.dictionaries(st.tuples(st.sampled_from(["a", "ab", ""]), st.sampled_from(["b", "", "bé"])), st.integers(1)),
+        max_size=8,
+    )
+)
+def test_any_numbers_pushed_equal_a_dict(pushes: list[dict[tuple[str, str], int]]) -> None:
+    """A table without removal is the union of its pushes, later ones first."""
+    model: dict[tuple[str, str], int] = {}
+    with tempfile.TemporaryDirectory() as path:
+        folder = PartFolder(Path(path))
+        stack: tuple[Part, ...] = ()
+        for batch, push in enumerate(pushes):
+            push = {key: value % 2**62 for key, value in push.items()}
+            model.update(push)
+            stack = folder.push(RECEIVERS, stack, numbers(push), batch)
+            assert as_dict(folder, stack) == model
+
+
+def test_the_same_rows_make_the_same_part(folder: PartFolder) -> None:
+    """A part's name is that of its content, however its rows are chunked."""
+    rows = numbers({("o", "ann"): 1, ("o", "bob"): 2})
+    chunked = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    assert folder.write(RECEIVERS, rows) == folder.write(RECEIVERS, chunked)
+    assert folder.write(RECEIVERS, rows) != folder.write(RECEIVERS, numbers({("o", "ann"): 1, ("o", "bob"): 3}))
+
+
+def flip(content: bytes) -> bytes:
+    return content[:200] + bytes([content[200] ^ 1]) + content[201:]
+
+
+FAULTS: dict[str, Callable[[Path], Any]] = {
+    "missing": lambda path: path.unlink(),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "empty": lambda path: path.write_bytes(b""),
+    "a bit flipped": lambda path: path.write_bytes(flip(path.read_bytes())),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_damaged_part_is_never_used(folder: PartFolder, fault: str) -> None:
+    """What does not match its checksum, or is not there, is corruption that names the file and a way out."""
+    part = folder.write(RECEIVERS, numbers({("o", "ann"): 1}))
+    FAULTS[fault](folder.folder / part.name)
+    with pytest.raises(CorruptionError, match=r"a part of the state is (missing|damaged).*--new") as caught:
+        folder.read(RECEIVERS, part)
+    assert caught.value.where == str(folder.folder / part.name)
+
+
+def test_a_part_of_another_table_is_refused(folder: PartFolder) -> None:
+    """A part says which table it belongs to."""
+    part = folder.write(RECEIVERS, numbers({("o", "ann"): 1}))
+    with pytest.raises(CorruptionError, match="not a roamcast-part/1 part of sources"):
+        folder.read(SOURCES, part)
+
+
+def test_sweeping_keeps_only_what_is_named(folder: PartFolder) -> None:
+    """Parts that nobody refers to, and what a crash left half-written, are removed."""
+    kept, other = (folder.write(RECEIVERS, numbers({("o", name): 1})) for name in ("ann", "bob"))
+    (folder.folder / f"{other.name}.tmp").write_bytes(b"half")
+    folder.sweep(frozenset({kept.name}))
+    assert [path.name for path in folder.folder.iterdir()] == [kept.name]

@@ -1,0 +1,92 @@
+"""The pipeline's batch without Spark: intake, matching and numbering chained as the stream chains them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from roamcast.deliver.ranges import Ranges
+from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.pipeline.intake import Intake, take_in
+from roamcast.pipeline.matching import admission, match_events
+from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
+from roamcast.pipeline.parts import Part, PartFolder
+from roamcast.pipeline.schemas import MATCHED_SCHEMA, SUBSCRIPTIONS
+
+BRIEF = pa.schema(
+    [
+        ("node", pa.string()), ("position", pa.int64()), ("kind", pa.string()), ("entity", pa.string()),
+        ("seq", pa.int64()), ("id", pa.string()), ("body", pa.string()), ("whole", pa.bool_()),
+    ]
+)  # fmt: skip
+
+
+class Placed(NamedTuple):
+    """A record at its place in a journal."""
+
+    node: str
+    position: int
+    record: Record
+
+
+def placed(records: Sequence[Record], node: str = "local", first: int = 1) -> list[Placed]:
+    """Records at dense positions of one node."""
+    return [Placed(node, position, record) for position, record in enumerate(records, first)]
+
+
+def is_whole(record: Record) -> bool:
+    """Whether an event has all it needs."""
+    point = record.x is not None and record.y is not None and math.isfinite(record.x) and math.isfinite(record.y)
+    named = None not in (record.entity, record.id, record.time)
+    return point and named and record.seq is not None and record.seq >= 1
+
+
+def brief(rows: Sequence[Placed]) -> pa.Table:
+    """What the driver is told of each record."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "node": node, "position": position, "kind": record.kind, "entity": record.entity, "seq": record.seq,
+                "id": None if record.kind == EVENT else record.id, "body": record.body,
+                "whole": record.kind == EVENT and is_whole(record),
+            }
+            for node, position, record in rows
+        ],
+        BRIEF,
+    )  # fmt: skip
+
+
+class PureStream:
+    """Runs batch after batch over parts in `folder`; everything else is in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.parts = PartFolder(folder)
+        self.stack: tuple[Part, ...] = ()
+        self.seen: dict[str, Ranges] = {}
+        self.last: dict[Receiver, int] = {}
+        self.live = 0
+        self.batch = -1
+
+    def run(self, rows: Sequence[Placed]) -> tuple[Intake, Numbered]:
+        """The next batch, its records in the order given, each event in an Arrow batch of its own."""
+        self.batch += 1
+        intake = take_in(brief(rows), self.batch, self.seen, self.lookup)
+        self.stack = self.parts.push(SUBSCRIPTIONS, self.stack, intake.subscriptions, self.batch)
+        removals = intake.subscriptions["removed_in"].null_count < intake.subscriptions.num_rows
+        match = match_events(self.parts.folder, self.stack, self.batch, removals=removals, dropped=intake.dropped)
+        events = [to_batch(node, position, [record]) for node, position, record in rows if record.kind == EVENT]
+        matched = pa.Table.from_batches(list(match(iter(events))), MATCHED_SCHEMA)
+        admitted = admission(self.parts.folder, self.stack, self.batch, removals=removals)
+        numbered = number_letters(matched, admitted.rows, self.last)
+        self.seen.update(intake.seen)
+        self.last.update(numbered.last)
+        self.live += intake.growth
+        return intake, numbered
+
+    def lookup(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        rows = admission(self.parts.folder, self.stack, self.batch, removals=False).rows
+        return [row for row in rows.to_pylist() if row["id"] in ids]

@@ -1,0 +1,61 @@
+"""What the pipeline's tests share: a data folder, a journal in it, and running the stream until it has read all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+from pyspark.sql import SparkSession
+
+from roamcast.deliver.outbox import Outbox
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record
+from roamcast.pipeline.identity import open_pipeline
+from roamcast.pipeline.stream import Limits, Stream
+
+NOON = 1_700_000_000_000_000
+
+
+def event(source: str, seq: int, x: float = 0.0, y: float = 0.0, terms: Sequence[str] = ("fire",)) -> Record:
+    return Record(EVENT, source, seq, f"{source}:{seq}", NOON + seq, x, y, terms, {"level": 1.5})
+
+
+def subscription(
+    id_: str, subscriber: str, box: Sequence[float] | None = (-1, -1, 1, 1), terms: Sequence[str] = ("fire",)
+) -> Record:
+    body = orjson.dumps({"version": 1, "box": box, "terms": terms}).decode()
+    return Record(SUBSCRIPTION, subscriber, id=id_, time=NOON, body=body)
+
+
+def removal(id_: str, subscriber: str) -> Record:
+    return Record(REMOVAL, subscriber, id=id_, time=NOON)
+
+
+def journal(data: Path, *appends: Sequence[Record], node: str = "local") -> None:
+    """Each of `appends` acknowledged, one after the other."""
+    writer = FileJournal(data / "journal", node, linger=0.0)
+    for records in appends:
+        writer.append(records).result(10)
+    writer.close()
+
+
+def run(spark: SparkSession, data: Path, *, new: bool = False, limits: Limits | None = None) -> None:
+    """Start the pipeline, let it read all there is, stop it."""
+    pipeline = open_pipeline(data, new=new)
+    try:
+        query = Stream(spark, pipeline, data, limits or Limits()).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    finally:
+        pipeline.close()
+
+
+def letters(data: Path, office: str = "local") -> list[tuple[str, int, str, str]]:
+    """(receiver, number, subscription, event id) of all letters in an outbox, in the order an office takes them."""
+    outbox = Outbox(data / "outbox")
+    found = [letter for path in outbox.waiting(office) for letter in outbox.read(path)]
+    bodies = [orjson.loads(letter.body) for letter in found]
+    return [(a.receiver, a.number, b["subscription"], b["event"]["id"]) for a, b in zip(found, bodies, strict=True)]
