@@ -1,0 +1,7 @@
+"""The Python client of a node: `Client` blocks, `AsyncClient` awaits; both have the same methods."""
+
+from roamcast.client.awaiting import AsyncClient
+from roamcast.client.blocking import Client
+from roamcast.client.values import Accepted, Letter
+
+__all__ = ["Accepted", "AsyncClient", "Client", "Letter"]

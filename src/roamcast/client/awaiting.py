@@ -1,0 +1,161 @@
+"""The client that awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
+from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
+from roamcast.client.transport import (
+    DEFAULT_URL,
+    STREAM_TIMEOUT,
+    answer_of,
+    built,
+    checked_url,
+    failure_of,
+    time_for,
+)
+from roamcast.client.values import Accepted, Letter
+from roamcast.model import Subscription
+
+__all__ = ["AsyncClient"]
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client`, awaited: the same methods with the contracts written there. Calls may run concurrently."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        delays: Sequence[float] = DELAYS,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self.url = checked_url(url)
+        self._calls = Calls(token, delays)
+        self._timeout = timeout
+        self._http = http or httpx.AsyncClient()
+        self._owned = http is None
+
+    @property
+    def token(self) -> str | None:
+        return self._calls.token
+
+    async def register_source(
+        self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
+    ) -> str:
+        return await self._run(self._calls.register("source", id, attributes, x, y))
+
+    async def register_subscriber(
+        self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
+    ) -> str:
+        return await self._run(self._calls.register("subscriber", id, attributes, x, y))
+
+    async def me(self) -> dict[str, Any]:
+        return await self._run(self._calls.me())
+
+    async def publish(self, events: Events) -> Accepted:
+        return await self._run(self._calls.publish(events))
+
+    async def move(self, x: float, y: float, *, time: float | str | None = None) -> None:
+        await self._run(self._calls.move(x, y, time))
+
+    async def subscribe(
+        self, *, box: Sequence[float] | None = None, terms: Iterable[str] = (), id: str | None = None
+    ) -> str:
+        return await self._run(self._calls.subscribe(box, terms, id))
+
+    async def unsubscribe(self, id: str) -> None:
+        await self._run(self._calls.unsubscribe(id))
+
+    async def subscriptions(self) -> list[Subscription]:
+        return await self._run(self._calls.subscriptions())
+
+    async def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
+        return await self._run(self._calls.pull(limit, after, wait))
+
+    async def acknowledge(self, through: int | Letter) -> int:
+        return await self._run(self._calls.acknowledge(through))
+
+    async def letters(self, *, after: int = 0, ack: bool = True) -> AsyncIterator[Letter]:
+        stream = LetterStream(after, self._calls.delays)
+        while True:
+            try:
+                request = self._built(stream.request(), STREAM_TIMEOUT)
+                response = await self._http.send(request, stream=True)
+                try:
+                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
+                    if response.status_code == 200:
+                        async for piece in response.aiter_bytes():
+                            for letter in stream.feed(piece):
+                                yield letter
+                                if ack:
+                                    await self.acknowledge(letter)
+                    else:
+                        await response.aread()
+                        outcome = answer_of(response)
+                finally:
+                    await response.aclose()
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            await asyncio.sleep(stream.broken(outcome))
+
+    async def scene(self) -> dict[str, Any]:
+        return await self._run(self._calls.scene())
+
+    async def update_scene(
+        self,
+        layer: str,
+        *,
+        set: Mapping[str, Any] | None = None,
+        remove: Iterable[str] = (),
+        clear: bool = False,
+        ttl: float | None = None,
+    ) -> None:
+        await self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    async def health(self) -> dict[str, Any]:
+        return await self._run(self._calls.health())
+
+    async def close(self) -> None:
+        if self._owned:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        outcome: Answer | Failure | None = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self._do(step)
+
+    async def _do(self, step: Request | Pause) -> Answer | Failure | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return answer_of(await self._http.send(self._built(step, time_for(step, self._timeout))))
+        except httpx.TransportError as error:
+            return failure_of(error)
+
+    def _built(self, request: Request, timeout: httpx.Timeout) -> httpx.Request:
+        return built(self._http, self.url, self._calls.token, request, timeout)

@@ -1,0 +1,193 @@
+"""The client that blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
+from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
+from roamcast.client.transport import (
+    DEFAULT_URL,
+    STREAM_TIMEOUT,
+    answer_of,
+    built,
+    checked_url,
+    failure_of,
+    time_for,
+)
+from roamcast.client.values import Accepted, Letter
+from roamcast.model import Subscription
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client:
+    """Talks to one node as one entity, the one whose token it has.
+
+    Calls that fail because the node does not answer or is in trouble are tried again after each of `delays`
+    seconds; that does no harm, and registration, where it would, is not tried again. What the node refuses is
+    raised as the node's own error. Several clients may share one `http`, which then stays open.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        delays: Sequence[float] = DELAYS,
+        http: httpx.Client | None = None,
+    ) -> None:
+        self.url = checked_url(url)
+        self._calls = Calls(token, delays)
+        self._timeout = timeout
+        self._http = http or httpx.Client()
+        self._owned = http is None
+
+    @property
+    def token(self) -> str | None:
+        """The token of the entity this client speaks for. Registering sets it."""
+        return self._calls.token
+
+    def register_source(
+        self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
+    ) -> str:
+        """Register, speak for this source from now on, and return its token: the node tells it only once."""
+        return self._run(self._calls.register("source", id, attributes, x, y))
+
+    def register_subscriber(
+        self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
+    ) -> str:
+        """Register, speak for this subscriber from now on, return its token: the node tells it only once."""
+        return self._run(self._calls.register("subscriber", id, attributes, x, y))
+
+    def me(self) -> dict[str, Any]:
+        """The entity this client speaks for, as the node knows it."""
+        return self._run(self._calls.me())
+
+    def publish(self, events: Events) -> Accepted:
+        """Publish one event or several, all or none; they are on the node's disk when this returns.
+
+        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without
+        `seq` get numbers that the node has set aside for this client, so that a repeated try cannot double
+        them. Do not mix numbers of your own with these for one source.
+        """
+        return self._run(self._calls.publish(events))
+
+    def move(self, x: float, y: float, *, time: float | str | None = None) -> None:
+        """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970)."""
+        self._run(self._calls.move(x, y, time))
+
+    def subscribe(self, *, box: Sequence[float] | None = None, terms: Iterable[str] = (), id: str | None = None) -> str:
+        """Ask for the events in `box` (min_x, min_y, max_x, max_y) that carry all `terms`; returns its id.
+
+        It applies to every event published after this returns.
+        """
+        return self._run(self._calls.subscribe(box, terms, id))
+
+    def unsubscribe(self, id: str) -> None:
+        """Remove a subscription. Letters already in the mailbox stay there."""
+        self._run(self._calls.unsubscribe(id))
+
+    def subscriptions(self) -> list[Subscription]:
+        return self._run(self._calls.subscriptions())
+
+    def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
+        """The next letters, without acknowledging them; waits up to `wait` seconds for the first."""
+        return self._run(self._calls.pull(limit, after, wait))
+
+    def acknowledge(self, through: int | Letter) -> int:
+        """Delete the letters up to and with this one; how many there were."""
+        return self._run(self._calls.acknowledge(through))
+
+    def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
+        """All letters behind place `after`, each once, as they come, for ever; connects again when it must.
+
+        With `ack` each is acknowledged when the next is asked for, so that a crash while one is handled loses
+        nothing.
+        """
+        stream = LetterStream(after, self._calls.delays)
+        while True:
+            try:
+                request = self._built(stream.request(), STREAM_TIMEOUT)
+                response = self._http.send(request, stream=True)
+                try:
+                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
+                    if response.status_code == 200:
+                        for piece in response.iter_bytes():
+                            for letter in stream.feed(piece):
+                                yield letter
+                                if ack:
+                                    self.acknowledge(letter)
+                    else:
+                        response.read()
+                        outcome = answer_of(response)
+                finally:
+                    response.close()
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            time.sleep(stream.broken(outcome))
+
+    def scene(self) -> dict[str, Any]:
+        """What the page draws, as it is now."""
+        return self._run(self._calls.scene())
+
+    def update_scene(
+        self,
+        layer: str,
+        *,
+        set: Mapping[str, Any] | None = None,
+        remove: Iterable[str] = (),
+        clear: bool = False,
+        ttl: float | None = None,
+    ) -> None:
+        """Change a layer of the scene; the token must be the operator's.
+
+        A feature is {"geometry": GeoJSON geometry, "label": text, "kind": text}. Those set with `ttl` vanish
+        by themselves after so many seconds.
+        """
+        self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    def health(self) -> dict[str, Any]:
+        return self._run(self._calls.health())
+
+    def close(self) -> None:
+        if self._owned:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        outcome: Answer | Failure | None = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = self._do(step)
+
+    def _do(self, step: Request | Pause) -> Answer | Failure | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return answer_of(self._http.send(self._built(step, time_for(step, self._timeout))))
+        except httpx.TransportError as error:
+            return failure_of(error)
+
+    def _built(self, request: Request, timeout: httpx.Timeout) -> httpx.Request:
+        return built(self._http, self.url, self._calls.token, request, timeout)

@@ -1,0 +1,184 @@
+"""Every call that a node understands, as a flow."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from roamcast.client.events import EventReader
+from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
+from roamcast.client.values import Accepted, Letter, letter_of
+from roamcast.errors import InputError
+from roamcast.model import Box, Subscription
+
+__all__ = ["DELAYS", "Attributes", "Calls", "Events", "LetterStream"]
+
+DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+"""Seconds between tries: a node that restarts within ten seconds is not noticed."""
+
+# How many numbers a node sets aside at a time, and how many are asked for without need.
+_MOST_NUMBERS = 10_000
+_MOST_RESERVED = 1_000
+
+Attributes = Mapping[str, str | float | bool]
+Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+
+class Calls:
+    """The calls of one entity: holds its token and numbers for its next events. Safe between threads."""
+
+    def __init__(self, token: str | None, delays: Sequence[float]) -> None:
+        self.token = token
+        self.delays = delays
+        self._numbers: deque[int] = deque()
+        self._reserve = 1
+        self._numbering = threading.Lock()
+
+    def register(
+        self, kind: str, id: str, attributes: Attributes | None, x: float | None, y: float | None
+    ) -> Flow[str]:
+        body = _given(id=id, attributes=attributes, x=x, y=y)
+        request = Request("POST", f"/v1/{kind}s", body_of(body), safe=False)
+        self.token = yield from exchange(request, self.delays, lambda answer: str(answer["token"]))
+        return self.token
+
+    def me(self) -> Flow[dict[str, Any]]:
+        return exchange(Request("GET", "/v1/me"), self.delays, dict)
+
+    def publish(self, events: Events) -> Flow[Accepted]:
+        batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
+        if not batch:
+            raise InputError("there is no event to publish", where="events", hint="give at least one")
+        unnumbered = [event for event in batch if event.get("seq") is None]
+        numbers = yield from self._take_numbers(len(unnumbered))
+        for event, number in zip(unnumbered, numbers, strict=True):
+            event["seq"] = number
+        return (
+            yield from exchange(
+                Request("POST", "/v1/events", body_of(batch)),
+                self.delays,
+                lambda answer: Accepted(answer["accepted"], answer["first_seq"], answer["last_seq"]),
+            )
+        )
+
+    def _take_numbers(self, count: int) -> Flow[list[int]]:
+        """Numbers that the node has set aside for this client alone: others may publish for the source meanwhile.
+
+        More are set aside each time, so that a client that goes on publishing seldom asks, and one that publishes
+        once leaves no gap.
+        """
+        taken: list[int] = []
+        while True:
+            with self._numbering:
+                taken += [self._numbers.popleft() for _ in range(min(count - len(taken), len(self._numbers)))]
+                missing = count - len(taken)
+                wanted = min(max(missing, self._reserve), _MOST_NUMBERS)
+                self._reserve = min(2 * wanted, _MOST_RESERVED)
+            if not missing:
+                return taken
+            request = Request("POST", "/v1/numbers", body_of({"count": wanted}))
+            first, got = yield from exchange(request, self.delays, lambda answer: (answer["first"], answer["count"]))
+            with self._numbering:
+                self._numbers.extend(range(first, first + got))
+
+    def move(self, x: float, y: float, time: float | str | None) -> Flow[None]:
+        body = body_of(_given(x=x, y=y, time=time))
+        return exchange(Request("POST", "/v1/positions", body), self.delays, _nothing)
+
+    def subscribe(self, box: Sequence[float] | None, terms: Iterable[str], id: str | None) -> Flow[str]:
+        if box is not None and len(box) != 4:
+            raise InputError("a box has four numbers", where="box", hint="give min_x, min_y, max_x, max_y")
+        region = None if box is None else Box(*box)._asdict()
+        # The id is made here, so that a second try after a lost answer is the same subscription.
+        body = _given(id=id or uuid.uuid4().hex, region=region, terms=_texts(terms) or None)
+        request = Request("POST", "/v1/subscriptions", body_of(body))
+        return exchange(request, self.delays, lambda answer: str(answer["id"]))
+
+    def unsubscribe(self, id: str) -> Flow[None]:
+        request = Request("DELETE", f"/v1/subscriptions/{quote(id, safe='')}")
+        return exchange(request, self.delays, _nothing, gone_is_done=True)
+
+    def subscriptions(self) -> Flow[list[Subscription]]:
+        request = Request("GET", "/v1/subscriptions")
+        return exchange(request, self.delays, lambda answer: [_subscription_of(s) for s in answer["subscriptions"]])
+
+    def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
+        parameters = {"limit": limit, "after": after, "wait": wait}
+        request = Request("GET", "/v1/mailbox", parameters=parameters, extra_time=wait)
+        return exchange(request, self.delays, lambda answer: [letter_of(letter) for letter in answer["letters"]])
+
+    def acknowledge(self, through: int | Letter) -> Flow[int]:
+        place = through.place if isinstance(through, Letter) else through
+        request = Request("POST", "/v1/mailbox/ack", body_of({"through": place}))
+        return exchange(request, self.delays, lambda answer: int(answer["acknowledged"]))
+
+    def scene(self) -> Flow[dict[str, Any]]:
+        return exchange(Request("GET", "/v1/scene"), self.delays, dict)
+
+    def update_scene(
+        self, layer: str, set: Mapping[str, Any] | None, remove: Iterable[str], clear: bool, ttl: float | None
+    ) -> Flow[None]:
+        body = _given(layer=layer, set=set, remove=_texts(remove) or None, clear=clear or None, ttl=ttl)
+        return exchange(Request("POST", "/v1/scene", body_of(body)), self.delays, _nothing)
+
+    def health(self) -> Flow[dict[str, Any]]:
+        return exchange(Request("GET", "/healthz"), self.delays, dict)
+
+
+class LetterStream:
+    """Where one is in the stream of a mailbox: each letter once, however often the stream breaks."""
+
+    def __init__(self, after: int, delays: Sequence[float]) -> None:
+        self._after = after
+        self._delays = delays
+        self._failures = 0
+        self._reader = EventReader()
+
+    def request(self) -> Request:
+        """What to send, for the first time or again."""
+        self._reader = EventReader()
+        headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
+        return Request("GET", "/v1/mailbox/stream", headers=headers)
+
+    def broken(self, outcome: Answer | Failure) -> float:
+        """How long to wait before the next try. Raises what cannot be mended by trying again."""
+        self._failures += 1
+        mendable = isinstance(outcome, Failure) or outcome.status >= 500
+        if not mendable or self._failures > len(self._delays):
+            raise error_of(outcome)
+        return self._delays[self._failures - 1]
+
+    def feed(self, piece: bytes) -> list[Letter]:
+        self._failures = 0
+        letters = []
+        for event in self._reader.feed(piece):
+            if event.name == "letter":
+                letter = letter_of(json.loads(event.data))
+                if letter.place > self._after:
+                    self._after = letter.place
+                    letters.append(letter)
+        return letters
+
+
+def _given(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    """One text is one text, not its letters."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _subscription_of(fields: Mapping[str, Any]) -> Subscription:
+    region = fields["region"]
+    box = None if region is None else Box(region["min_x"], region["min_y"], region["max_x"], region["max_y"])
+    return Subscription(fields["id"], fields["subscriber"], box, tuple(fields["terms"]))
+
+
+def _nothing(answer: object) -> None:
+    return None

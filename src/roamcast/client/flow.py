@@ -1,0 +1,116 @@
+"""How a call to a node goes, without doing it: requests and pauses out, answers in.
+
+A flow is a generator. It yields a `Request` and is sent an `Answer` or the `Failure` to get one; it yields a
+`Pause` and is sent None. What it returns is the result. `Client` and `AsyncClient` only run flows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from roamcast import errors
+from roamcast.errors import InputError, RoamcastError, UnavailableError
+
+__all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "body_of", "error_of", "exchange"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. `safe` says that sending it again does no harm."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    parameters: Mapping[str, str | int | float] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra_time: float = 0.0
+    safe: bool = True
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Failure(NamedTuple):
+    """There was no answer. `sent` says whether the node may have got the request."""
+
+    reason: str
+    sent: bool
+
+
+class Pause(NamedTuple):
+    seconds: float
+
+
+Step = Request | Pause
+Flow = Generator[Step, Answer | Failure | None, T]
+
+
+def exchange(
+    request: Request,
+    delays: Sequence[float],
+    read: Callable[[Any], T],
+    *,
+    gone_is_done: bool = False,
+) -> Flow[T]:
+    """Send until there is an answer that is not the node's trouble, at most once more than there are delays.
+
+    With `gone_is_done` a "not found" counts as success if an earlier try may have reached the node.
+    """
+    maybe_reached = False
+    for delay in (*delays, None):
+        outcome = yield request
+        if isinstance(outcome, Answer):
+            if outcome.status < 400:
+                return read(json.loads(outcome.body) if outcome.body else None)
+            if outcome.status == 404 and gone_is_done and maybe_reached:
+                return read(None)
+            again = request.safe and outcome.status >= 500
+            maybe_reached = True
+        else:
+            outcome = outcome or Failure("no answer", sent=False)
+            again = request.safe or not outcome.sent
+            maybe_reached = maybe_reached or outcome.sent
+        if delay is None or not again:
+            raise error_of(outcome)
+        yield Pause(delay)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+_BY_CODE: dict[str, type[RoamcastError]] = {
+    kind.code: kind
+    for name in errors.__all__
+    if issubclass(kind := getattr(errors, name), RoamcastError) and kind is not RoamcastError
+}
+
+
+def error_of(answer: Answer | Failure) -> RoamcastError:
+    """The error that the node raised, as the same class; UnavailableError where there is no node."""
+    if isinstance(answer, Failure):
+        return UnavailableError(
+            f"the node does not answer: {answer.reason}",
+            hint="check the address (--url, ROAMCAST_URL) and that the node runs: `roamcast node`",
+        )
+    try:
+        error = json.loads(answer.body)["error"]
+        kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
+        return kind(error["message"], where=error.get("where"), hint=error.get("hint"))
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        return UnavailableError(
+            f"the answer (HTTP {answer.status}) is not a roamcast node's",
+            hint="check the address: --url, ROAMCAST_URL",
+        )
+
+
+def body_of(value: object) -> bytes:
+    """JSON text. Raises InputError for what JSON cannot say, such as NaN."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, UnicodeEncodeError) as error:
+        raise InputError(f"this cannot be sent as JSON: {error}", hint="use finite numbers, texts and lists") from error

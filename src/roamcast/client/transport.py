@@ -1,0 +1,62 @@
+"""What both clients tell httpx, and how they read it."""
+
+from __future__ import annotations
+
+import httpx
+
+from roamcast.client.flow import Answer, Failure, Request
+from roamcast.errors import InputError
+
+__all__ = ["DEFAULT_URL", "STREAM_TIMEOUT", "answer_of", "built", "checked_url", "failure_of", "time_for"]
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)
+"""A stream that says nothing for longer than two of the node's heartbeats is dead."""
+
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+def checked_url(url: str) -> str:
+    """The address without a slash at its end. Raises InputError if it is none."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InputError(f"not an address: {error}", where="url", hint=f"such as {DEFAULT_URL}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InputError(f"{url!r} is not the address of a node", where="url", hint=f"such as {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def built(
+    http: httpx.Client | httpx.AsyncClient,
+    url: str,
+    token: str | None,
+    request: Request,
+    timeout: httpx.Timeout,
+) -> httpx.Request:
+    headers = dict(request.headers)
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    if request.body is not None:
+        headers["content-type"] = "application/json"
+    return http.build_request(
+        request.method,
+        url + request.path,
+        content=request.body,
+        params=dict(request.parameters),
+        headers=headers,
+        timeout=timeout,
+    )
+
+
+def time_for(request: Request, timeout: float) -> httpx.Timeout:
+    return httpx.Timeout(timeout, read=timeout + request.extra_time)
+
+
+def answer_of(response: httpx.Response) -> Answer:
+    return Answer(response.status_code, response.content)
+
+
+def failure_of(error: httpx.TransportError) -> Failure:
+    return Failure(str(error) or type(error).__name__, sent=not isinstance(error, _NEVER_SENT))

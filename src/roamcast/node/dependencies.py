@@ -1,0 +1,60 @@
+"""What routes ask for: the node, and who is calling."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.errors import PermissionDeniedError
+from roamcast.node.security import Caller
+from roamcast.node.service import Node
+
+__all__ = ["AnyCaller", "Operator", "Source", "Subscriber", "TheNode"]
+
+_bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
+
+
+def _node(request: Request) -> Node:
+    node: Node = request.app.state.node
+    return node
+
+
+TheNode = Annotated[Node, Depends(_node)]
+_Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+
+
+async def _caller(node: TheNode, given: _Credentials) -> Caller:
+    token = given.credentials if given else None
+    known = None if token is None else node.gate.known(token)
+    return known if known is not None else await run_in_threadpool(node.gate.caller, token)
+
+
+AnyCaller = Annotated[Caller, Depends(_caller)]
+
+
+async def _source(caller: AnyCaller) -> Caller:
+    if caller.kind != "source":
+        raise PermissionDeniedError(
+            f"{caller.id} is no source", where="Authorization", hint="register a source, and use its token"
+        )
+    return caller
+
+
+async def _subscriber(caller: AnyCaller) -> Caller:
+    if caller.kind != "subscriber":
+        raise PermissionDeniedError(
+            f"{caller.id} is no subscriber", where="Authorization", hint="register a subscriber, and use its token"
+        )
+    return caller
+
+
+async def _operator(node: TheNode, given: _Credentials) -> None:
+    node.gate.check_operator(given.credentials if given else None)
+
+
+Source = Annotated[Caller, Depends(_source)]
+Subscriber = Annotated[Caller, Depends(_subscriber)]
+Operator = Depends(_operator)

@@ -1,0 +1,81 @@
+"""What /metrics tells, for Prometheus. Each app has its own; nothing is global."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+__all__ = ["Metrics"]
+
+_BYTES = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
+_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """`pipeline` gives the counters of the pipeline that writes to us, as its card shows them."""
+
+    def __init__(self, pipeline: Callable[[], Mapping[str, int]]) -> None:
+        self._registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self.events_accepted = self._counter("roamcast_events_accepted", "Events journalled and acknowledged.")
+        self.letters_posted = self._counter("roamcast_letters_posted", "Letters stored in mailboxes.")
+        self.letters_delivered = self._counter("roamcast_letters_delivered", "Letters acknowledged by their receivers.")
+        self.duplicate_letters = self._counter("roamcast_duplicate_letters", "Letters a mailbox had had, and dropped.")
+        self.journal_seconds = Histogram(
+            "roamcast_journal_seconds",
+            "From handing events to the journal until they are on disk.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.request_bytes = Histogram(
+            "roamcast_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=self._registry
+        )
+        self._registry.register(_Sums(self.sums))
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show what `value` gives whenever it is asked for."""
+        Gauge(name, text, registry=self._registry).set_function(value)
+
+    def sums(self) -> dict[str, int]:
+        """Counters that add up what the pipeline and this node have dropped or set aside."""
+        pipeline = self._pipeline()
+        return {
+            "duplicates_dropped": pipeline.get("duplicates_dropped", 0) + _value(self.duplicate_letters),
+            "records_set_aside": pipeline.get("set_aside", 0),
+        }
+
+    def counters(self) -> dict[str, int]:
+        """The counters that the page shows."""
+        return {
+            "events_accepted": _value(self.events_accepted),
+            "letters_posted": _value(self.letters_posted),
+            "letters_delivered": _value(self.letters_delivered),
+            **self.sums(),
+        }
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self._registry)
+
+
+class _Sums(Collector):
+    def __init__(self, sums: Callable[[], Mapping[str, int]]) -> None:
+        self._sums = sums
+
+    def collect(self) -> Iterable[Metric]:
+        texts = {
+            "duplicates_dropped": "Copies of events and letters that were dropped.",
+            "records_set_aside": "Journal records that could not be processed.",
+        }
+        for name, value in self._sums().items():
+            yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
+
+
+def _value(counter: Counter) -> int:
+    samples = (sample for metric in counter.collect() for sample in metric.samples)
+    return int(next(sample.value for sample in samples if sample.name.endswith("_total")))

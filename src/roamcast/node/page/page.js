@@ -1,0 +1,131 @@
+// The live page: connects the node's scene stream to the map and the panel.
+
+import { Counters, Layers, showLegend, showState, showTitle } from "./panel.js";
+import { Scene } from "./scene.js";
+
+const SPACES = {
+  geographic: { crs: L.CRS.EPSG3857, minZoom: 1, maxZoom: 22 },
+  planar: { crs: L.CRS.Simple, minZoom: -12, maxZoom: 10 },
+};
+
+/** Lines at round coordinates, about 120 pixels apart. */
+function addGrid(map) {
+  map.createPane("grid").style.zIndex = 450;
+  const lines = L.layerGroup().addTo(map);
+  const options = { pane: "grid", renderer: L.svg({ pane: "grid" }), interactive: false, className: "grid", weight: 1 };
+  const drawLines = () => {
+    const view = map.getBounds().pad(0.1);
+    const [west, east, south, north] = [view.getWest(), view.getEast(), view.getSouth(), view.getNorth()];
+    const rough = (120 * (east - west)) / map.getSize().x;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    const ends = [];
+    for (let x = Math.ceil(west / step) * step; x < east; x += step) ends.push([[south, x], [north, x]]);
+    for (let y = Math.ceil(south / step) * step; y < north; y += step) ends.push([[y, west], [y, east]]);
+    lines.clearLayers();
+    lines.addLayer(L.polyline(ends, options));
+  };
+  map.on("moveend resize", drawLines);
+}
+
+function addFitButton(map, fit) {
+  const control = L.control({ position: "topleft" });
+  control.onAdd = () => {
+    const bar = L.DomUtil.create("div", "leaflet-bar");
+    const button = L.DomUtil.create("button", "fit", bar);
+    Object.assign(button, { type: "button", title: "Show the whole scene", textContent: "⤢" });
+    button.setAttribute("aria-label", "Show the whole scene");
+    L.DomEvent.disableClickPropagation(bar);
+    button.addEventListener("click", fit);
+    return bar;
+  };
+  control.addTo(map);
+}
+
+/** Builds the map for a space. The view follows the scene until the visitor moves it. */
+function openMap(space) {
+  const map = L.map("map", { ...SPACES[space], preferCanvas: true, zoomSnap: 0.1, attributionControl: false });
+  let touched = false; // by the visitor
+  let stale = false; // the panel is
+  const scene = new Scene(map, () => { stale = true; });
+  const layers = new Layers((name, visible) => {
+    scene.show(name, visible);
+    stale = true;
+  });
+
+  function fit(bounds) {
+    if (bounds) map.fitBounds(bounds, { padding: [28, 28], maxZoom: SPACES[space].maxZoom - 4 });
+  }
+  function follow(bounds) {
+    if (touched || !bounds || scene.zooming) return;
+    const seen = map.getBounds();
+    const tiny = seen.getEast() - seen.getWest() > 3 * (bounds.getEast() - bounds.getWest());
+    if (tiny || !seen.contains(bounds)) fit(bounds);
+  }
+  for (const kind of ["pointerdown", "wheel", "keydown"]) {
+    map.getContainer().addEventListener(kind, () => { touched = true; }, true);
+  }
+  addFitButton(map, () => {
+    touched = false;
+    fit(scene.bounds());
+  });
+  L.control.scale({ imperial: false, position: "bottomleft" }).addTo(map);
+  addGrid(map);
+  map.setView([0, 0], 3);
+  setInterval(() => {
+    if (!stale) return;
+    stale = false;
+    const { layers: list, kinds } = scene.summary();
+    layers.update(list);
+    showLegend(kinds);
+    follow(scene.bounds());
+  }, 250);
+  return scene;
+}
+
+/** Why the node gives no scene, in its own words. */
+async function refusal() {
+  try {
+    const { error } = await (await fetch("/v1/scene")).json();
+    return `${error.message}: ${error.hint}`;
+  } catch {
+    return "no scene, trying again";
+  }
+}
+
+function connect() {
+  const counters = new Counters();
+  let scene = null;
+  let space = null;
+  let wait = 500; // ms
+
+  function open() {
+    const stream = new EventSource("/v1/scene/stream");
+    const hear = (name, then) => stream.addEventListener(name, (event) => then(JSON.parse(event.data)));
+    stream.addEventListener("open", () => {
+      wait = 500;
+      showState("live");
+    });
+    // The browser reconnects by itself after a break, but not after an answer that is no stream.
+    stream.addEventListener("error", async () => {
+      showState("broken", "connection lost, trying again");
+      if (stream.readyState !== EventSource.CLOSED) return;
+      setTimeout(open, wait);
+      wait = Math.min(10_000, wait * 2);
+      showState("broken", await refusal());
+    });
+    hear("snapshot", (snapshot) => {
+      if (space && snapshot.space !== space) location.reload();
+      space = snapshot.space;
+      scene ??= openMap(space);
+      showTitle(snapshot.title);
+      counters.update(snapshot.counters);
+      scene.replace(snapshot.layers);
+    });
+    hear("change", (change) => scene.change(change));
+    hear("counters", (values) => counters.update(values));
+  }
+  open();
+}
+
+connect();

@@ -1,0 +1,1 @@
+"""What the node answers to, one module for each noun."""

@@ -1,0 +1,75 @@
+"""Events and positions come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.errors import InputError, PermissionDeniedError
+from roamcast.model import Position
+from roamcast.node.bodies import EventIn, NumbersIn, PositionIn
+from roamcast.node.dependencies import AnyCaller, Source, TheNode
+from roamcast.node.features import entity_feature, layer_of
+from roamcast.node.forms import Form
+from roamcast.node.service import Node, now
+
+router = APIRouter(tags=["events"])
+
+_EVENTS = Form(EventIn, bulk="events")
+_POSITIONS = Form(PositionIn, bulk="positions")
+_NUMBERS = Form(NumbersIn)
+
+
+@router.post("/events", status_code=202, openapi_extra=_EVENTS.openapi)
+async def post_events(request: Request, node: TheNode, caller: Source) -> dict[str, Any]:
+    """Publish one event or a list of them, all or none.
+
+    The answer comes when they are safe on disk. Sending events again with the same `seq` is harmless: copies are
+    dropped later. Events without `seq` get the next numbers, and sending those again doubles them: take numbers first
+    where an answer could be lost. Do not mix numbers of your own with the node's for one source.
+    """
+    events, bulk = await _EVENTS.read_bulk(request, node)
+    taken = await node.intake.take(caller.id, events, bulk=bulk, now=now())
+    return taken._asdict()
+
+
+@router.post("/numbers", openapi_extra=_NUMBERS.openapi)
+async def take_numbers(request: Request, node: TheNode, caller: Source) -> dict[str, int]:
+    """Set numbers aside for the caller's next events: nobody else gets them, so that each can be sent again at will.
+
+    Numbers that are never used do no harm.
+    """
+    given = await _NUMBERS.read(request, node)
+    numbers = await node.sequences.take(caller.id, [None] * given.count)
+    return {"first": numbers[0], "count": len(numbers)}
+
+
+@router.post("/positions", openapi_extra=_POSITIONS.openapi)
+async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
+    """Tell where the caller is: one position or a list of them, all or none. The one with the latest time counts."""
+    given, bulk = await _POSITIONS.read_bulk(request, node)
+    time = now()
+    positions = []
+    for row, position in enumerate(given):
+        place = f"positions[{row}]." if bulk else ""
+        if position.entity not in (None, caller.id):
+            raise PermissionDeniedError(
+                f"this token is of {caller.id}", where=f"{place}entity", hint="use the token of that entity"
+            )
+        try:
+            node.space.check_point(position.x, position.y)
+        except InputError as error:
+            raise InputError(error.message, where=f"{place}{error.where}", hint=error.hint) from None
+        positions.append(Position(caller.id, position.x, position.y, time if position.time is None else position.time))
+    await run_in_threadpool(node.registry.set_positions, positions)
+    if node.scene is not None:
+        await _show(node, caller.id)
+    return {"accepted": len(positions)}
+
+
+async def _show(node: Node, id: str) -> None:
+    """Show the stored position: an older one than it has changed nothing."""
+    entity = await run_in_threadpool(node.registry.entity, id)
+    node.show(layer_of(entity), entity.id, entity_feature(entity))

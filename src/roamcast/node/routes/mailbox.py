@@ -1,0 +1,110 @@
+"""The caller's own mailbox: pull, acknowledge, stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.errors import InputError
+from roamcast.node.bells import rung
+from roamcast.node.bodies import AckIn
+from roamcast.node.dependencies import Subscriber, TheNode
+from roamcast.node.forms import Form
+from roamcast.node.service import Node
+from roamcast.node.streams import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
+from roamcast.store.port import Entry
+
+router = APIRouter(prefix="/mailbox", tags=["mailbox"])
+
+_ACK = Form(AckIn)
+_PORTION = 100
+_HIGHEST = 2**63 - 1
+
+After = Annotated[int, Query(ge=0, le=_HIGHEST, description="Only letters behind this place.")]
+
+
+@router.get("", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+async def pull(
+    node: TheNode,
+    caller: Subscriber,
+    limit: Annotated[int, Query(ge=1, description="At most so many letters; the node has a limit too.")] = 100,
+    after: After = 0,
+    wait: Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for the first.")] = 0,
+) -> Response:
+    """The next letters in order, and how many are waiting in all. They stay until they are acknowledged."""
+    if wait > node.limits.wait:
+        raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
+    limit = min(limit, node.limits.pull)
+    entries = await _pull_waiting(node, caller.id, limit, after, wait)
+    waiting = await run_in_threadpool(node.mailboxes.waiting, caller.id)
+    letters = ",".join(_letter(entry) for entry in entries)
+    return Response(f'{{"letters":[{letters}],"waiting":{waiting}}}', media_type="application/json")
+
+
+@router.post("/ack", openapi_extra=_ACK.openapi)
+async def acknowledge(request: Request, node: TheNode, caller: Subscriber) -> dict[str, Any]:
+    """Delete the letters up to and with place `through`; 0 is before the first. Again is harmless."""
+    through = (await _ACK.read(request, node)).through
+    count = await run_in_threadpool(node.mailboxes.acknowledge, caller.id, through) if through else 0
+    node.metrics.letters_delivered.inc(count)
+    return {"acknowledged": count}
+
+
+@router.get("/stream", response_class=StreamingResponse, responses=STREAM)
+async def stream(
+    node: TheNode,
+    caller: Subscriber,
+    after: After = 0,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamingResponse:
+    """The mailbox as server-sent events, for as long as the connection lasts.
+
+    Each has the letter's place as `id`, `letter` as `event`, and the letter as `data`. It begins behind
+    `Last-Event-ID`, else behind `after`; acknowledges nothing; sends a comment every 15 seconds.
+    """
+    if last_event_id:
+        if not last_event_id.isdecimal() or len(last_event_id) > len(str(_HIGHEST)):
+            raise InputError("not a place", where="Last-Event-ID", hint="send the last id you got")
+        after = min(int(last_event_id), _HIGHEST)
+    return StreamingResponse(
+        _stream(node, caller.id, after), headers={"cache-control": "no-store"}, media_type="text/event-stream"
+    )
+
+
+async def _pull_waiting(node: Node, receiver: str, limit: int, after: int, wait: float) -> list[Entry]:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait
+    with node.bells.hung(receiver) as bell:
+        while True:
+            bell.clear()
+            entries = await run_in_threadpool(node.mailboxes.pull, receiver, limit, after)
+            left = end - loop.time()
+            if entries or left <= 0 or node.bells.stopped or not await rung(bell, left):
+                return entries
+
+
+async def _stream(node: Node, receiver: str, after: int) -> AsyncIterator[bytes]:
+    yield HEARTBEAT
+    with node.bells.hung(receiver) as bell:
+        while not node.bells.stopped:
+            bell.clear()
+            entries = await run_in_threadpool(node.mailboxes.pull, receiver, _PORTION, after)
+            if entries:
+                after = entries[-1].place
+                yield b"".join(message("letter", _letter(entry), entry.place) for entry in entries)
+            elif not node.bells.stopped and not await rung(bell, HEARTBEAT_EVERY):
+                yield HEARTBEAT
+
+
+def _letter(entry: Entry) -> str:
+    """The letter as JSON on one line. The body, a JSON object itself, is not read but continued."""
+    body = entry.body.replace("\n", " ").replace("\r", " ")
+    sender = orjson.dumps(entry.sender).decode()
+    head = f'"place":{entry.place},"sender":{sender},"number":{entry.number}'
+    return f"{{{head},{body.lstrip()[1:]}"

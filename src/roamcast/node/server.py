@@ -1,0 +1,115 @@
+"""The node as a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from roamcast.errors import ConflictError, InputError
+from roamcast.node.app import create_app
+from roamcast.node.settings import Settings
+
+__all__ = ["NodeServer", "serve"]
+
+_GRACE = 1  # seconds for requests under way when the server is stopped
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class NodeServer(uvicorn.Server):
+    """Serves one node until `stop`, SIGINT or SIGTERM; then it is gone within two seconds, open streams or not."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._app = create_app(settings)
+        self._socket = _listening(settings)
+        self._ready: Callable[[str], None] | None = None
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                lifespan="off",  # `run_node` does it, so that its errors come out as they are
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run_node(self, ready: Callable[[str], None] | None = None) -> None:
+        """Open the node, call `ready` with its address, serve, close it. Raises what keeps it from opening."""
+        with asyncio.Runner(loop_factory=self.config.get_loop_factory()) as runner:
+            runner.run(self.serve_node(ready))
+
+    def stop(self) -> None:
+        """From any thread."""
+        self.should_exit = True
+
+    def close(self) -> None:
+        """Give the port back; needed only if the node is never run."""
+        self._socket.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._ready:
+            self._ready(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.node.end_streams()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals stop the server. They are not raised again after it: the node is still to be closed then."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def serve_node(self, ready: Callable[[str], None] | None = None) -> None:
+        """`run_node`, within an event loop that runs already."""
+        with self._socket:
+            async with self._app.router.lifespan_context(self._app):
+                self._ready = ready
+                await self.serve([self._socket])
+
+
+def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> None:
+    """Serve a node until SIGINT or SIGTERM; `ready` is called with its address once it answers."""
+    NodeServer(settings).run_node(ready)
+
+
+def _listening(settings: Settings) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise InputError(
+            f"{settings.host} is no address: {error.strerror}", where="host", hint="choose another with --host"
+        ) from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()  # or another could take the port before we use it
+    except OSError as error:
+        listener.close()
+        raise ConflictError(
+            f"cannot listen at {settings.host}:{settings.port}: {error.strerror}",
+            where="port",
+            hint="something else may use it: choose another with --port",
+        ) from error
+    return listener

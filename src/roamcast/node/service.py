@@ -1,0 +1,160 @@
+"""The node: its parts, put together in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.errors import CapacityError
+from roamcast.journal.files import FileJournal
+from roamcast.node.bells import Bells
+from roamcast.node.features import LAYERS, entity_feature, layer_of, subscription_feature
+from roamcast.node.folder import DataFolder
+from roamcast.node.intake import Intake, Sequences
+from roamcast.node.mailroom import Mailroom
+from roamcast.node.metrics import Metrics
+from roamcast.node.scene import Change, Feature, Scene
+from roamcast.node.security import Gate
+from roamcast.node.settings import Settings
+from roamcast.node.subscriptions import Subscriptions
+from roamcast.space import SPACES
+from roamcast.store.port import Delivery
+from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+
+__all__ = ["Node", "now"]
+
+log = logging.getLogger(__name__)
+
+_EXPIRE_EVERY = 0.1  # seconds
+_COUNT_EVERY = 10  # of these
+
+
+def now() -> int:
+    """Whole microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Node:
+    """Everything a node holds. Opening it blocks, and journals first what a crash left unjournalled."""
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.limits = settings.limits
+        self.space = SPACES[settings.space]
+        folder = DataFolder.open(settings.data)
+        with ExitStack() as opened:
+            journal = FileJournal(folder.journal, settings.domain)
+            opened.callback(journal.close)
+            engine = open_sqlite(folder.store(settings.domain))
+            opened.callback(engine.dispose)
+            self.registry = SqlRegistry(engine)
+            self.mailboxes = SqlMailboxes(engine)
+            self.metrics = Metrics(self._pipeline_counters)
+            self.gate = Gate(self.registry, folder.operator_token())
+            self.sequences = Sequences(self.registry)
+            self.intake = Intake(self.registry, journal, self.space, self.sequences, self.metrics)
+            self.subscriptions = Subscriptions(self.registry, journal, now)
+            self.bells = Bells()
+            self.scene = self._new_scene() if settings.scene else None
+            self.mailroom = Mailroom(
+                Outbox(folder.outbox),
+                folder.outbox,
+                settings.domain,
+                self.mailboxes,
+                meet=self._meet,
+                delivered=self._delivered,
+            )
+            self._add_gauges()
+            self.subscriptions.journal_changes()
+            self._fill_scene()
+            self._opened = opened.pop_all()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take letters and keep the scene for as long as this is entered; closes the node at its end."""
+        self._loop = asyncio.get_running_loop()
+        self.mailroom.start()
+        ticker = self._loop.create_task(self._tick())
+        try:
+            yield
+        finally:
+            self.end_streams()
+            ticker.cancel()
+            await run_in_threadpool(self._close)
+
+    def end_streams(self) -> None:
+        """End streams and long polls: they would keep the server from stopping."""
+        self.bells.stop()
+        if self.scene is not None:
+            self.scene.stop()
+
+    def show(self, layer: str, id: str, feature: Feature | None) -> None:
+        """Show a feature in the scene, or none. When the scene is full it is left out."""
+        if self.scene is None:
+            return
+        change = Change(layer, remove=[id]) if feature is None else Change(layer, {id: feature})
+        try:
+            self.scene.apply(change, time.monotonic())
+        except CapacityError as error:
+            log.debug("%s %s is not shown: %s", layer, id, error)
+
+    def _close(self) -> None:
+        self.mailroom.stop()
+        self._opened.close()
+
+    def _meet(self, sender: Sender) -> None:
+        self.subscriptions.tell(sender.pipeline)
+
+    def _delivered(self, delivery: Delivery) -> None:
+        self.metrics.letters_posted.inc(delivery.accepted)
+        self.metrics.duplicate_letters.inc(delivery.duplicates)
+        self._loop.call_soon_threadsafe(self.bells.ring, delivery.awake)
+
+    def _pipeline_counters(self) -> Mapping[str, int]:
+        return self.mailroom.sender.counters if self.mailroom.sender else {}
+
+    def _new_scene(self) -> Scene:
+        title = self.settings.title or f"domain {self.settings.domain}"
+        limits = self.limits
+        return Scene(title, self.settings.space, most_features=limits.features, most_watchers=limits.watchers)
+
+    def _fill_scene(self) -> None:
+        if self.scene is None:
+            return
+        for entity in self.registry.entities():
+            if (feature := entity_feature(entity)) is not None:
+                self.show(layer_of(entity), entity.id, feature)
+        for subscription in self.registry.subscriptions():
+            if (feature := subscription_feature(subscription)) is not None:
+                self.show(LAYERS[2], subscription.id, feature)
+
+    def _add_gauges(self) -> None:
+        self.metrics.gauge(
+            "roamcast_mailbox_listeners", "Open mailbox streams and long polls.", lambda: len(self.bells)
+        )
+        self.metrics.gauge(
+            "roamcast_outbox_batches_waiting", "Batches left for this office.", lambda: self.mailroom.waiting
+        )
+        scene = self.scene
+        if scene is not None:
+            self.metrics.gauge("roamcast_scene_watchers", "Open scene streams.", lambda: scene.watchers)
+
+    async def _tick(self) -> None:
+        """Let features of the scene vanish in time, and its counters count."""
+        if self.scene is None:
+            return
+        ticks = 0
+        while True:
+            if ticks % _COUNT_EVERY == 0:
+                self.scene.count(self.metrics.counters())
+            self.scene.expire(time.monotonic())
+            ticks += 1
+            await asyncio.sleep(_EXPIRE_EVERY)

@@ -1,0 +1,58 @@
+"""A node's settings: arguments first, then environment variables that begin with ROAMCAST_."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from roamcast.errors import InputError
+
+__all__ = ["Limits", "Settings", "settings_from"]
+
+
+class Limits(BaseModel):
+    """What one request may carry at most. Set one with, for example, ROAMCAST_LIMITS__BULK=1000."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    body: PositiveInt = 8 * 1024 * 1024  # bytes
+    bulk: PositiveInt = 10_000  # events or positions in a request
+    event_terms: PositiveInt = 1_000
+    subscription_terms: PositiveInt = 64
+    term_length: PositiveInt = 200  # characters
+    readings: PositiveInt = 200
+    attributes: PositiveInt = 64
+    pull: PositiveInt = 1_000  # letters in an answer
+    wait: float = Field(default=30.0, ge=0, le=300)  # seconds of a long poll
+    features: PositiveInt = 20_000  # of the scene, all layers together
+    watchers: PositiveInt = 100  # of the scene, at a time
+
+
+class Settings(BaseSettings):
+    """`domain` names the node, its journal and its office. Port 0 takes any free port."""
+
+    model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__", frozen=True, extra="ignore")
+
+    data: Path = Path("roamcast-data")
+    domain: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    space: Literal["geographic", "planar"] = "geographic"
+    scene: bool = False
+    title: str = ""
+    limits: Limits = Limits()
+
+
+def settings_from(**given: object) -> Settings:
+    """Settings from what is given and not None, then the environment. Raises InputError naming the setting."""
+    try:
+        return Settings.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            first["msg"], where=where, hint="see `roamcast node --help`, and the variables ROAMCAST_*"
+        ) from error

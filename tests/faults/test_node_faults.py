@@ -1,0 +1,201 @@
+"""A node whose disk refuses, and one that is killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from nodes import RunningNode, bearer, journalled, leave, running_node, until
+
+from roamcast.client import Client
+from roamcast.errors import StorageError
+
+# A node whose files may not grow beyond a size: to a program that is a full disk.
+CRAMPED = """
+import resource, sys
+from pathlib import Path
+from roamcast.node.server import serve
+from roamcast.node.settings import settings_from
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+serve(settings_from(data=Path(sys.argv[1]), port=0, domain="local"), ready=lambda url: print(url, flush=True))
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    with running_node(tmp_path) as node:
+        yield node
+
+
+def start(data: Path, size: int) -> tuple[subprocess.Popen[str], str]:
+    child = subprocess.Popen([sys.executable, "-c", CRAMPED, str(data), str(size)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    return child, child.stdout.readline().strip()
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO], ids=["full", "read-only", "failing"])
+def test_events_that_cannot_be_written_are_refused(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """507 with a hint; nothing of them is in the journal, and when the disk is well again events are taken."""
+    headers = bearer(node.source())
+    with monkeypatch.context() as patch:
+        refuse(patch, number)
+        answer = node.http.post("/v1/events", json=[{"x": 1, "y": 1}] * 3, headers=headers)
+    assert answer.status_code == 507
+    assert answer.json()["error"]["code"] == "storage"
+    assert answer.json()["error"]["hint"]
+    assert journalled(node.data) == []
+    assert node.http.post("/v1/events", json={"x": 1, "y": 1}, headers=headers).status_code == 202
+    assert len(journalled(node.data)) == 1
+
+
+def test_a_journal_folder_that_is_gone_is_a_storage_error(node: RunningNode) -> None:
+    """507, not 500."""
+    headers = bearer(node.source())
+    shutil.rmtree(node.data / "journal" / "local")
+    assert node.http.post("/v1/events", json={"x": 1, "y": 1}, headers=headers).status_code == 507
+
+
+def test_a_subscription_that_was_not_journalled_is_when_it_is_sent_again(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused with 507 first; the same request again succeeds, and leaves one record."""
+    headers, body = bearer(node.subscriber()), {"id": "q", "terms": ["a"]}
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC)
+        assert node.http.post("/v1/subscriptions", json=body, headers=headers).status_code == 507
+    assert node.http.post("/v1/subscriptions", json=body, headers=headers).status_code == 200
+    assert [(row["kind"], row["id"]) for row in journalled(node.data)] == [("subscription", "q")]
+
+
+def test_a_removal_that_was_not_journalled_is_when_it_is_sent_again(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second try says that it is gone already, and it is so in the journal too."""
+    anna = node.subscriber()
+    anna.subscribe(terms=["a"], id="q")
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC)
+        assert node.http.delete("/v1/subscriptions/q", headers=bearer(anna)).status_code == 507
+    assert node.http.delete("/v1/subscriptions/q", headers=bearer(anna)).status_code == 404
+    assert [row["kind"] for row in journalled(node.data)] == ["subscription", "removal"]
+
+
+def test_a_client_rides_out_a_disk_that_refuses_for_a_while(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tries again; a subscription and a removal end as if nothing had happened."""
+    anna = node.subscriber()
+    refusals: list[int] = []
+    fsync = os.fsync
+
+    def at_times(descriptor: int) -> None:
+        if refusals:
+            raise OSError(refusals.pop(), "refused")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", at_times)
+    for change in (lambda: anna.subscribe(terms=["a"], id="q"), lambda: anna.unsubscribe("q")):
+        refusals.append(errno.ENOSPC)
+        change()
+        assert refusals == []
+    assert [row["kind"] for row in journalled(node.data)] == ["subscription", "removal"]
+
+
+def test_a_store_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
+    """507 for what does not fit any more; what was acknowledged before is there after a restart."""
+    child, url = start(tmp_path, 300_000)
+    tokens = []
+    try:
+        with httpx.Client(base_url=url) as http:
+            for number in range(2000):
+                body = {"id": f"s{number}", "attributes": {str(n): "x" * 900 for n in range(20)}}
+                answer = http.post("/v1/sources", json=body)
+                if answer.status_code != 201:
+                    break
+                tokens.append(answer.json()["token"])
+            assert answer.status_code == 507
+            assert answer.json()["error"]["hint"]
+            assert http.get("/healthz").status_code == 200
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    assert tokens
+    with running_node(tmp_path) as node:
+        assert [node.client(token).me()["id"] for token in tokens] == [f"s{n}" for n in range(len(tokens))]
+
+
+def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> None:
+    """The node says that it is degraded and goes on trying; with room again they come, once."""
+    child, url = start(tmp_path, 300_000)
+    try:
+        anna = Client(url)
+        token = anna.register_subscriber("anna")
+        letters = [("anna", n, "x" * 20_000 + str(n)) for n in range(1, 41)]
+        leave(tmp_path, 1, *letters)
+        until(lambda: anna.health()["status"] == "degraded", "the trouble to be told")
+        assert list((tmp_path / "outbox" / "local").iterdir())
+        anna.close()
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    with running_node(tmp_path) as node:
+        anna = node.client(token)
+        pulled = until(lambda: anna.pull(), "the letters")
+        assert [letter.number for letter in pulled] == list(range(1, 41))
+        assert node.http.get("/healthz").json()["status"] == "ok"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_stops_the_node_though_streams_are_open(tmp_path: Path, number: signal.Signals) -> None:
+    """It ends with exit code 0 and everything closed."""
+    child, url = start(tmp_path, 1 << 40)
+    with Client(url) as anna, httpx.Client(base_url=url) as http:
+        anna.register_subscriber("anna")
+        with http.stream("GET", "/v1/mailbox/stream", headers=bearer(anna)) as stream:
+            pieces = stream.iter_bytes()
+            next(pieces)
+            child.send_signal(number)
+            assert child.wait(20) == 0
+    child.communicate()
+
+
+def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
+    """Events, entities, positions and subscriptions after SIGKILL."""
+    child, url = start(tmp_path, 1 << 40)
+    with Client(url) as source, Client(url) as anna:
+        source.register_source("s")
+        source.publish([{"x": 1, "y": 1}] * 5)
+        anna.register_subscriber("anna")
+        anna.subscribe(terms=["a"], id="q")
+        anna.move(1, 2)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    with running_node(tmp_path) as node:
+        again = node.client(anna.token)
+        assert [s.id for s in again.subscriptions()] == ["q"]
+        assert again.me()["position"]["y"] == 2
+        assert node.client(source.token).me()["next_seq"] > 5
+    assert [row["kind"] for row in journalled(tmp_path)] == ["event"] * 5 + ["subscription"]
+
+
+def test_a_read_only_folder_is_refused_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """StorageError with a hint, not a traceback out of the depths."""
+    refuse(monkeypatch, errno.EROFS)
+    with pytest.raises(StorageError, match="read-only"), running_node(tmp_path):
+        pass

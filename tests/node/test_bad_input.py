@@ -1,0 +1,248 @@
+"""Bad input is refused with a status, a code, the place and a hint; nothing of it is applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from nodes import RunningNode, bearer, journalled, running_node
+
+GOOD = {"x": 1.0, "y": 2.0}
+BOX = {"min_x": 0, "min_y": 0, "max_x": 1, "max_y": 1}
+
+
+class Case(NamedTuple):
+    path: str
+    body: Any
+    status: int
+    where: str | None
+
+
+EVENTS = {
+    "unknown field": Case("events", {**GOOD, "colour": "red"}, 422, "colour"),
+    "text for a number": Case("events", {"x": "1", "y": 2}, 422, "x"),
+    "boolean for a number": Case("events", {"x": True, "y": 2}, 422, "x"),
+    "null coordinate": Case("events", {"x": None, "y": 2}, 422, "x"),
+    "x without y": Case("events", {"x": 1}, 422, "body"),
+    "no point and no position": Case("events", {}, 422, "x"),
+    "NaN": Case("events", b'{"x": NaN, "y": 1}', 422, "x"),
+    "infinite": Case("events", b'{"x": 1, "y": -Infinity}', 422, "y"),
+    "too large for a float": Case("events", b'{"x": 1e999, "y": 1}', 422, "x"),
+    "longitude out of range": Case("events", {"x": 181, "y": 0}, 422, "x"),
+    "latitude out of range": Case("events", {"x": 0, "y": -90.001}, 422, "y"),
+    "out of range in a list": Case("events", [GOOD, {"x": 0, "y": 91}], 422, "events[1].y"),
+    "wrong type in a list": Case("events", [GOOD, GOOD, GOOD, {"x": "a", "y": 1}], 422, "events[3].x"),
+    "terms no list": Case("events", {**GOOD, "terms": "fire"}, 422, "terms"),
+    "a term no text": Case("events", {**GOOD, "terms": ["fire", 7]}, 422, "terms[1]"),
+    "empty term": Case("events", {**GOOD, "terms": [""]}, 422, "terms"),
+    "long term": Case("events", {**GOOD, "terms": ["x" * 201]}, 422, "terms"),
+    "many terms": Case("events", [{**GOOD, "terms": ["x"] * 1001}], 422, "events[0].terms"),
+    "reading no number": Case("events", {**GOOD, "readings": {"celsius": "hot"}}, 422, "readings.celsius"),
+    "reading NaN": Case("events", b'{"x": 1, "y": 1, "readings": {"a": NaN}}', 422, "readings.a"),
+    "reading without a name": Case("events", {**GOOD, "readings": {"": 1}}, 422, "readings"),
+    "many readings": Case("events", {**GOOD, "readings": {str(n): 1 for n in range(201)}}, 422, "readings"),
+    "seq zero": Case("events", {**GOOD, "seq": 0}, 422, "seq"),
+    "seq a float": Case("events", {**GOOD, "seq": 1.5}, 422, "seq"),
+    "seq too large": Case("events", {**GOOD, "seq": 2**53}, 422, "seq"),
+    "empty id": Case("events", {**GOOD, "id": ""}, 422, "id"),
+    "time without offset": Case("events", {**GOOD, "time": "2026-01-01T00:00:00"}, 422, "time"),
+    "time no time": Case("events", {**GOOD, "time": "yesterday"}, 422, "time"),
+    "time a boolean": Case("events", {**GOOD, "time": True}, 422, "time"),
+    "time in milliseconds": Case("events", {**GOOD, "time": 1_700_000_000_000}, 422, "time"),
+    "another's source": Case("events", {**GOOD, "source": "other"}, 403, "source"),
+    "another's source in a list": Case("events", [GOOD, {**GOOD, "source": "other"}], 403, "events[1].source"),
+    "empty list": Case("events", [], 422, "events"),
+    "long list": Case("events", [GOOD] * 10_001, 422, "events"),
+    "a number": Case("events", 7, 422, "body"),
+    "null in a list": Case("events", [None], 422, "events[0]"),
+    "far too large": Case("events", {"x": 10**400, "y": 1}, 422, "x"),
+    "no JSON": Case("events", b"{", 400, "body"),
+    "bottomless": Case("events", b"[" * 100_000, 400, "body"),
+    "nothing": Case("events", b"", 400, "body"),
+    "not UTF-8": Case("events", b'{"id": "\xff"}', 400, "body"),
+    "half a character": Case("events", b'{"id": "\\ud800"}', 400, "body"),
+    "position unknown field": Case("positions", {**GOOD, "z": 1}, 422, "z"),
+    "position incomplete": Case("positions", {"x": 1}, 422, "y"),
+    "position out of range": Case("positions", [GOOD, {"x": 0, "y": 100}], 422, "positions[1].y"),
+    "position of another": Case("positions", {**GOOD, "entity": "other"}, 403, "entity"),
+}
+
+SUBSCRIPTIONS = {
+    "neither region nor terms": Case("subscriptions", {}, 422, "body"),
+    "empty terms alone": Case("subscriptions", {"terms": []}, 422, "body"),
+    "unknown field": Case("subscriptions", {"terms": ["a"], "limit": 3}, 422, "limit"),
+    "unknown field in the region": Case("subscriptions", {"region": {**BOX, "z": 1}}, 422, "region.z"),
+    "incomplete region": Case("subscriptions", {"region": {"min_x": 0}}, 422, "region.min_y"),
+    "region a list": Case("subscriptions", {"region": [0, 0, 1, 1]}, 422, "region"),
+    "reversed region": Case("subscriptions", {"region": {**BOX, "min_y": 2}}, 422, "region.min_y"),
+    "region out of range": Case("subscriptions", {"region": {**BOX, "max_x": 200}}, 422, "region.max_x"),
+    "region NaN": Case(
+        "subscriptions", b'{"region": {"min_x": NaN, "min_y": 0, "max_x": 1, "max_y": 1}}', 422, "region.min_x"
+    ),
+    "many terms": Case("subscriptions", {"terms": [str(n) for n in range(65)]}, 422, "terms"),
+    "empty term": Case("subscriptions", {"terms": [""]}, 422, "terms"),
+    "bad id": Case("subscriptions", {"id": "a b", "terms": ["a"]}, 422, "id"),
+    "acknowledge nothing": Case("mailbox/ack", {}, 422, "through"),
+    "acknowledge a text": Case("mailbox/ack", {"through": "1"}, 422, "through"),
+    "acknowledge before the beginning": Case("mailbox/ack", {"through": -1}, 422, "through"),
+}
+
+ENTITIES = {
+    "no id": Case("sources", {}, 422, "id"),
+    "empty id": Case("sources", {"id": ""}, 422, "id"),
+    "id with a slash": Case("subscribers", {"id": "a/b"}, 422, "id"),
+    "id with a newline": Case("subscribers", {"id": "a\n"}, 422, "id"),
+    "long id": Case("sources", {"id": "a" * 129}, 422, "id"),
+    "id a number": Case("sources", {"id": 7}, 422, "id"),
+    "x without y": Case("sources", {"id": "a", "x": 1}, 422, "body"),
+    "out of range": Case("subscribers", {"id": "a", "x": 1, "y": 95}, 422, "y"),
+    "attribute a list": Case("sources", {"id": "a", "attributes": {"a": []}}, 422, "attributes"),
+    "attribute null": Case("sources", {"id": "a", "attributes": {"a": None}}, 422, "attributes"),
+    "attribute NaN": Case("sources", b'{"id": "a", "attributes": {"a": NaN}}', 422, "attributes"),
+    "attribute beyond all numbers": Case("sources", {"id": "a", "attributes": {"a": 10**400}}, 422, "attributes"),
+    "many attributes": Case("sources", {"id": "a", "attributes": {str(n): n for n in range(65)}}, 422, "attributes"),
+}
+
+POINT = {"geometry": {"type": "Point", "coordinates": [1, 2]}, "label": "", "kind": "k"}
+SCENES = {
+    "no layer": Case("scene", {"set": {"a": POINT}}, 422, "layer"),
+    "the node's layer": Case("scene", {"layer": "sources", "clear": True}, 422, "layer"),
+    "unknown geometry": Case(
+        "scene", {"layer": "l", "set": {"a": {"geometry": {"type": "Blob"}}}}, 422, "set.a.geometry"
+    ),
+    "ttl zero": Case("scene", {"layer": "l", "set": {"a": POINT}, "ttl": 0}, 422, "ttl"),
+    "unknown field": Case("scene", {"layer": "l", "colour": "red"}, 422, "colour"),
+}
+
+
+def tokens_of(node: RunningNode) -> dict[str, dict[str, str]]:
+    return {
+        "source": bearer(node.source()),
+        "subscriber": bearer(node.subscriber()),
+        "operator": bearer(node.operator()),
+        "nobody": {},
+    }
+
+
+@pytest.fixture(scope="module")
+def tokens(shared_node: RunningNode) -> dict[str, dict[str, str]]:
+    return tokens_of(shared_node)
+
+
+def cases() -> list[Any]:
+    tables = {"source": EVENTS, "subscriber": SUBSCRIPTIONS, "nobody": ENTITIES, "operator": SCENES}
+    return [
+        pytest.param(caller, case, id=f"{case.path} {name}")
+        for caller, table in tables.items()
+        for name, case in table.items()
+    ]
+
+
+def post(node: RunningNode, case: Case, headers: dict[str, str]) -> httpx.Response:
+    content = case.body if isinstance(case.body, bytes) else json.dumps(case.body).encode()
+    return node.http.post(f"/v1/{case.path}", content=content, headers=headers)
+
+
+@pytest.mark.parametrize(("caller", "case"), cases())
+def test_bad_input_is_refused_with_place_and_hint(
+    shared_node: RunningNode, tokens: dict[str, dict[str, str]], caller: str, case: Case
+) -> None:
+    """The answer is JSON that says what is wrong, where, and what to do."""
+    answer = post(shared_node, case, tokens[caller])
+    error = answer.json()["error"]
+    assert (answer.status_code, error["where"]) == (case.status, case.where)
+    assert error["message"]
+    assert error["hint"]
+    assert set(error) == {"code", "message", "where", "hint"}
+
+
+def test_nothing_bad_is_journalled(node: RunningNode) -> None:
+    """Of all the bad requests, alone or in a list with good ones, the journal has no record."""
+    tokens = tokens_of(node)
+    for case in cases():
+        caller, bad = case.values
+        assert post(node, bad, tokens[caller]).status_code >= 400
+    assert journalled(node.data) == []
+
+
+def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
+    """With the third of five bad none of them is journalled, and the next good list is whole."""
+    source = node.source()
+    five = [{**GOOD, "terms": [str(n)]} for n in range(5)]
+    bad = [*five[:2], {**GOOD, "terms": [3]}, *five[3:]]
+    assert node.http.post("/v1/events", json=bad, headers=bearer(source)).status_code == 422
+    assert journalled(node.data) == []
+    assert node.http.post("/v1/events", json=five, headers=bearer(source)).status_code == 202
+    assert [row["terms"] for row in journalled(node.data)] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+
+
+def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:
+    """A box with min_x > max_x is refused in planar space, where 200 is a good x."""
+    with running_node(tmp_path, space="planar") as node:
+        headers = bearer(node.subscriber())
+        reversed_box = {"region": {**BOX, "min_x": 200}}
+        answer = node.http.post("/v1/subscriptions", json=reversed_box, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["where"]) == (422, "region.min_x")
+
+
+def test_geographic_space_knows_the_antimeridian(shared_node: RunningNode) -> None:
+    """A box with min_x > max_x is good in geographic space."""
+    client = shared_node.subscriber("sailor")
+    client.subscribe(box=(170, -10, -170, 10), id="across")
+    assert [s.box for s in client.subscriptions()] == [(170, -10, -170, 10)]
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["with Content-Length", "in pieces"])
+def test_a_body_over_the_limit_is_refused(shared_node: RunningNode, announced: bool) -> None:
+    """413, whether the length is announced or only found while reading."""
+    headers = bearer(shared_node.source(f"large-{announced}"))
+    piece = b" " * 65536
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(200):
+            yield piece
+
+    content = piece * 200 if announced else pieces()
+    answer = shared_node.http.post("/v1/events", content=content, headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "capacity"
+
+
+def test_a_body_of_the_limit_is_read(tmp_path: Path) -> None:
+    """Exactly as large as the limit is not too large."""
+    body = json.dumps(GOOD).encode()
+    limits = {"body": len(body) + 10}
+    with running_node(tmp_path, limits=limits) as node:
+        headers = bearer(node.source("s"))
+        assert node.http.post("/v1/events", content=body.ljust(len(body) + 10), headers=headers).status_code == 202
+        assert node.http.post("/v1/events", content=body.ljust(len(body) + 11), headers=headers).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ("limit=0", "query.limit"),
+        ("limit=many", "query.limit"),
+        ("after=-1", "query.after"),
+        ("wait=31", "wait"),
+        ("wait=-1", "query.wait"),
+        ("wait=nan", "query.wait"),
+    ],
+)
+def test_bad_query_parameters_are_refused(
+    shared_node: RunningNode, tokens: dict[str, dict[str, str]], query: str, where: str
+) -> None:
+    """The answer names the parameter."""
+    answer = shared_node.http.get(f"/v1/mailbox?{query}", headers=tokens["subscriber"])
+    assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
+
+
+def test_an_unknown_address_is_told_in_json(shared_node: RunningNode) -> None:
+    """404 and 405 have the same shape as all errors."""
+    for answer, status in ((shared_node.http.get("/v1/nothing"), 404), (shared_node.http.put("/v1/me"), 405)):
+        assert answer.status_code == status
+        assert set(answer.json()["error"]) == {"code", "message", "where", "hint"}

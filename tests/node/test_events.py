@@ -1,0 +1,95 @@
+"""Events come in: numbered, journalled, acknowledged."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from nodes import RunningNode, bearer, journalled, running_node
+
+POINT = {"x": 1.5, "y": -2.0}
+
+
+def test_an_event_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -> None:
+    """All its parts, as they were sent."""
+    source = node.source()
+    event = {**POINT, "id": "e", "seq": 7, "time": "2026-01-31T12:00:00.25+01:00", "terms": ["fire", "ü\u2028"]}
+    answer = node.http.post("/v1/events", json={**event, "readings": {"celsius": 71.5}}, headers=bearer(source))
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "first_seq": 7, "last_seq": 7})
+    (row,) = journalled(node.data)
+    assert row == {
+        "node": "local", "position": 1, "kind": "event", "entity": "thermometer", "seq": 7, "id": "e",
+        "time": datetime(2026, 1, 31, 11, 0, 0, 250000, tzinfo=UTC), **POINT, "terms": ["fire", "ü\u2028"],
+        "readings": [("celsius", 71.5)], "body": None,
+    }  # fmt: skip
+
+
+def test_what_is_left_out_is_filled_in(node: RunningNode) -> None:
+    """The point is the source's position, the id is source and number, the time is now."""
+    source = node.source(x=3, y=4)
+    before = datetime.now(UTC)
+    assert node.http.post("/v1/events", json={}, headers=bearer(source)).status_code == 202
+    (row,) = journalled(node.data)
+    assert (row["x"], row["y"], row["id"], row["terms"]) == (3, 4, "thermometer:1", [])
+    assert before <= row["time"] <= datetime.now(UTC)
+
+
+def test_events_without_a_number_get_the_next(node: RunningNode) -> None:
+    """Above all numbers used so far, those in the same list included."""
+    headers = bearer(node.source())
+    lists = [[POINT, {**POINT, "seq": 5}, POINT], [POINT], [{**POINT, "seq": 2}], [POINT]]
+    answers = [node.http.post("/v1/events", json=events, headers=headers).json() for events in lists]
+    assert [(a["first_seq"], a["last_seq"]) for a in answers] == [(6, 7), (8, 8), (2, 2), (9, 9)]
+    assert [row["seq"] for row in journalled(node.data)] == [6, 5, 7, 8, 2, 9]
+
+
+def test_numbers_are_never_used_twice_over_a_restart(tmp_path: Path) -> None:
+    """After a restart numbering goes on above everything used before, though nothing says how far it was."""
+    with running_node(tmp_path) as node:
+        source = node.source()
+        used = [node.http.post("/v1/events", json=POINT, headers=bearer(source)).json()["last_seq"] for _ in range(3)]
+        used.append(
+            node.http.post("/v1/events", json={**POINT, "seq": 4000}, headers=bearer(source)).json()["last_seq"]
+        )
+    with running_node(tmp_path) as node:
+        client = node.client(source.token)
+        assert client.me()["next_seq"] > max(used)
+        fresh = node.http.post("/v1/events", json=POINT, headers=bearer(source)).json()["last_seq"]
+        assert fresh > max(used)
+
+
+def test_the_same_number_again_is_journalled_again(node: RunningNode) -> None:
+    """The node drops no copies: that is the pipeline's job."""
+    headers = bearer(node.source())
+    for _ in range(2):
+        assert node.http.post("/v1/events", json={**POINT, "seq": 1}, headers=headers).status_code == 202
+    assert [row["seq"] for row in journalled(node.data)] == [1, 1]
+
+
+@pytest.mark.parametrize("time", [1_700_000_000.25, "2023-11-14T22:13:20.250Z", "2023-11-14T17:13:20.25-05:00"])
+def test_times_are_taken_as_seconds_or_iso_text(node: RunningNode, time: float | str) -> None:
+    """All three say the same moment."""
+    node.source().publish({**POINT, "time": time})
+    assert journalled(node.data)[0]["time"] == datetime(2023, 11, 14, 22, 13, 20, 250000, tzinfo=UTC)
+
+
+def test_a_position_is_kept_over_a_restart(tmp_path: Path) -> None:
+    """Registered, then moved; an older position does not count."""
+    with running_node(tmp_path) as node:
+        source = node.source(x=1, y=1)
+        source.move(2, 3)
+        source.move(9, 9, time="2001-01-01T00:00:00Z")
+    with running_node(tmp_path) as node:
+        position = node.client(source.token).me()["position"]
+        assert (position["x"], position["y"]) == (2, 3)
+
+
+def test_positions_come_in_lists_too(node: RunningNode) -> None:
+    """The one with the latest time counts."""
+    subscriber = node.subscriber()
+    rows = [{**POINT, "time": 100}, {"x": 5, "y": 6, "time": 300, "entity": "anna"}, {**POINT, "time": 200}]
+    answer = node.http.post("/v1/positions", json=rows, headers=bearer(subscriber))
+    assert answer.json() == {"accepted": 3}
+    position = subscriber.me()["position"]
+    assert position == {"x": 5, "y": 6, "time": "1970-01-01T00:05:00Z"}

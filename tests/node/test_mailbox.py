@@ -1,0 +1,176 @@
+"""Mailboxes: what lies in the outbox is handed out exactly once and in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from nodes import LIMIT, RunningNode, bearer, leave, running_node, until
+
+from roamcast.client import Client, Letter
+from roamcast.client.events import EventReader, ServerSentEvent
+from roamcast.errors import InputError
+
+
+def ids(letters: list[Letter]) -> list[str]:
+    return [letter.event["id"] for letter in letters]
+
+
+def pulled(client: Client, count: int) -> list[Letter]:
+    return until(lambda: letters if len(letters := client.pull(limit=1000)) >= count else None, f"{count} letters")
+
+
+@contextmanager
+def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterator[ServerSentEvent]]:
+    """The events of a mailbox stream as they come."""
+
+    def events(response: httpx.Response) -> Iterator[ServerSentEvent]:
+        reader = EventReader()
+        for piece in response.iter_bytes():
+            yield from reader.feed(piece)
+
+    with node.http.stream("GET", "/v1/mailbox/stream", headers={**bearer(client), **headers}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield events(response)
+
+
+def test_letters_come_once_though_left_twice(node: RunningNode) -> None:
+    """A batch that is left again, whole or in part, adds nothing."""
+    anna = node.subscriber()
+    leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
+    pulled(anna, 2)
+    leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
+    leave(node.data, 2, ("anna", 2, "b"), ("anna", 3, "c"))
+    assert ids(pulled(anna, 3)) == ["a", "b", "c"]
+    until(lambda: not list((node.data / "outbox" / "local").iterdir()), "the outbox to be empty")
+    assert ids(anna.pull()) == ["a", "b", "c"]
+
+
+def test_letters_wait_for_earlier_ones(node: RunningNode) -> None:
+    """Number 2 is held back until number 1 has come."""
+    anna = node.subscriber()
+    leave(node.data, 1, ("anna", 2, "b"))
+    until(lambda: not list((node.data / "outbox" / "local").iterdir()), "the batch to be taken")
+    assert anna.pull() == []
+    leave(node.data, 2, ("anna", 1, "a"))
+    assert ids(pulled(anna, 2)) == ["a", "b"]
+
+
+def test_a_letter_stays_until_it_is_acknowledged(tmp_path: Path) -> None:
+    """Over a restart too; afterwards it never comes again, not even when it is left again."""
+    with running_node(tmp_path) as node:
+        anna = node.subscriber()
+        leave(tmp_path, 1, ("anna", 1, "a"), ("anna", 2, "b"), ("anna", 3, "c"))
+        assert anna.acknowledge(pulled(anna, 3)[1]) == 2
+    with running_node(tmp_path) as node:
+        anna = node.client(anna.token)
+        assert ids(anna.pull()) == ["c"]
+        leave(tmp_path, 2, ("anna", 1, "a"), ("anna", 4, "d"))
+        assert ids(pulled(anna, 2)) == ["c", "d"]
+
+
+def test_pulling_goes_on_behind_a_place(node: RunningNode) -> None:
+    """`after` and `limit` choose; `waiting` counts all."""
+    anna = node.subscriber()
+    leave(node.data, 1, *(("anna", n, str(n)) for n in range(1, 6)))
+    places = [letter.place for letter in pulled(anna, 5)]
+    answer = node.http.get("/v1/mailbox", params={"after": places[1], "limit": 2}, headers=bearer(anna)).json()
+    assert [letter["event"]["id"] for letter in answer["letters"]] == ["3", "4"]
+    assert [letter["number"] for letter in answer["letters"]] == [3, 4]
+    assert answer["waiting"] == 5
+
+
+def test_a_place_that_never_was_cannot_be_acknowledged(node: RunningNode) -> None:
+    """422; but the place before the first, 0, is acknowledged by all."""
+    anna = node.subscriber()
+    with pytest.raises(InputError):
+        anna.acknowledge(1)
+    assert anna.acknowledge(0) == 0
+
+
+def test_a_long_poll_wakes_up(node: RunningNode) -> None:
+    """It waits while there is nothing, and answers when a letter comes, not when its time is over."""
+    anna = node.subscriber()
+    with ThreadPoolExecutor(1) as threads:
+        polling = threads.submit(anna.pull, wait=30)
+        until(lambda: "roamcast_mailbox_listeners 1.0" in node.http.get("/metrics").text, "the poll to wait")
+        leave(node.data, 1, ("anna", 1, "a"))
+        assert ids(polling.result(LIMIT)) == ["a"]
+
+
+def test_a_long_poll_ends_empty(node: RunningNode) -> None:
+    """When its time is over."""
+    assert node.subscriber().pull(wait=0.05) == []
+
+
+def test_a_stream_sends_what_waits_and_what_comes(node: RunningNode) -> None:
+    """Each letter with its place as id; acknowledges nothing."""
+    anna = node.subscriber()
+    leave(node.data, 1, ("anna", 1, "a"))
+    with stream(node, anna) as events:
+        first = next(events)
+        leave(node.data, 2, ("anna", 2, "b"))
+        second = next(events)
+    assert [(e.name, e.id) for e in (first, second)] == [("letter", "1"), ("letter", "2")]
+    assert '"id":"a"' in first.data
+    assert ids(anna.pull()) == ["a", "b"]
+
+
+def test_a_stream_resumes_behind_the_last_id(node: RunningNode) -> None:
+    """With Last-Event-ID only what is behind it comes; without it all that is unacknowledged comes again."""
+    anna = node.subscriber()
+    leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"), ("anna", 3, "c"))
+    pulled(anna, 3)
+    with stream(node, anna, **{"last-event-id": "2"}) as events:
+        assert next(events).id == "3"
+    anna.acknowledge(1)
+    with stream(node, anna) as events:
+        assert [next(events).id, next(events).id] == ["2", "3"]
+
+
+@pytest.mark.parametrize("place", ["x", "-1", "9" * 5000])
+def test_a_stream_needs_a_place_to_resume(shared_node: RunningNode, place: str) -> None:
+    """422 for a Last-Event-ID that is no place."""
+    anna = shared_node.subscriber(f"mary-{place[:2]}")
+    headers = {**bearer(anna), "last-event-id": place}
+    assert shared_node.http.get("/v1/mailbox/stream", headers=headers).status_code == 422
+
+
+def test_a_body_over_several_lines_is_one_event(node: RunningNode) -> None:
+    """JSON may hold line breaks between its parts; the stream may not."""
+    import pyarrow as pa
+
+    from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+
+    anna = node.subscriber()
+    body = '\n{\n "subscription": "s",\r\n "event": {"id": "a\u2028b"}\n}\n'
+    row = {"receiver": "anna", "number": 1, "body": body}
+    Outbox(node.data / "outbox").put("local", "p", 1, pa.Table.from_pylist([row], schema=LETTERS_SCHEMA))
+    with stream(node, anna) as events:
+        assert "a\u2028b" in next(events).data
+    assert ids(anna.pull()) == ["a\u2028b"]
+
+
+def test_open_streams_and_polls_do_not_keep_the_node_from_stopping(tmp_path: Path) -> None:
+    """They end when the node is stopped."""
+    ended = threading.Event()
+
+    def watch(node: RunningNode, client: Client) -> None:
+        with stream(node, client) as events:
+            assert list(events) == []
+        ended.set()
+
+    with running_node(tmp_path) as node, ThreadPoolExecutor(2) as threads:
+        anna = node.subscriber()
+        watching = threads.submit(watch, node, anna)
+        polling = threads.submit(anna.pull, wait=30)
+        until(lambda: "roamcast_mailbox_listeners 2.0" in node.http.get("/metrics").text, "both to wait")
+        node.server.stop()
+        watching.result(LIMIT)
+        assert polling.result(LIMIT) == []
+    assert ended.is_set()

@@ -1,0 +1,93 @@
+"""How the node says that it is well, and what it serves besides the API."""
+
+from __future__ import annotations
+
+import pytest
+from nodes import RunningNode, leave, until
+
+from roamcast.deliver.outbox import Outbox, Sender
+
+
+def metric(node: RunningNode, name: str) -> float:
+    lines = node.http.get("/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
+def test_a_node_without_pipeline_is_healthy(node: RunningNode) -> None:
+    """The pipeline is null until it shows its card."""
+    assert node.http.get("/healthz").json() == {
+        "status": "ok", "trouble": None, "domain": "local", "space": "geographic", "pipeline": None
+    }  # fmt: skip
+
+
+def test_the_pipelines_last_batch_is_told(node: RunningNode) -> None:
+    """As its card in the outbox shows it."""
+    Outbox(node.data / "outbox").show_sender(Sender("p", 7, {"set_aside": 2}))
+    card = until(lambda: node.http.get("/healthz").json()["pipeline"], "the card to be seen")
+    assert card == {"id": "p", "batch": 7, "counters": {"set_aside": 2}}
+
+
+def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
+    """Events in, letters posted, delivered and dropped, records set aside."""
+    anna = node.subscriber()
+    node.source().publish([{"x": 1, "y": 1}] * 3)
+    leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
+    anna.acknowledge(anna.pull(wait=10)[0])
+    leave(node.data, 2, ("anna", 1, "a"), ("anna", 3, "c"))
+    Outbox(node.data / "outbox").show_sender(Sender("p", 2, {"set_aside": 4, "duplicates_dropped": 10}))
+    until(lambda: metric(node, "roamcast_duplicates_dropped_total") == 11, "copies to be counted")
+    assert metric(node, "roamcast_events_accepted_total") == 3
+    assert metric(node, "roamcast_letters_posted_total") == 3
+    assert metric(node, "roamcast_letters_delivered_total") == 1
+    assert metric(node, "roamcast_records_set_aside_total") == 4
+    assert metric(node, "roamcast_journal_seconds_count") == 1
+
+
+def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
+    """The mailroom stops at it, says so, and keeps what is behind it in the outbox."""
+    anna = node.subscriber()
+    folder = node.data / "outbox" / "local"
+    folder.mkdir(parents=True)
+    leave(node.data, 2, ("anna", 1, "a"))
+    anna.acknowledge(until(lambda: anna.pull(), "the good batch")[0])
+    rubbish = folder / f"{3:020d}-p.parquet"
+    rubbish.write_bytes(b"rubbish")
+    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
+    assert str(rubbish) in node.http.get("/healthz").json()["trouble"]
+    leave(node.data, 4, ("anna", 2, "b"))
+    assert anna.pull(wait=0.3) == []
+    assert min(folder.iterdir()) == rubbish
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/leaflet/leaflet.js", "/docs"])
+def test_the_page_and_its_files_are_served(shared_node: RunningNode, path: str) -> None:
+    """From the node itself."""
+    assert shared_node.http.get(path).status_code == 200
+
+
+def test_the_page_needs_no_other_host(shared_node: RunningNode) -> None:
+    """It works offline: nothing in it is loaded from elsewhere."""
+    assert 'src="http' not in shared_node.http.get("/").text
+
+
+def test_openapi_describes_bodies_and_removal(shared_node: RunningNode) -> None:
+    """Each POST has a schema without references, and removing says what happens to letters under way."""
+    paths = shared_node.http.get("/openapi.json").json()["paths"]
+    for path in ("/v1/sources", "/v1/events", "/v1/subscriptions", "/v1/mailbox/ack", "/v1/scene"):
+        assert "$ref" not in str(paths[path]["post"]["requestBody"])
+    removal = paths["/v1/subscriptions/{id}"]["delete"]["description"]
+    assert "still become letters" in removal
+
+
+def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
+    """It is told as trouble, letters are taken all the same, and the next card mends it."""
+    anna = node.subscriber()
+    outbox = node.data / "outbox"
+    outbox.mkdir()
+    (outbox / "sender.json").write_bytes(b"")
+    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
+    leave(node.data, 1, ("anna", 1, "a"))
+    assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]
+    Outbox(outbox).show_sender(Sender("p", 1, {}))
+    until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well again")

@@ -1,0 +1,109 @@
+"""Subscriptions: stored, journalled, acknowledged; told again to a new pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from nodes import RunningNode, bearer, journalled, running_node, until
+
+from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.errors import ConflictError, NotFoundError
+from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
+from roamcast.model import Subscription
+from roamcast.store.sql import SqlRegistry, open_sqlite
+
+BOX = {"min_x": -1, "min_y": -2, "max_x": 3, "max_y": 4}
+
+
+def changes(data: Path) -> list[tuple[str, str]]:
+    return [(row["kind"], row["id"]) for row in journalled(data)]
+
+
+def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -> None:
+    """Its control record says whose it is and what it asks for."""
+    anna = node.subscriber()
+    body = {"id": "q", "region": BOX, "terms": ["fire", "smoke", "fire"]}
+    answer = node.http.post("/v1/subscriptions", json=body, headers=bearer(anna))
+    assert (answer.status_code, answer.json()) == (201, {"id": "q"})
+    (row,) = journalled(node.data)
+    assert (row["kind"], row["entity"], row["id"]) == ("subscription", "anna", "q")
+    assert orjson.loads(row["body"]) == {"version": 1, "box": [-1, -2, 3, 4], "terms": ["fire", "smoke"]}
+
+
+def test_the_same_again_is_harmless(node: RunningNode) -> None:
+    """200 instead of 201, and no second record."""
+    headers = bearer(node.subscriber())
+    body = {"id": "q", "region": BOX}
+    statuses = [node.http.post("/v1/subscriptions", json=body, headers=headers).status_code for _ in range(2)]
+    assert statuses == [201, 200]
+    assert changes(node.data) == [("subscription", "q")]
+
+
+@pytest.mark.parametrize("other", [{"region": BOX, "terms": ["x"]}, {"terms": ["fire"]}])
+def test_an_id_means_one_subscription(node: RunningNode, other: dict[str, Any]) -> None:
+    """409 for other content under the same id."""
+    headers = bearer(node.subscriber())
+    assert node.http.post("/v1/subscriptions", json={"id": "q", "region": BOX}, headers=headers).status_code == 201
+    assert node.http.post("/v1/subscriptions", json={"id": "q", **other}, headers=headers).status_code == 409
+
+
+def test_another_subscribers_id_is_taken(node: RunningNode) -> None:
+    """409 though the content is the same."""
+    node.subscriber("anna").subscribe(terms=["a"], id="q")
+    with pytest.raises(ConflictError):
+        node.subscriber("ben").subscribe(terms=["a"], id="q")
+
+
+def test_a_removal_is_journalled(node: RunningNode) -> None:
+    """After it the subscription is gone, and removing it again is 404."""
+    anna = node.subscriber()
+    anna.subscribe(terms=["a"], id="q")
+    anna.unsubscribe("q")
+    assert changes(node.data) == [("subscription", "q"), ("removal", "q")]
+    assert anna.subscriptions() == []
+    with pytest.raises(NotFoundError):
+        anna.unsubscribe("q")
+
+
+def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
+    """What was acknowledged is there, and journalled once."""
+    with running_node(tmp_path) as node:
+        anna = node.subscriber()
+        anna.subscribe(box=(0, 0, 1, 1), terms=["b", "a"], id="q")
+    with running_node(tmp_path) as node:
+        found = node.client(anna.token).subscriptions()
+        assert found == [Subscription("q", "anna", (0, 0, 1, 1), ("b", "a"))]
+    assert changes(tmp_path) == [("subscription", "q")]
+
+
+def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None:
+    """Changes that were stored but not journalled are, in their order, before the node answers."""
+    with running_node(tmp_path) as node:
+        node.subscriber()
+    engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite")
+    registry = SqlRegistry(engine)
+    for id in ("one", "two"):
+        registry.add_subscription(Subscription(id, "anna", None, ("a",)), Record(SUBSCRIPTION, "anna", id=id, time=1))
+    registry.remove_subscription("one", Record(REMOVAL, "anna", id="one", time=2))
+    engine.dispose()
+    with running_node(tmp_path):
+        assert changes(tmp_path) == [("subscription", "one"), ("subscription", "two"), ("removal", "one")]
+    with running_node(tmp_path):
+        assert len(changes(tmp_path)) == 3
+
+
+def test_a_new_pipeline_is_told_all_subscriptions(node: RunningNode) -> None:
+    """When the card in the outbox shows another pipeline they are journalled again, once for each pipeline."""
+    anna = node.subscriber()
+    for id in ("one", "two", "three"):
+        anna.subscribe(terms=["a"], id=id)
+    anna.unsubscribe("two")
+    before = len(changes(node.data))
+    outbox = Outbox(node.data / "outbox")
+    for batch, pipeline in enumerate(["first", "first", "second"]):
+        outbox.show_sender(Sender(pipeline, batch, {}))
+        until(lambda batch=batch: (anna.health()["pipeline"] or {}).get("batch") == batch, "the card to be seen")
+    assert sorted(changes(node.data)[before:]) == sorted([("subscription", "one"), ("subscription", "three")] * 2)

@@ -1,0 +1,116 @@
+"""Who may do what: every entity has a token, and acts only for itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from nodes import RunningNode, bearer, leave, running_node
+
+from roamcast.errors import AuthenticationError, ConflictError, PermissionDeniedError
+
+POINT = {"x": 1, "y": 2}
+PROTECTED = [
+    ("GET", "/v1/me"),
+    ("POST", "/v1/events"),
+    ("POST", "/v1/positions"),
+    ("POST", "/v1/subscriptions"),
+    ("GET", "/v1/subscriptions"),
+    ("DELETE", "/v1/subscriptions/s"),
+    ("GET", "/v1/mailbox"),
+    ("POST", "/v1/mailbox/ack"),
+    ("GET", "/v1/mailbox/stream"),
+    ("POST", "/v1/scene"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PROTECTED)
+def test_without_a_token_nothing_is_done(shared_node: RunningNode, method: str, path: str) -> None:
+    """401, and how to authenticate."""
+    answer = shared_node.http.request(method, path, json={})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json()["error"]["code"] == "unauthenticated"
+
+
+@pytest.mark.parametrize("value", ["Bearer wrong", "Bearer", "Basic YTpi", "wrong", "Bearer \xe9"])
+def test_a_wrong_token_is_refused(shared_node: RunningNode, value: str) -> None:
+    """401, however wrong it is."""
+    answer = shared_node.http.get("/v1/me", headers={"authorization": value.encode("latin-1")})
+    assert answer.status_code == 401
+
+
+def test_a_subscriber_does_not_publish(shared_node: RunningNode) -> None:
+    """403 for events posted with a subscriber's token."""
+    subscriber = shared_node.subscriber("reader-1")
+    assert shared_node.http.post("/v1/events", json=POINT, headers=bearer(subscriber)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [row for row in PROTECTED if "mailbox" in row[1] or "subscriptions" in row[1]]
+)
+def test_a_source_has_no_mailbox(shared_node: RunningNode, method: str, path: str) -> None:
+    """403 for mailbox and subscriptions with a source's token."""
+    source = shared_node.source(f"{method}{path.replace('/', '.')}")
+    assert shared_node.http.request(method, path, headers=bearer(source)).status_code == 403
+
+
+def test_nobody_changes_the_scene_but_the_operator(shared_node: RunningNode) -> None:
+    """403 with the token of an entity."""
+    source = shared_node.source("painter")
+    with pytest.raises(PermissionDeniedError):
+        source.update_scene("layer", clear=True)
+
+
+def test_the_operator_is_no_entity(shared_node: RunningNode) -> None:
+    """The operator's token opens no mailbox."""
+    with pytest.raises(AuthenticationError):
+        shared_node.operator().pull()
+
+
+def test_a_mailbox_is_read_by_its_owner_alone(node: RunningNode) -> None:
+    """Each subscriber sees only its own letters."""
+    anna, ben = node.subscriber("anna"), node.subscriber("ben")
+    leave(node.data, 1, ("anna", 1, "for-anna"), ("ben", 1, "for-ben"))
+    assert [letter.event["id"] for letter in anna.pull(wait=10)] == ["for-anna"]
+    assert [letter.event["id"] for letter in ben.pull(wait=10)] == ["for-ben"]
+
+
+def test_a_subscription_is_removed_by_its_owner_alone(node: RunningNode) -> None:
+    """403 for another's subscription, which stays."""
+    anna, ben = node.subscriber("anna"), node.subscriber("ben")
+    anna.subscribe(terms=["fire"], id="fires")
+    with pytest.raises(PermissionDeniedError):
+        ben.unsubscribe("fires")
+    assert [s.id for s in anna.subscriptions()] == ["fires"]
+
+
+@pytest.mark.parametrize("kind", ["source", "subscriber"])
+def test_an_id_is_given_once(node: RunningNode, kind: str) -> None:
+    """409 for a taken id, of either kind."""
+    node.source("taken")
+    client = node.client()
+    register = client.register_source if kind == "source" else client.register_subscriber
+    with pytest.raises(ConflictError):
+        register("taken")
+
+
+def test_tokens_are_not_kept(node: RunningNode) -> None:
+    """The store knows hashes only: no token can be found in its files."""
+    token = node.source().token
+    assert token is not None
+    files = list((node.data / "nodes" / "local").iterdir())
+    with sqlite3.connect(node.data / "nodes" / "local" / "store.sqlite") as store:
+        assert store.execute("select count(*) from entities").fetchone() == (1,)
+    assert not [file for file in files if token.encode() in file.read_bytes()]
+
+
+def test_the_operators_token_is_the_operators_alone(tmp_path: Path) -> None:
+    """The file is for its owner, and stays the same over restarts."""
+    with running_node(tmp_path) as node:
+        first = node.operator().token
+        assert stat.S_IMODE((tmp_path / "operator.token").stat().st_mode) == 0o600
+    with running_node(tmp_path) as node:
+        assert node.operator().token == first
