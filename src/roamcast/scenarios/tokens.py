@@ -1,0 +1,52 @@
+"""The tokens of a scenario's entities, kept between runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from roamcast.durable import refusals_named, write_whole
+from roamcast.errors import CorruptionError
+
+__all__ = ["FORMAT", "Identity", "Tokens"]
+
+FORMAT = "roamcast-tokens/1"
+
+
+class Identity(NamedTuple):
+    """As what an entity is registered: its id at the node and its token."""
+
+    id: str
+    token: str
+
+
+class Tokens:
+    """One file in `folder`, which is made for its owner alone. An entity's name is the scenario's own."""
+
+    def __init__(self, folder: Path, scenario: str) -> None:
+        """Raises CorruptionError for a file that is not ours, StorageError when the disk refuses."""
+        self._path = folder / f"{scenario}.tokens.json"
+        with refusals_named(self._path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            text = self._path.read_text() if self._path.exists() else json.dumps({"format": FORMAT})
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ValueError(f"format {content['format']!r}")
+            self._identities = {name: Identity(*pair) for name, pair in content.get("tokens", {}).items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CorruptionError(
+                f"not a readable {FORMAT} file: {error}",
+                where=str(self._path),
+                hint="remove it: the scenario then registers under new names",
+            ) from error
+
+    def get(self, name: str) -> Identity | None:
+        return self._identities.get(name)
+
+    def keep(self, name: str, identity: Identity) -> None:
+        """On disk when it returns."""
+        self._identities[name] = identity
+        content = {"format": FORMAT, "tokens": self._identities}
+        write_whole(self._path, json.dumps(content, indent=1).encode())
