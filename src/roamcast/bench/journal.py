@@ -1,0 +1,101 @@
+"""`roamcast bench journal`: does a batch stay as quick as at first after very many segments have come and gone?
+
+The pipeline's own stream reads a journal that is written one record a segment. Small batches are timed at the beginning
+and at the end; between them as many segments as asked for are written, read and deleted. The peer is the beginning.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import EVENT, Record
+
+__all__ = ["bench_journal"]
+
+_BATCHES = 40
+_RECORDS = 10  # a timed batch
+_BACKLOG = 20_000  # segments that may lie in the folder during the churn
+_SAY_EVERY_S = 10.0
+
+Say = Callable[[str], None]
+
+
+def bench_journal(segments: int, say: Say) -> dict[str, float]:
+    from roamcast.pipeline.identity import open_pipeline
+    from roamcast.pipeline.session import session
+    from roamcast.pipeline.stream import Limits, Stream
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
+        data = Path(folder)
+        pipeline = open_pipeline(data)
+        spark = session("roamcast-bench", log=data / "spark.log")
+        query = Stream(spark, pipeline, data, Limits(records=_BACKLOG)).start()
+        feed = _Feed(FileJournal(data / "journal", "local", linger=0.0), data / "journal" / "local")
+        say("warming up")
+        _timed_batches(feed, query)
+        before = _timed_batches(feed, query)
+        say(f"batch time at first {before:.0f} ms; now {segments} segments come and go")
+        began = time.monotonic()
+        feed.churn(segments, query, say)
+        query.processAllAvailable()
+        churned = time.monotonic() - began
+        after = _timed_batches(feed, query)
+        left = feed.lying()
+        query.stop()
+        feed.journal.close()
+        pipeline.close()
+        spark.stop()
+    return {
+        "segments": segments,
+        "segments_per_s": round(segments / churned, 1),
+        "files_left": left,
+        "batch_ms_before": round(before, 1),
+        "batch_ms_after": round(after, 1),
+        "ratio": round(after / before, 3),
+    }
+
+
+class _Feed:
+    """Writes one record a segment."""
+
+    def __init__(self, journal: FileJournal, folder: Path) -> None:
+        self.journal = journal
+        self.folder = folder
+        self._seq = 0
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self._seq += 1
+            event = Record(EVENT, "feed", self._seq, f"feed:{self._seq}", self._seq, 0.0, 0.0, ["bench"])
+            self.journal.append([event]).result()
+
+    def lying(self) -> int:
+        return sum(1 for _ in self.folder.iterdir())
+
+    def churn(self, segments: int, query: Any, say: Say) -> None:
+        target, said = self._seq + segments, time.monotonic()
+        while self._seq < target:
+            self.put(min(1_000, target - self._seq))
+            while self.lying() > _BACKLOG:
+                if not query.isActive:
+                    raise query.exception()
+                time.sleep(0.1)
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                say(f"{segments - (target - self._seq)} of {segments} segments")
+
+
+def _timed_batches(feed: _Feed, query: Any) -> float:
+    """The median time of a small batch, in milliseconds."""
+    times: list[float] = []
+    for _ in range(_BATCHES):
+        feed.put(_RECORDS)
+        query.processAllAvailable()
+        times += [p["durationMs"]["triggerExecution"] for p in query.recentProgress[-2:] if p["numInputRows"]][-1:]
+    return statistics.median(times)

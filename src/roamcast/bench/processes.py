@@ -1,0 +1,116 @@
+"""Real roamcast processes on this machine, for measurements and for end-to-end tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+
+from roamcast.errors import UnavailableError
+
+__all__ = ["Process", "free_port", "node", "pipeline", "until"]
+
+_GRACE = 15.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], bool], limit: float, what: str) -> None:
+    """Wait until `condition` holds. Raises UnavailableError after `limit` seconds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            raise UnavailableError(f"waited {limit:.0f} s for {what}", hint="see the log of the process")
+        time.sleep(0.05)
+
+
+class Process:
+    """A `roamcast` command that can be started, killed and started again. Its output goes to `log`."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, ready: Callable[[], bool], limit: float = 90.0) -> None:
+        self._command = [sys.executable, "-m", "roamcast", *arguments]
+        self.log = log
+        self._ready = ready
+        self._limit = limit
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise UnavailableError("the process was never started")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        if wait:
+            until(self._is_up, self._limit, f"{' '.join(self._command[3:5])} to be ready")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would, to the process alone: what it started must find out by itself."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, then patience, then SIGKILL for all that is left; the exit code."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def _is_up(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            tail = self.log.read_text(errors="replace")[-500:]
+            raise UnavailableError(f"it ended with {self._process.returncode}: {tail}", where=str(self.log))
+        return self._ready()
+
+
+@contextlib.contextmanager
+def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
+    """A node, answering; stopped at the end."""
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5.0).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    process = Process(["node", "--data", str(data), "--port", str(port), *arguments], data / "node.log", answers)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.stop()
+
+
+@contextlib.contextmanager
+def pipeline(data: Path, *arguments: str) -> Iterator[Process]:
+    """A pipeline, ready for batches; stopped at the end."""
+    log = data / "pipeline.log"
+    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda: "ready" in log.read_text())
+    try:
+        process.start()
+        yield process
+    finally:
+        process.stop()

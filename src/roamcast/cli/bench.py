@@ -1,0 +1,60 @@
+"""`roamcast bench …`: measurements, one subcommand per stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["bench"]
+
+bench = typer.Typer(no_args_is_help=True, help="Measure, on this machine, with nothing else running.")
+
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")]
+
+
+@bench.command()
+def pipeline(
+    json: JsonFile = None,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events a second; may be repeated.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each rate is measured.")] = 30.0,
+) -> None:
+    """Latency from publishing an event to reading its letter, through a real node and pipeline.
+
+    Example: roamcast bench pipeline --rate 1000 --json pipeline.json
+    """
+    from roamcast.bench.pipeline import bench_pipeline
+
+    _report(bench_pipeline(rate or [1_000], seconds, _say), json)
+
+
+@bench.command()
+def journal(
+    json: JsonFile = None,
+    segments: Annotated[int, typer.Option(min=1, help="How many segments come and go.")] = 1_000_000,
+) -> None:
+    """Batch time before and after very many journal segments have come and gone.
+
+    Example: roamcast bench journal --segments 100000
+    """
+    from roamcast.bench.journal import bench_journal
+
+    _report(bench_journal(segments, _say), json)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _report(figures: Mapping[str, Any], file: Path | None) -> None:
+    import orjson
+
+    from roamcast.durable import write_whole
+
+    rows = figures.get("rows", [figures])
+    for row in rows:
+        typer.echo("  ".join(f"{name} {value}" for name, value in row.items()))
+    if file is not None:
+        write_whole(file, orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), durable=False)

@@ -1,0 +1,90 @@
+"""The tokens of the entities that the commands speak for, kept between calls."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from roamcast.client import Client
+from roamcast.durable import refusals_named
+from roamcast.errors import AuthenticationError, ConflictError, CorruptionError
+
+__all__ = ["Tokens", "connect"]
+
+_DELAYS = (0.1, 0.4)
+"""A person waits at the other end: give up sooner than a program would."""
+
+
+class Tokens:
+    """One file, readable by its owner alone, by address of the node and id of the entity."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        given = os.environ.get("ROAMCAST_TOKENS")
+        self.path = path or (Path(given) if given else Path.home() / ".config" / "roamcast" / "tokens.json")
+
+    def get(self, url: str, id: str) -> str | None:
+        return self._read().get(_key(url, id))
+
+    def put(self, url: str, id: str, token: str) -> None:
+        with refusals_named(self.path), self._locked():
+            tokens = {**self._read(), _key(url, id): token}
+            temporary = self.path.with_name(self.path.name + ".tmp")
+            temporary.unlink(missing_ok=True)
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump({"format": "roamcast-tokens/1", "tokens": tokens}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among commands: a token that another one overwrites could not be had again."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.path.with_name(self.path.name + ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> dict[str, str]:
+        try:
+            tokens = json.loads(self.path.read_text())["tokens"]
+            return {str(key): str(token) for key, token in tokens.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(
+                "this is no file of tokens", where=str(self.path), hint="mend it, or choose another: ROAMCAST_TOKENS"
+            ) from error
+
+
+def connect(
+    url: str, kind: Literal["source", "subscriber"], id: str, x: float | None = None, y: float | None = None
+) -> Client:
+    """A client that speaks for this entity, which is registered when it is first used."""
+    tokens = Tokens()
+    client = Client(url, tokens.get(url, id), delays=_DELAYS)
+    if client.token is not None:
+        try:
+            known = client.me()
+        except AuthenticationError:
+            pass  # the node has been set up anew since
+        else:
+            if known["kind"] != kind:
+                raise ConflictError(f"{id} is a {known['kind']}", where="id", hint=f"choose another id for the {kind}")
+            return client
+    register = client.register_source if kind == "source" else client.register_subscriber
+    try:
+        token = register(id, x=x, y=y)
+    except ConflictError as error:
+        hint = f"choose another, or set ROAMCAST_TOKENS to the file that has its token; looked in {tokens.path}"
+        raise ConflictError(error.message, where=error.where, hint=hint) from error
+    tokens.put(url, id, token)
+    return client
+
+
+def _key(url: str, id: str) -> str:
+    return f"{url.rstrip('/')} {id}"

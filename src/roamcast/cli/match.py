@@ -1,0 +1,144 @@
+"""`roamcast match`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roamcast.cli.progress import Progress
+from roamcast.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roamcast.pipeline.files import BadRows
+
+__all__ = ["match"]
+
+
+class OnError(StrEnum):
+    fail = "fail"
+    skip = "skip"
+
+
+class SpaceName(StrEnum):
+    geographic = "geographic"
+    planar = "planar"
+
+
+_FILE = "Parquet (a file or a folder), .ndjson, .csv or .geojson."
+
+
+def match(
+    events: Annotated[
+        Path, typer.Option(help=f"event_id, source, time, x, y, terms, optionally seq, readings: {_FILE}")
+    ],
+    subscriptions: Annotated[Path, typer.Option(help=f"subscription_id, min_x, min_y, max_x, max_y, terms: {_FILE}")],
+    out: Annotated[Path, typer.Option(help="New folder for the pairs (event_id, subscription_id), as Parquet.")],
+    on_error: Annotated[
+        OnError, typer.Option(help="Bad rows: 'fail' names the first and writes nothing, 'skip' leaves them out.")
+    ] = OnError.fail,
+    space: Annotated[
+        SpaceName, typer.Option(help="'geographic': degrees, x is the longitude; 'planar': metres.")
+    ] = SpaceName.geographic,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+) -> None:
+    """Match a file of events with a file of subscriptions, on Spark.
+
+    An event matches a subscription when its point is in the box, borders included, and it has all the terms.
+
+    In CSV terms are separated by ';'. A geographic box with min_x > max_x crosses the antimeridian.
+
+    Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
+    """
+    from roamcast.pipeline.batch import check_request, match_files
+    from roamcast.space import SPACES
+
+    started = time.monotonic()
+    check_request(events, subscriptions, out, overwrite=overwrite)
+    # Spark works in a thread of its own, so that Ctrl-C finds this one free: it stops Spark, the work fails and
+    # clears up behind itself, and then it is over.
+    with Progress("starting Spark") as progress, ThreadPoolExecutor(1) as worker, _spark(master) as spark:
+        progress.measure = lambda: _tasks(spark)
+        work = worker.submit(
+            match_files,
+            spark,
+            events,
+            subscriptions,
+            out,
+            space=SPACES[space],
+            on_error=on_error.value,
+            overwrite=overwrite,
+            step=progress.say,
+        )
+        try:
+            counts = work.result()
+        finally:
+            progress.measure = None
+    for path, bad in ((subscriptions, counts.bad_subscriptions), (events, counts.bad_events)):
+        _report(path, bad)
+    typer.echo(
+        f"{counts.events:,} events, {counts.subscriptions:,} subscriptions, {counts.matches:,} matches, "
+        f"{time.monotonic() - started:.1f} seconds"
+    )
+
+
+@contextmanager
+def _spark(master: str) -> Iterator[SparkSession]:
+    """A session of our own. What Spark says of itself is kept only if Spark is what fails."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from roamcast.pipeline.session import session
+
+    descriptor, name = tempfile.mkstemp(prefix="roamcast-match-", suffix=".log")
+    os.close(descriptor)
+    log = Path(name)
+    try:
+        try:
+            spark = session("roamcast match", master=master, log=log)
+        except (Py4JError, PySparkException) as error:
+            message = f"Spark does not start with master {master!r}"
+            raise UnavailableError(message, hint="check --master; local[2] needs nothing else") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except UnavailableError as error:
+        raise UnavailableError(error.message, where=error.where, hint=f"{error.hint}; Spark's log: {log}") from error
+    except BaseException:
+        log.unlink()
+        raise
+    log.unlink()
+
+
+def _report(path: Path, bad: BadRows) -> None:
+    if not bad.count:
+        return
+    typer.echo(f"{path}: {bad.count:,} bad rows left out", err=True)
+    for where, problem in bad.first:
+        typer.echo(f"  {where}: {problem}", err=True)
+    if bad.count > len(bad.first):
+        typer.echo(f"  … and {bad.count - len(bad.first):,} more", err=True)
+
+
+def _tasks(spark: SparkSession) -> tuple[int, int]:
+    """Tasks done and to do in what Spark is working on now; none while it is stopping."""
+    from py4j.protocol import Py4JError
+
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+    except (Py4JError, OSError, AttributeError):
+        return 0, 0
+    return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)

@@ -1,0 +1,38 @@
+"""`roamcast node`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["node"]
+
+
+def node(
+    data: Annotated[Path | None, typer.Option(help="Folder of the data.", show_default="./roamcast-data")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen at; 0 takes a free one.", show_default="8080")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen at.", show_default="127.0.0.1")] = None,
+    domain: Annotated[str | None, typer.Option(help="Name of the domain it serves.", show_default="local")] = None,
+    space: Annotated[
+        str | None, typer.Option(help="geographic (degrees) or planar (metres).", show_default="geographic")
+    ] = None,
+    scene: Annotated[
+        bool | None,
+        typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.", show_default="no"),
+    ] = None,
+) -> None:
+    """Run one node: registry, intake and post office of a domain, until Ctrl-C.
+
+    Every option can also be set in the environment, such as ROAMCAST_PORT=9000.
+
+    Example: roamcast node --port 8080 --data ./roamcast-data --scene
+    """
+    from roamcast.node.server import serve
+    from roamcast.node.settings import settings_from
+
+    settings = settings_from(data=data, port=port, host=host, domain=domain, space=space, scene=scene)
+    serve(settings, ready=lambda url: typer.echo(f"node {settings.domain} at {url}  (API: {url}/docs)"))

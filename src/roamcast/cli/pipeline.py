@@ -1,0 +1,34 @@
+"""`roamcast pipeline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["pipeline"]
+
+
+def pipeline(
+    data: Annotated[Path, typer.Option(help="Data folder, shared with the nodes.", envvar="ROAMCAST_DATA")] = Path(
+        "roamcast-data"
+    ),
+    new: Annotated[
+        bool,
+        typer.Option("--new", help="Put the earlier pipeline aside and begin another; may deliver some events twice."),
+    ] = False,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 200_000,
+    outbox: Annotated[
+        int, typer.Option(min=1, help="Batches that may wait for an office before matching waits.")
+    ] = 1_000,
+) -> None:
+    """Match events with subscriptions: journals in, letters out, on Spark.
+
+    Example: roamcast pipeline --data ./roamcast-data
+    """
+    from roamcast.pipeline.run import run_pipeline
+    from roamcast.pipeline.stream import Limits
+
+    run_pipeline(data.absolute(), new=new, master=master, limits=Limits(records=records, outbox=outbox))

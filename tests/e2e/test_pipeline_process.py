@@ -1,0 +1,45 @@
+"""The pipeline as a process: what it refuses, and how it stops."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import event, journal, letters, subscription
+
+from roamcast.bench.processes import pipeline, until
+
+pytestmark = pytest.mark.e2e
+
+
+def refused(data: Path) -> str:
+    """The one line with which `roamcast pipeline` refuses to run."""
+    command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
+    """A second one refuses; after a clean stop, so does one whose checkpoint or state is gone."""
+    journal(tmp_path, [subscription("s", "ann")], [event("cam", 1)])
+    with pipeline(tmp_path) as running:
+        until(lambda: len(letters(tmp_path)) == 1, 60, "the letter")
+        assert f"process {running.pid}" in refused(tmp_path)
+        assert running.stop() == 0
+    for folder in ("checkpoint", "state"):
+        kept = shutil.move(tmp_path / "pipeline" / folder, tmp_path / folder)
+        line = refused(tmp_path)
+        assert f"the {folder} of this pipeline is gone" in line
+        assert "--new" in line
+        shutil.rmtree(tmp_path / "pipeline" / folder, ignore_errors=True)
+        shutil.move(kept, tmp_path / "pipeline" / folder)
+    journal(tmp_path, [event("cam", 1), event("cam", 2)])
+    with pipeline(tmp_path):
+        until(lambda: len(letters(tmp_path)) == 2, 60, "the second letter")
+    assert letters(tmp_path) == [("ann", 1, "s", "cam:1"), ("ann", 2, "s", "cam:2")]
