@@ -85,8 +85,8 @@ def match(
             counts = work.result()
         finally:
             progress.measure = None
-    for path, bad in ((subscriptions, counts.bad_subscriptions), (events, counts.bad_events)):
-        _report(path, bad)
+    _report(subscriptions, counts.subscriptions, counts.bad_subscriptions)
+    _report(events, counts.events, counts.bad_events)
     typer.echo(
         f"{counts.events:,} events, {counts.subscriptions:,} subscriptions, {counts.matches:,} matches, "
         f"{time.monotonic() - started:.1f} seconds"
@@ -115,6 +115,9 @@ def _spark(master: str) -> Iterator[SparkSession]:
         finally:
             spark.stop()
     except UnavailableError as error:
+        if not log.stat().st_size:
+            log.unlink()
+            raise
         raise UnavailableError(error.message, where=error.where, hint=f"{error.hint}; Spark's log: {log}") from error
     except BaseException:
         log.unlink()
@@ -122,10 +125,10 @@ def _spark(master: str) -> Iterator[SparkSession]:
     log.unlink()
 
 
-def _report(path: Path, bad: BadRows) -> None:
+def _report(path: Path, good: int, bad: BadRows) -> None:
     if not bad.count:
         return
-    typer.echo(f"{path}: {bad.count:,} bad rows left out", err=True)
+    typer.echo(f"{path}: {bad.count:,} of {good + bad.count:,} rows left out", err=True)
     for where, problem in bad.first:
         typer.echo(f"  {where}: {problem}", err=True)
     if bad.count > len(bad.first):

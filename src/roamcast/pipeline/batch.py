@@ -1,0 +1,214 @@
+"""Files matched in one go: every pair (event, subscription) that belongs together, as a folder of Parquet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.core.broadcast import Broadcast
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from roamcast.durable import refusals_named, sync_folder
+from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.match.port import Events, Matcher, Matches, Subscriptions
+from roamcast.match.reference import ReferenceMatcher
+from roamcast.pipeline.file_formats import plan
+from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS
+from roamcast.pipeline.files import BadRows, OnError, read_events, read_subscriptions
+from roamcast.pipeline.schemas import spark_schema
+from roamcast.space import GEOGRAPHIC, Space
+
+__all__ = ["PAIRS_SCHEMA", "Counts", "check_request", "match_files"]
+
+PAIRS_SCHEMA: Final = pa.schema([pa.field("event_id", pa.string()), pa.field("subscription_id", pa.string())])
+
+_ROWS_OUT: Final = 100_000
+_MATCHES_AT_ONCE: Final = 1_000_000
+_FIRST_PORTION: Final = 64
+_LARGEST_PORTION: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was matched, and which rows were left out."""
+
+    events: int
+    subscriptions: int
+    matches: int
+    bad_events: BadRows
+    bad_subscriptions: BadRows
+
+
+def match_files(
+    spark: SparkSession,
+    events: Path,
+    subscriptions: Path,
+    out: Path,
+    *,
+    space: Space = GEOGRAPHIC,
+    on_error: OnError = "fail",
+    overwrite: bool = False,
+    matcher: Callable[[Subscriptions], Matcher] = ReferenceMatcher,
+    step: Callable[[str], None] = lambda _: None,
+) -> Counts:
+    """Write each matching pair once, in no order, to the new folder `out`, which appears whole or not at all.
+
+    `step` is told what is being done. Raises InputError for bad input (bad rows only if they are not to be skipped),
+    ConflictError when `out` is taken, StorageError when the disk refuses; then `out` is as it was.
+    """
+    check_request(events, subscriptions, out, overwrite=overwrite)
+    with _failures_named():
+        step("reading subscriptions")
+        wanted = read_subscriptions(spark, subscriptions, space=space, on_error=on_error)
+        held = spark.sparkContext.broadcast(_to_bytes(wanted.frame.toArrow()))
+        try:
+            step("checking events")
+            happened = read_events(spark, events, space=space, on_error=on_error)
+            points = happened.frame.select("event_id", "x", "y", "terms")
+            pairs = points.mapInArrow(_matching(held, matcher), spark_schema(PAIRS_SCHEMA))
+            step("matching")
+            with _replaced(out) as folder:
+                pairs.write.parquet(str(folder))
+                matches = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+        finally:
+            held.destroy()
+    return Counts(happened.count, wanted.count, matches, happened.bad, wanted.bad)
+
+
+def check_request(events: Path, subscriptions: Path, out: Path, *, overwrite: bool = False) -> None:
+    """Raises what `match_files` would, for all that shows before Spark is needed."""
+    _check_out(out, (events, subscriptions), overwrite)
+    plan(subscriptions, SUBSCRIPTIONS)
+    plan(events, EVENTS)
+
+
+def _matching(
+    held: Broadcast[bytes], matcher: Callable[[Subscriptions], Matcher]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.ipc.open_file(held.value).read_all()
+        min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
+        built = matcher(Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"])))
+        names = table["subscription_id"]
+        for events, found in _portions(batches, built):
+            for first in range(0, len(found.event), _ROWS_OUT):
+                some = slice(first, first + _ROWS_OUT)
+                ids = events["event_id"].take(pa.array(found.event[some]))
+                wanted_by = _one(names.take(pa.array(found.subscription[some])))
+                yield pa.RecordBatch.from_arrays([ids, wanted_by], schema=PAIRS_SCHEMA)
+
+    return run
+
+
+def _portions(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[tuple[pa.RecordBatch, Matches]]:
+    """Events with their matches, so many at a time that the matches keep to about `_MATCHES_AT_ONCE`."""
+    size = _FIRST_PORTION
+    for batch in batches:
+        first = 0
+        while first < batch.num_rows:
+            events = batch.slice(first, size)
+            found = matcher.match(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
+            yield events, found
+            first += events.num_rows
+            fitting = _MATCHES_AT_ONCE * events.num_rows // max(len(found.event), 1)
+            size = max(1, min(fitting, 4 * size, _LARGEST_PORTION))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _check_out(out: Path, inputs: tuple[Path, ...], overwrite: bool) -> None:
+    """Refuse what must not be replaced: a file, a folder that is not empty, an input, a folder of other things."""
+    if not out.exists():
+        return
+    where = str(out)
+    if not out.is_dir():
+        raise ConflictError("is a file", where=where, hint="give a folder for --out")
+    if any(path.resolve().is_relative_to(out.resolve()) for path in inputs):
+        raise InputError("holds the input", where=where, hint="give another folder for --out")
+    names = [entry.name for entry in out.iterdir()]
+    if names and not overwrite:
+        raise ConflictError("is not empty", where=where, hint="give another folder for --out, or --overwrite")
+    foreign = [name for name in names if not name.endswith((".parquet", "_SUCCESS", ".crc"))]
+    if foreign:
+        hint = "--overwrite replaces folders of Parquet files only; give another folder for --out"
+        raise ConflictError(f"holds {foreign[0]!r}, which is not a result of matching", where=where, hint=hint)
+
+
+@contextmanager
+def _replaced(out: Path) -> Iterator[Path]:
+    """A folder to write that takes the place of `out` at the end; if anything fails `out` stays as it was."""
+    out = out.absolute()
+    mark = uuid.uuid4().hex[:12]
+    folder, old = (out.with_name(f".{out.name}.{mark}.{state}") for state in ("new", "old"))
+    with refusals_named(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    try:
+        target = folder / "pairs"
+        yield target
+        with refusals_named(out):
+            _sync_all(target)
+            if out.exists():
+                out.rename(old)
+            try:
+                target.rename(out)
+            except OSError:
+                if old.exists():
+                    old.rename(out)
+                raise
+            sync_folder(out.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    sync_folder(folder)
+
+
+@contextmanager
+def _failures_named() -> Iterator[None]:
+    """What Spark reports, as one of our errors."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise _named(str(error)) from error
+
+
+def _named(report: str) -> RoamcastError:
+    for refusal in ("No space left on device", "Read-only file system", "Permission denied", "Disk quota exceeded"):
+        if refusal in report:
+            hint = "free some space or choose another folder; nothing was written"
+            return StorageError(f"the disk refused: {refusal}", hint=hint)
+    lines = [line.strip() for line in report.splitlines() if line.strip()] or ["no reason given"]
+    # A Python worker's report ends with the error, Java's begins with it.
+    reason = lines[-1] if "Traceback" in report else lines[0]
+    if reason.startswith("roamcast.errors.InputError: "):
+        return InputError(reason.partition(": ")[2])
+    return UnavailableError(f"Spark failed: {reason}", hint="nothing was written")

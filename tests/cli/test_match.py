@@ -1,0 +1,86 @@
+"""`roamcast match` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
+COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()", "match"]
+SUBSCRIPTIONS = EXAMPLES / "subscriptions.ndjson"
+
+
+def start(events: Path, subscriptions: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    given = ["--events", str(events), "--subscriptions", str(subscriptions), "--out", str(out)]
+    return subprocess.Popen(
+        [*COMMAND, *given, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+
+
+def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error."""
+    process = start(tmp_path / "none.csv", SUBSCRIPTIONS, tmp_path / "out")
+    assert process.communicate() == ("", f"roamcast: {tmp_path}/none.csv: no such file (check the path)\n")
+    assert process.returncode == 2
+
+
+@pytest.mark.spark
+def test_a_bad_row_is_told_in_one_line(tmp_path: Path) -> None:
+    """The first bad row is named with its line, and nothing is written."""
+    events = tmp_path / "events.csv"
+    events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
+    process = start(events, SUBSCRIPTIONS, tmp_path / "out")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith(f"roamcast: {events}, line 4: x must be a number, not 'east'; 1 of 4 rows are bad")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
+
+
+@pytest.mark.spark
+def test_bad_rows_can_be_left_out(tmp_path: Path) -> None:
+    """The result is written, the bad rows are listed, the last line counts."""
+    events = tmp_path / "events.csv"
+    events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
+    process = start(events, SUBSCRIPTIONS, tmp_path / "out", "--on-error", "skip")
+    out, err = process.communicate()
+    assert process.returncode == 0
+    assert out.startswith("3 events, 3 subscriptions, 4 matches, ")
+    assert err.splitlines() == [
+        f"{events}: 1 of 4 rows left out",
+        f"  {events}, line 4: x must be a number, not 'east'",
+    ]
+    assert pq.read_table(tmp_path / "out").num_rows == 4
+
+
+def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            raise TimeoutError(f"it did not come to that: {process.communicate()}")
+        threading.Event().wait(0.05)
+
+
+@pytest.mark.spark
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while results are being written: exit code 130, no result, no remains, no traceback."""
+    box = {"min_x": -180, "min_y": -90, "max_x": 180, "max_y": 90}
+    events, wishes = tmp_path / "e.ndjson", tmp_path / "q.ndjson"
+    rows = ({"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0} for n in range(20_000))
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wishes.write_text("".join(json.dumps({"subscription_id": str(n), **box}) + "\n" for n in range(5_000)))
+    process = start(events, wishes, tmp_path / "out")
+    until(lambda: list(tmp_path.glob(".out.*/pairs")), process)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("", "")
+    assert process.returncode == 130
+    assert {path.name for path in tmp_path.iterdir()} == {"e.ndjson", "q.ndjson"}

@@ -1,0 +1,236 @@
+"""Whatever the format, what is matched is what the definition says.
+
+Hypothesis drives the matcher and the readers; Spark gets few but large cases.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.match.port import Events, Subscriptions
+from roamcast.match.reference import ReferenceMatcher
+from roamcast.pipeline.batch import match_files
+from roamcast.pipeline.file_formats import plan, read_block
+from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS, Layout
+from roamcast.space import GEOGRAPHIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Happened = tuple[float, float, Sequence[str] | None]
+Wanted = tuple[float, float, float, float, Sequence[str] | None]
+SIDES = ("min_x", "min_y", "max_x", "max_y")
+
+
+def brute_force(events: Sequence[Happened], wishes: Sequence[Wanted]) -> list[tuple[int, int]]:
+    """The definition, word for word."""
+    found = []
+    for e, (x, y, terms) in enumerate(events):
+        for w, (min_x, min_y, max_x, max_y, wanted) in enumerate(wishes):
+            in_x = min_x <= x <= max_x if min_x <= max_x else x >= min_x or x <= max_x
+            if in_x and min_y <= y <= max_y and set(wanted or ()) <= set(terms or ()):
+                found.append((e, w))
+    return found
+
+
+def by_matcher(events: Sequence[Happened], wishes: Sequence[Wanted], **options: int) -> list[tuple[int, int]]:
+    x, y, terms = zip(*events, strict=True) if events else ((), (), ())
+    *sides, wanted = zip(*wishes, strict=True) if wishes else ((),) * 5
+    lists = pa.list_(pa.string())
+    boxes = [np.array(side, np.float64) for side in sides]
+    matcher = ReferenceMatcher(Subscriptions(*boxes, pa.array(list(wanted), lists)), **options)
+    found = matcher.match(Events(np.array(x, np.float64), np.array(y, np.float64), pa.array(list(terms), lists)))
+    return list(zip(found.event.tolist(), found.subscription.tolist(), strict=True))
+
+
+def event_rows(events: Sequence[Happened]) -> list[dict[str, Any]]:
+    fixed = {"source": "s", "time": "2026-03-01T10:00:00Z"}
+    return [{"event_id": str(n), **fixed, "x": x, "y": y, "terms": terms} for n, (x, y, terms) in enumerate(events)]
+
+
+def wish_rows(wishes: Sequence[Wanted]) -> list[dict[str, Any]]:
+    return [
+        {"subscription_id": str(n), **dict(zip(SIDES, box, strict=True)), "terms": terms}
+        for n, (*box, terms) in enumerate(wishes)
+    ]
+
+
+def write_ndjson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=int(row[layout.id]) % 2 == 0) + "\n" for row in rows), "utf-8")
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, (*layout.required, "terms"))
+        writer.writeheader()
+        writer.writerows({**row, "terms": ";".join(row["terms"] or ())} for row in rows)
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+    kinds = {"terms": pa.list_(pa.string())} | {name: pa.float64() for name in layout.coordinates}
+    names = (*layout.required, "terms")
+    pq.write_table(
+        pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names}), path
+    )
+
+
+def write_geojson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+    """Points; polygons, with a bbox where the box crosses the antimeridian."""
+    features = []
+    for row in rows:
+        place = [row[name] for name in layout.coordinates]
+        feature: dict[str, Any] = {"type": "Feature", "geometry": {"type": "Point", "coordinates": place}}
+        if layout is SUBSCRIPTIONS:
+            west, south, east, north = place
+            ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+            feature["geometry"] = {"type": "Polygon", "coordinates": [ring]}
+            feature |= {"bbox": place} if west > east else {}
+        features.append(feature | {"properties": {k: v for k, v in row.items() if k not in layout.coordinates}})
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+
+
+WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], Layout], None]] = {
+    "ndjson": write_ndjson,
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "geojson": write_geojson,
+}
+
+
+def carried(form: str, lists: Sequence[Any]) -> list[Any]:
+    """What a format can carry: in CSV no semicolon and no line break."""
+    if form != "csv":
+        return list(lists)
+    unfit = str.maketrans({";": ":", "\n": "/"})
+    return [(*rest, terms and [term.translate(unfit) for term in terms]) for *rest, terms in lists]
+
+
+longitudes = st.sampled_from([-180.0, -179.5, -0.5, 0.0, 0.5, 179.5, 180.0]) | st.floats(-180, 180)
+latitudes = st.sampled_from([-90.0, -0.5, 0.0, 0.5, 90.0]) | st.floats(-90, 90)
+characters = st.characters(exclude_categories=["Cs"])
+term = st.sampled_from(["a", "b", "é", "e\u0301", "🔥", "👩‍🚒", '"', "'", ";", "a;b", ",", "\\", " "]) | st.text(
+    characters, min_size=1, max_size=3
+)
+terms = st.none() | st.lists(term, max_size=4)
+happened = st.tuples(longitudes, latitudes, terms)
+wanted = st.tuples(longitudes, latitudes, longitudes, latitudes, terms).map(
+    lambda w: (w[0], min(w[1], w[3]), w[2], max(w[1], w[3]), w[4])
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    events=st.lists(happened | st.tuples(st.just(math.nan), latitudes, terms), max_size=12),
+    wishes=st.lists(wanted, max_size=12),
+    pairs_at_once=st.sampled_from([1, 7, 1 << 20]),
+)
+def test_the_matcher_equals_brute_force(events: list[Happened], wishes: list[Wanted], pairs_at_once: int) -> None:
+    """The matcher finds every pair of the definition, no other, and in order."""
+    assert by_matcher(events, wishes, pairs_at_once=pairs_at_once) == brute_force(events, wishes)
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@settings(max_examples=60, deadline=None)
+@given(
+    events=st.lists(happened, max_size=8),
+    wishes=st.lists(wanted, max_size=8),
+    block_bytes=st.sampled_from([10, 300, 1 << 20]),
+)
+def test_a_file_says_what_was_written(
+    form: str, events: list[Happened], wishes: list[Wanted], block_bytes: int
+) -> None:
+    """Reading back gives the written points, boxes and terms exactly, for every cut into blocks."""
+    for layout, rows in (
+        (EVENTS, event_rows(carried(form, events))),
+        (SUBSCRIPTIONS, wish_rows(carried(form, wishes))),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"rows.{form}"
+            WRITERS[form](path, rows, layout)
+            read: list[dict[str, Any]] = []
+            for block in plan(path, layout, block_bytes=block_bytes):
+                for _, columns, problems in read_block(block, layout, GEOGRAPHIC):
+                    assert problems.tolist() == [None] * len(problems)
+                    names = (layout.id, *layout.coordinates, "terms")
+                    read += pa.table({name: columns[name] for name in names}).to_pylist()
+        for row, back in zip(rows, read, strict=True):
+            assert {**back, "terms": back["terms"] or []} == {name: row[name] for name in back} | {
+                "terms": row["terms"] or []
+            }
+
+
+class Chance:
+    """Large random cases, rich in what is easily got wrong."""
+
+    WORDS = (
+        "a",
+        "b",
+        "c",
+        "é",
+        "e\u0301",
+        "🔥",
+        "👩‍🚒",
+        'say "x"',
+        "it's",
+        "a;b",
+        "a,b",
+        "\\n",
+        "x\ny",
+        " a",
+        "ß",
+        "SS",
+    )
+
+    def __init__(self, seed: int) -> None:
+        self._draw = np.random.default_rng(seed)
+
+    def _terms(self) -> list[str] | None:
+        count = int(self._draw.integers(-1, 5))
+        return None if count < 0 else [str(w) for w in self._draw.choice(np.array(self.WORDS), count)]
+
+    def _coordinate(self, limit: float) -> float:
+        """Mostly from a few values, so that points lie on borders and corners."""
+        if self._draw.random() < 0.7:
+            return float(self._draw.choice([-limit, -limit + 1, -1.5, -1, 0, 0.25, 1, limit - 1, limit]))
+        return float(self._draw.uniform(-limit, limit))
+
+    def event(self) -> Happened:
+        return self._coordinate(180), self._coordinate(90), self._terms()
+
+    def wish(self) -> Wanted:
+        x1, x2, y1, y2 = self._coordinate(180), self._coordinate(180), self._coordinate(90), self._coordinate(90)
+        if self._draw.random() < 0.1:
+            x2, y2 = x1, y1
+        return x1, min(y1, y2), x2, max(y1, y2), self._terms()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("form", "seed"), list(zip(WRITERS, range(4), strict=True)))
+def test_matching_files_equals_brute_force(spark: SparkSession, form: str, seed: int, tmp_path: Path) -> None:
+    """`roamcast match` writes every pair of the definition once, and no other, from each format."""
+    chance = Chance(seed)
+    events = carried(form, [chance.event() for _ in range(1500)])
+    wishes = carried(form, [chance.wish() for _ in range(400)])
+    paths = tmp_path / f"events.{form}", tmp_path / f"wishes.{form}"
+    WRITERS[form](paths[0], event_rows(events), EVENTS)
+    WRITERS[form](paths[1], wish_rows(wishes), SUBSCRIPTIONS)
+    counts = match_files(spark, *paths, tmp_path / "out")
+    table = pq.read_table(tmp_path / "out")
+    pairs = sorted((int(row["event_id"]), int(row["subscription_id"])) for row in table.to_pylist())
+    expected = brute_force(events, wishes)
+    assert pairs == expected
+    assert (counts.events, counts.subscriptions, counts.matches) == (1500, 400, len(expected))
+    assert len(expected) > 1000

@@ -1,0 +1,144 @@
+"""Named places: read from GeoJSON, asked by point."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roamcast.errors import InputError, NotFoundError
+from roamcast.model import Box
+from roamcast.places import Places
+from roamcast.space import PLANAR
+
+
+def ring(min_x: float, min_y: float, max_x: float, max_y: float) -> list[list[float]]:
+    return [[min_x, min_y], [max_x, min_y], [max_x, max_y], [min_x, max_y], [min_x, min_y]]
+
+
+def feature(name: Any, geometry: Any) -> dict[str, Any]:
+    return {"type": "Feature", "properties": {"name": name}, "geometry": geometry}
+
+
+def polygon(*rings: Any) -> dict[str, Any]:
+    return {"type": "Polygon", "coordinates": list(rings)}
+
+
+def text(*features: Any) -> str:
+    return json.dumps({"type": "FeatureCollection", "features": list(features)})
+
+
+HALL = feature("hall", polygon(ring(0, 0, 10, 10), ring(4, 4, 6, 6)))
+GARDEN = feature("garden", polygon(ring(10, 0, 20, 10)))
+FIJI = feature(
+    "fiji",
+    {"type": "MultiPolygon", "coordinates": [[ring(177, -19, 180, -16)], [ring(-180, -19, -178, -15)]]},
+)
+
+
+@pytest.fixture
+def places() -> Places:
+    return Places.from_geojson(text(HALL, GARDEN, FIJI))
+
+
+def test_names_keep_their_order(places: Places) -> None:
+    """Names come in the order of the file."""
+    assert places.names == ("hall", "garden", "fiji")
+
+
+def test_a_file_reads_like_its_text(tmp_path: Path) -> None:
+    """A Path is read as a file of GeoJSON."""
+    path = tmp_path / "places.geojson"
+    path.write_text(text(GARDEN))
+    assert Places.from_geojson(path).names == ("garden",)
+
+
+def test_contains_counts_borders_in_and_holes_out(places: Places) -> None:
+    """Outer and inner borders are inside, a hole and NaN are not."""
+    x, y = [1, 0, 10, 4, 5, 11, math.nan], [1, 0, 5, 5, 5, 5, 5]
+    assert places.contains("hall", x, y).tolist() == [True, True, True, True, False, False, False]
+
+
+def test_contains_takes_arrays(places: Places) -> None:
+    """The answer has the shape of the points."""
+    assert places.contains("garden", np.full((2, 3), 15.0), np.ones((2, 3))).shape == (2, 3)
+
+
+def test_at_names_every_place_that_holds_the_point(places: Places) -> None:
+    """A point on a common border lies in both places."""
+    assert (places.at(10, 5), places.at(1, 1), places.at(50, 50)) == (["hall", "garden"], ["hall"], [])
+
+
+def test_bounds_is_the_smallest_box(places: Places) -> None:
+    """A plain polygon has plain bounds."""
+    assert places.bounds("garden") == Box(10, 0, 20, 10)
+
+
+def test_bounds_of_a_place_cut_at_the_antimeridian_cross_it(places: Places) -> None:
+    """A place on both sides of the antimeridian gets a box with min_x > max_x, not one round the world."""
+    assert places.bounds("fiji") == Box(177, -19, -178, -15)
+
+
+def test_planar_places_never_cross() -> None:
+    """In planar space 180 is a number like any other."""
+    assert Places.from_geojson(text(FIJI), PLANAR).bounds("fiji") == Box(-180, -19, 180, -15)
+
+
+def test_a_place_round_the_world_keeps_its_bounds() -> None:
+    """One polygon from -180 to 180 has no gap to leave out."""
+    belt = feature("belt", polygon(ring(-180, -5, 180, 5)))
+    assert Places.from_geojson(text(belt)).bounds("belt") == Box(-180, -5, 180, 5)
+
+
+def test_an_unknown_name_is_answered_with_close_ones(places: Places) -> None:
+    """A misspelt name gets a hint."""
+    with pytest.raises(NotFoundError) as caught:
+        places.get("gardn")
+    assert "'garden'" in (caught.value.hint or "")
+
+
+def test_no_features_are_no_places() -> None:
+    """An empty collection is legal."""
+    assert Places.from_geojson(text()).names == ()
+
+
+CROSSED = polygon([[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{", "GeoJSON: not JSON"),
+        ("[]", "not a FeatureCollection"),
+        ('{"type": "Feature"}', "not a FeatureCollection"),
+        (text(1), "feature 1: not a Feature"),
+        (text(HALL, {"type": "Feature", "properties": None, "geometry": None}), "feature 2: has no name"),
+        (text(feature("", polygon(ring(0, 0, 1, 1)))), "feature 1: has no name"),
+        (text(feature(7, polygon(ring(0, 0, 1, 1)))), "feature 1: has no name"),
+        (text(HALL, GARDEN, HALL), "feature 3: a second place named 'hall'"),
+        (text(feature("p", {"type": "Point", "coordinates": [0, 0]})), "its geometry is Point"),
+        (text(feature("p", None)), "its geometry is missing"),
+        (text(feature("p", polygon([[0, 0], [1, 1]]))), "not the coordinates of a Polygon"),
+        (text(feature("p", polygon([[0, "a"]] * 4))), "not the coordinates of a Polygon"),
+        (text(feature("p", {"type": "Polygon"})), "not the coordinates of a Polygon"),
+        (text(feature("p", {"type": "Polygon", "coordinates": []})), "is empty"),
+        (text(feature("p", CROSSED)), "not a valid polygon: Self-intersection"),
+        (text(feature("p", polygon(ring(0, 0, 200, 1)))), "x 200 is outside -180 to 180"),
+    ],
+)
+def test_bad_geojson_is_refused(source: str, said: str) -> None:
+    """Each fault is named, with the feature it is in and a hint."""
+    with pytest.raises(InputError) as caught:
+        Places.from_geojson(source)
+    assert said in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """A file that is not there is bad input."""
+    with pytest.raises(InputError, match="cannot be read"):
+        Places.from_geojson(tmp_path / "none.geojson")

@@ -1,0 +1,199 @@
+"""Coordinates are checked, distances are right, boxes hold what they say."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from roamcast.errors import InputError
+from roamcast.model import Box
+from roamcast.space import GEOGRAPHIC, PLANAR, SPACES, Space, contains
+
+EQUATORIAL_RADIUS = 6_378_137.0
+FLATTENING = 1 / 298.257223563
+QUARTER_MERIDIAN = 10_001_965.729
+
+
+def vincenty(x1: float, y1: float, x2: float, y2: float) -> float | None:
+    """The geodesic on WGS84 by Vincenty's iteration, good to a millimetre; None where it does not settle."""
+    u1, u2 = (math.atan((1 - FLATTENING) * math.tan(math.radians(y))) for y in (y1, y2))
+    sin1, cos1, sin2, cos2 = math.sin(u1), math.cos(u1), math.sin(u2), math.cos(u2)
+    turn = longitude = math.radians(x2 - x1)
+    for _ in range(200):
+        sin_l, cos_l = math.sin(longitude), math.cos(longitude)
+        sin_s = math.hypot(cos2 * sin_l, cos1 * sin2 - sin1 * cos2 * cos_l)
+        if sin_s == 0:
+            return 0.0
+        cos_s = sin1 * sin2 + cos1 * cos2 * cos_l
+        sigma = math.atan2(sin_s, cos_s)
+        sin_a = cos1 * cos2 * sin_l / sin_s
+        cos2_a = 1 - sin_a**2
+        middle = cos_s - 2 * sin1 * sin2 / cos2_a if cos2_a > 1e-15 else 0.0
+        c = FLATTENING / 16 * cos2_a * (4 + FLATTENING * (4 - 3 * cos2_a))
+        before = longitude
+        inner = middle + c * cos_s * (2 * middle**2 - 1)
+        longitude = turn + (1 - c) * FLATTENING * sin_a * (sigma + c * sin_s * inner)
+        if abs(longitude - before) < 1e-12:
+            break
+    else:
+        return None
+    polar = EQUATORIAL_RADIUS * (1 - FLATTENING)
+    u = cos2_a * (EQUATORIAL_RADIUS**2 - polar**2) / polar**2
+    a = 1 + u / 16384 * (4096 + u * (u * (320 - 175 * u) - 768))
+    b = u / 1024 * (256 + u * (u * (74 - 47 * u) - 128))
+    last = b / 6 * middle * (4 * sin_s**2 - 3) * (4 * middle**2 - 3)
+    return polar * a * (sigma - b * sin_s * (middle + b / 4 * (cos_s * (2 * middle**2 - 1) - last)))
+
+
+longitudes, latitudes = st.floats(-180, 180), st.floats(-90, 90)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "metres"),
+    [
+        ((0, 0), (1, 0), math.radians(1) * EQUATORIAL_RADIUS),
+        ((0, 0), (0, 90), QUARTER_MERIDIAN),
+        ((12, -90), (-70, 90), 2 * QUARTER_MERIDIAN),
+        ((-73.8, 40.6), (-0.5, 51.6), 5_551_759.400),  # New York to London
+        ((144 + 25 / 60 + 29.5244 / 3600, -(37 + 57 / 60 + 3.7203 / 3600)),
+         (143 + 55 / 60 + 35.3839 / 3600, -(37 + 39 / 60 + 10.1561 / 3600)), 54_972.271),
+        ((179.5, 0), (-179.5, 0), math.radians(1) * EQUATORIAL_RADIUS),
+        ((180, 10), (-180, 10), 0),
+    ],
+)  # fmt: skip
+def test_known_distances(start: tuple[float, float], end: tuple[float, float], metres: float) -> None:
+    """Published geodesics come out to 2 parts in a million."""
+    assert GEOGRAPHIC.distance(*start, *end) == pytest.approx(metres, rel=2e-6, abs=1e-6)
+
+
+@given(x1=longitudes, y1=latitudes, x2=longitudes, y2=latitudes)
+def test_geographic_distance_is_as_accurate_as_it_says(x1: float, y1: float, x2: float, y2: float) -> None:
+    """The closed formula agrees with the iterated one within the stated bounds."""
+    exact = vincenty(x1, y1, x2, y2)
+    assume(exact is not None and exact <= 19_000_000)
+    assert exact is not None
+    bound = 2e-6 if exact < 10_000_000 else 5e-5
+    assert GEOGRAPHIC.distance(x1, y1, x2, y2) == pytest.approx(exact, rel=bound, abs=0.01)
+
+
+@example(x=0, y=0, dx=0, dy=0)
+@example(x=0, y=90, dx=0, dy=0)
+@given(x=longitudes, y=latitudes, dx=st.floats(-1, 1), dy=st.floats(-1, 1))
+def test_distances_near_the_antipode_are_bounded(x: float, y: float, dx: float, dy: float) -> None:
+    """Around the antipode the formula stays defined, within 1 part in 500 of half a meridian ellipse."""
+    metres = GEOGRAPHIC.distance(x, y, x + 180 + dx, max(-90.0, min(90.0, -y + dy)))
+    nearest = 2 * QUARTER_MERIDIAN - math.hypot(111_700 * dx, 111_700 * dy)
+    assert nearest * (1 - 1 / 500) <= metres <= 2 * QUARTER_MERIDIAN * (1 + 1 / 500)
+
+
+@pytest.mark.parametrize("space", [GEOGRAPHIC, PLANAR])
+@given(x1=longitudes, y1=latitudes, x2=longitudes, y2=latitudes)
+def test_distance_is_symmetric_and_zero_to_itself(space: Space, x1: float, y1: float, x2: float, y2: float) -> None:
+    """There and back is the same; here to here is nothing."""
+    assert space.distance(x1, y1, x2, y2) == pytest.approx(float(space.distance(x2, y2, x1, y1)))
+    assert space.distance(x1, y1, x1, y1) == 0
+
+
+@pytest.mark.parametrize("space", [GEOGRAPHIC, PLANAR])
+def test_distance_broadcasts(space: Space) -> None:
+    """One point against many gives many distances."""
+    many = space.distance(0, 0, [1.0, 2.0, math.nan], [1.0, 2.0, 0.0])
+    assert many[:2].tolist() == [space.distance(0, 0, 1, 1), space.distance(0, 0, 2, 2)]
+    assert math.isnan(many[2])
+
+
+def test_planar_distance_is_pythagoras() -> None:
+    """Planar space is flat."""
+    assert PLANAR.distance(1, 1, 4, 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("space", "x", "y", "where", "said"),
+    [
+        (GEOGRAPHIC, math.nan, 0, "x", "is not a number"),
+        (GEOGRAPHIC, 0, math.inf, "y", "is infinite"),
+        (GEOGRAPHIC, 180.5, 0, "x", "180.5 is outside -180 to 180"),
+        (GEOGRAPHIC, 0, -90.25, "y", "-90.25 is outside -90 to 90"),
+        (PLANAR, math.nan, 0, "x", "is not a number"),
+        (PLANAR, 0, -math.inf, "y", "is infinite"),
+    ],
+)
+def test_bad_points_are_named(space: Space, x: float, y: float, where: str, said: str) -> None:
+    """The error names the coordinate, says what is wrong and hints; in bulk it says the same."""
+    with pytest.raises(InputError) as caught:
+        space.check_point(x, y)
+    assert (caught.value.where, caught.value.message) == (where, said)
+    assert caught.value.hint
+    assert space.bad_points([0, x, 1], [0, y, 1]).tolist() == [None, f"{where} {said}", None]
+
+
+@pytest.mark.parametrize("point", [(180, 90), (-180, -90), (0, 0)])
+def test_limits_are_good_points(point: tuple[float, float]) -> None:
+    """The poles and the antimeridian belong to the world."""
+    GEOGRAPHIC.check_point(*point)
+
+
+@pytest.mark.parametrize(
+    ("space", "box", "where", "said"),
+    [
+        (GEOGRAPHIC, Box(math.nan, 0, 1, 1), "min_x", "is not a number"),
+        (GEOGRAPHIC, Box(0, 0, 1, math.inf), "max_y", "is infinite"),
+        (GEOGRAPHIC, Box(0, -91, 1, 1), "min_y", "-91 is outside -90 to 90"),
+        (GEOGRAPHIC, Box(0, 0, 181, 1), "max_x", "181 is outside -180 to 180"),
+        (GEOGRAPHIC, Box(0, 2, 1, 1), "min_y", "2 is above max_y 1"),
+        (PLANAR, Box(0, 2, 1, 1), "min_y", "2 is above max_y 1"),
+        (PLANAR, Box(2, 0, 1, 1), "min_x", "2 is beyond max_x 1"),
+    ],
+)
+def test_bad_boxes_are_named(space: Space, box: Box, where: str, said: str) -> None:
+    """The error names the border, says what is wrong and hints; in bulk it says the same."""
+    with pytest.raises(InputError) as caught:
+        space.check_box(box)
+    assert (caught.value.where, caught.value.message) == (where, said)
+    assert caught.value.hint
+    good = Box(0, 0, 1, 1)
+    in_bulk = space.bad_boxes(*(np.array(column) for column in zip(good, box, good, strict=True)))
+    assert in_bulk.tolist() == [None, f"{where} {said}", None]
+
+
+@pytest.mark.parametrize(
+    ("space", "box"),
+    [
+        (GEOGRAPHIC, Box(170, -10, -170, 10)),
+        (GEOGRAPHIC, Box(3, 4, 3, 4)),
+        (PLANAR, Box(-1e9, -1e9, 1e9, 1e9)),
+    ],
+)
+def test_good_boxes_pass(space: Space, box: Box) -> None:
+    """Boxes across the antimeridian, of no area, and of any size in a plane are good."""
+    space.check_box(box)
+    assert space.bad_boxes(*([c] for c in box)).tolist() == [None]
+
+
+def test_contains_is_closed_and_crosses() -> None:
+    """Borders are inside; a reversed box holds both sides of the antimeridian and nothing between."""
+    x = [0, 1, 2, 170, 180, -180, -170, -169, math.nan]
+    assert contains(0, 0, 1, 1, x, 0).tolist() == [True, True] + [False] * 7
+    assert contains(170, 0, -170, 1, x, 1).tolist() == [False] * 3 + [True] * 4 + [False] * 2
+
+
+def test_contains_compares_longitudes_as_written() -> None:
+    """A box that ends at 180 does not hold -180, the same meridian by another name."""
+    assert contains(170, 0, 180, 1, [180, -180], 0).tolist() == [True, False]
+
+
+def test_contains_broadcasts_boxes_against_points() -> None:
+    """Columns of boxes against rows of points give a table."""
+    table = contains([[0], [5]], 0, [[1], [6]], 1, [0, 5, 9], 0.5)
+    assert table.tolist() == [[True, False, False], [False, True, False]]
+
+
+def test_spaces_travel_between_processes() -> None:
+    """A space is a value: known by name, equal after pickling."""
+    assert {name: pickle.loads(pickle.dumps(space)) for name, space in SPACES.items()} == SPACES
+    assert [space.name for space in SPACES.values()] == list(SPACES)
