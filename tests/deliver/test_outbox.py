@@ -160,7 +160,6 @@ def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"{",
         b"[]",
         b"{}",

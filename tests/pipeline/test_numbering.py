@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import SIFTED_SCHEMA, SUBSCRIPTIONS
 
 Wish = tuple[str, str, str]  # node, subscriber, id
 Match = tuple[str, int, list[int]]  # node, position, rows of subscriptions
@@ -27,7 +27,7 @@ def number(matches: Sequence[Match], wishes: Sequence[Wish], last: Mapping[Recei
         {"node": node, "since": since, "subscriber": name, "id": id_} for since, (node, name, id_) in enumerate(wishes)
     ]
     return number_letters(
-        pa.Table.from_pylist(rows, MATCHED_SCHEMA), pa.Table.from_pylist(made, SUBSCRIPTIONS.schema), last or {}
+        pa.Table.from_pylist(rows, SIFTED_SCHEMA), pa.Table.from_pylist(made, SUBSCRIPTIONS.schema), last or {}
     )
 
 

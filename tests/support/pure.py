@@ -10,19 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from roamcast.deliver.ranges import Ranges
-from roamcast.journal.records import EVENT, Record, to_batch
-from roamcast.pipeline.intake import Intake, take_in
-from roamcast.pipeline.matching import admission, match_events
+from roamcast.journal.records import Record, to_batch
+from roamcast.pipeline.intake import Intake, take_in, without
+from roamcast.pipeline.matching import admission, sift
 from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, SUBSCRIPTIONS
-
-BRIEF = pa.schema(
-    [
-        ("node", pa.string()), ("position", pa.int64()), ("kind", pa.string()), ("entity", pa.string()),
-        ("seq", pa.int64()), ("id", pa.string()), ("body", pa.string()), ("whole", pa.bool_()),
-    ]
-)  # fmt: skip
+from roamcast.pipeline.schemas import SIFTED_SCHEMA, SUBSCRIPTIONS
 
 
 class Placed(NamedTuple):
@@ -45,19 +38,16 @@ def is_whole(record: Record) -> bool:
     return point and named and record.seq is not None and record.seq >= 1
 
 
+def sifted(rows: Sequence[Placed], folder: Path, stack: tuple[Part, ...] = (), batch: int = 0) -> pa.Table:
+    """What the driver is told of each record, each sifted in an Arrow batch of its own."""
+    sieve = sift(folder, stack, batch, removals=True)
+    batches = (to_batch(node, position, [record]) for node, position, record in rows)
+    return pa.Table.from_batches(list(sieve(batches)), SIFTED_SCHEMA)
+
+
 def brief(rows: Sequence[Placed]) -> pa.Table:
-    """What the driver is told of each record."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "node": node, "position": position, "kind": record.kind, "entity": record.entity, "seq": record.seq,
-                "id": None if record.kind == EVENT else record.id, "body": record.body,
-                "whole": record.kind == EVENT and is_whole(record),
-            }
-            for node, position, record in rows
-        ],
-        BRIEF,
-    )  # fmt: skip
+    """What the driver is told of each record where there is no subscription."""
+    return sifted(rows, Path())
 
 
 class PureStream:
@@ -72,15 +62,12 @@ class PureStream:
         self.batch = -1
 
     def run(self, rows: Sequence[Placed]) -> tuple[Intake, Numbered]:
-        """The next batch, its records in the order given, each event in an Arrow batch of its own."""
+        """The next batch, its records in the order given."""
         self.batch += 1
         intake = take_in(brief(rows), self.batch, self.seen, self.lookup)
         self.stack = self.parts.push(SUBSCRIPTIONS, self.stack, intake.subscriptions, self.batch)
-        removals = intake.subscriptions["removed_in"].null_count < intake.subscriptions.num_rows
-        match = match_events(self.parts.folder, self.stack, self.batch, removals=removals, dropped=intake.dropped)
-        events = [to_batch(node, position, [record]) for node, position, record in rows if record.kind == EVENT]
-        matched = pa.Table.from_batches(list(match(iter(events))), MATCHED_SCHEMA)
-        admitted = admission(self.parts.folder, self.stack, self.batch, removals=removals)
+        matched = without(sifted(rows, self.parts.folder, self.stack, self.batch), intake.dropped)
+        admitted = admission(self.parts.folder, self.stack, self.batch, removals=True)
         numbered = number_letters(matched, admitted.rows, self.last)
         self.seen.update(intake.seen)
         self.last.update(numbered.last)

@@ -28,13 +28,13 @@ Say = Callable[[str], None]
 
 def bench_journal(segments: int, say: Say) -> dict[str, float]:
     from roamcast.pipeline.identity import open_pipeline
-    from roamcast.pipeline.session import session
+    from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
     from roamcast.pipeline.stream import Limits, Stream
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
         data = Path(folder)
         pipeline = open_pipeline(data)
-        spark = session("roamcast-bench", log=data / "spark.log")
+        spark = session("roamcast-bench", options=LOCAL_CHECKPOINT, log=data / "spark.log")
         query = Stream(spark, pipeline, data, Limits(records=_BACKLOG)).start()
         feed = _Feed(FileJournal(data / "journal", "local", linger=0.0), data / "journal" / "local")
         say("warming up")

@@ -22,9 +22,9 @@ from roamcast.client import AsyncClient
 
 __all__ = ["Row", "bench_pipeline"]
 
-_SOURCES = 20
+_SOURCES = 10
 _SUBSCRIBERS = 10
-_POSTS_PER_S = 10  # by each source
+_POSTS_PER_S = 5  # by each source, with as many events as make up the rate
 _WARM_UP_S = 10.0
 _PATIENCE_S = 60.0
 

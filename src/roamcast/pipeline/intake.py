@@ -20,7 +20,7 @@ from roamcast.errors import InputError
 from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
-__all__ = ["Intake", "SetAside", "take_in"]
+__all__ = ["Intake", "SetAside", "take_in", "without"]
 
 BODY_VERSION = 1
 
@@ -53,7 +53,7 @@ class Intake:
 
 
 def take_in(records: pa.Table, batch: int, seen: Mapping[str, Ranges], lookup: Lookup) -> Intake:
-    """`records` has node, position, kind, entity, seq, id, body and `whole` (an event with all it needs).
+    """`records` has SIFTED_SCHEMA; what matched does not matter here.
 
     `seen` holds the numbers seen of each source; `lookup` gives the live subscriptions with some ids. Of copies of an
     event the first by (node, position) counts. Nodes give ids on their own: (node, id) is a subscription's identity.
@@ -107,6 +107,17 @@ def _positions_by_node(
     places += [(item.node, item.position) for item in set_aside]
     found = sorted({node for node, _ in places})
     return {node: np.array(sorted(p for n, p in places if n == node), dtype=np.int64) for node in found}
+
+
+def without(sifted: pa.Table, dropped: Mapping[str, npt.NDArray[np.int64]]) -> pa.Table:
+    """The rows of SIFTED_SCHEMA that matched, less those dropped."""
+    events = sifted.filter(pc.is_valid(sifted["event"]))
+    positions = events["position"].to_numpy()
+    keep = np.ones(events.num_rows, dtype=np.bool_)
+    for node, gone in dropped.items():
+        of_node = pc.equal(events["node"], node).to_numpy()
+        keep &= ~(of_node & np.isin(positions, gone))
+    return events if keep.all() else events.filter(pa.array(keep))
 
 
 def _changes(control: pa.Table, batch: int, lookup: Lookup) -> tuple[pa.Table, int, list[SetAside]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,19 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.journal.records import EVENT
 from roamcast.match.port import Events, Matcher, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import SIFTED_SCHEMA, SUBSCRIPTIONS
 
-__all__ = ["Admission", "admission", "match_events"]
+__all__ = ["Admission", "admission", "sift"]
+
+# The times that Python has a date for, the years 1 to 9999, in microseconds since 1970.
+_EARLIEST: Final = -62_135_596_800_000_000
+_LATEST: Final = 253_402_300_799_999_999
+
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,59 +66,70 @@ def admission(folder: Path, parts: tuple[Part, ...], batch: int, *, removals: bo
     return _admission(folder, parts, batch if removals else None)
 
 
-def match_events(
-    folder: Path,
-    parts: tuple[Part, ...],
-    batch: int,
-    *,
-    removals: bool,
-    dropped: Mapping[str, npt.NDArray[np.int64]],
+def sift(
+    folder: Path, parts: tuple[Part, ...], batch: int, *, removals: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for mapInArrow: events in, rows of MATCHED_SCHEMA out."""
+    """A function for mapInArrow: records in, a row of SIFTED_SCHEMA for each out, matched with these subscriptions."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         admitted = admission(folder, parts, batch, removals=removals)
         for records in batches:
-            events = _without(records, dropped)
-            if events.num_rows:
-                yield _match(events, admitted)
+            yield _sifted(records, admitted)
 
     return run
 
 
-def _without(events: pa.RecordBatch, dropped: Mapping[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
-    positions = events["position"].to_numpy()
-    keep = np.ones(events.num_rows, dtype=np.bool_)
-    for node, gone in dropped.items():
-        of_node = pc.equal(events["node"], node).to_numpy(zero_copy_only=False)
-        keep &= ~(of_node & np.isin(positions, gone))
-    return events if keep.all() else events.filter(pa.array(keep))
+def _sifted(records: pa.RecordBatch, admitted: Admission) -> pa.RecordBatch:
+    is_event = pc.equal(records["kind"], EVENT)
+    whole = pc.and_(is_event, _has_all_it_needs(records))
+    rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
+    event, subscription = _match(records.take(pa.array(rows)), admitted)
+    matched, counts = np.unique(rows[event], return_counts=True)
+    lengths = np.zeros(records.num_rows, dtype=np.int64)
+    lengths[matched] = counts
+    json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
+    json[matched] = _as_json(records.take(pa.array(matched)))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    columns = {
+        **{name: records[name] for name in ("node", "position", "kind", "entity", "seq", "body")},
+        "id": pc.if_else(is_event, None, records["id"]),
+        "whole": whole,
+        "event": pa.array(json, pa.string()),
+        "subscriptions": pa.ListArray.from_arrays(offsets, pa.array(subscription, pa.int32())),
+    }
+    return pa.RecordBatch.from_pydict(columns, SIFTED_SCHEMA)
 
 
-def _match(events: pa.RecordBatch, admitted: Admission) -> pa.RecordBatch:
+def _has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
+    """Source, number, id, a time that has a date, and a finite point."""
+    time = records["time"].cast(pa.int64())
+    tests = (
+        pc.is_valid(records["entity"]),
+        pc.is_valid(records["id"]),
+        pc.greater_equal(records["seq"], 1),
+        pc.and_(pc.greater_equal(time, _EARLIEST), pc.less_equal(time, _LATEST)),
+        pc.and_(pc.is_finite(records["x"]), pc.is_finite(records["y"])),
+    )
+    return pc.fill_null(reduce(pc.and_kleene, tests), False)
+
+
+def _match(events: pa.RecordBatch, admitted: Admission) -> tuple[Integers, Integers]:
+    """Rows of events and of the subscriptions beside them, ordered by event."""
     found = admitted.matcher.match(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
     positions = events["position"].to_numpy()[found.event]
     kept = admitted.admits(events["node"].take(pa.array(found.event)), positions, found.subscription)
-    event, subscription = found.event[kept], found.subscription[kept]
-    matched, counts = np.unique(event, return_counts=True)
-    rows = events.take(pa.array(matched))
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(subscription, pa.int32()))
-    return pa.RecordBatch.from_arrays([rows["node"], rows["position"], _as_json(rows), lists], schema=MATCHED_SCHEMA)
+    return found.event[kept], found.subscription[kept]
 
 
-def _as_json(events: pa.RecordBatch) -> pa.Array:
+def _as_json(events: pa.RecordBatch) -> list[str]:
     """Each event as its receivers will read it."""
     columns = (events[name].to_pylist() for name in ("id", "entity", "seq", "time", "x", "y", "terms", "readings"))
-    return pa.array(
-        [
-            orjson.dumps(
-                {
-                    "id": id_, "source": source, "seq": seq, "time": time, "x": x, "y": y,
-                    "terms": terms or [], "readings": dict(readings or ()),
-                }
-            ).decode()
-            for id_, source, seq, time, x, y, terms, readings in zip(*columns, strict=True)
-        ],
-        pa.string(),
-    )  # fmt: skip
+    return [
+        orjson.dumps(
+            {
+                "id": id_, "source": source, "seq": seq, "time": time, "x": x, "y": y,
+                "terms": terms or [], "readings": dict(readings or ()),
+            }
+        ).decode()
+        for id_, source, seq, time, x, y, terms, readings in zip(*columns, strict=True)
+    ]  # fmt: skip

@@ -29,7 +29,7 @@ class Numbered(NamedTuple):
 
 
 def number_letters(matched: pa.Table, subscriptions: pa.Table, last: Mapping[Receiver, int]) -> Numbered:
-    """`matched` has MATCHED_SCHEMA; its lists are rows of `subscriptions`. `last` are the numbers given so far.
+    """`matched` has SIFTED_SCHEMA; its lists are rows of `subscriptions`. `last` are the numbers given so far.
 
     Letters to one receiver are in the order (node, position, subscription); the order of `matched` does not matter.
     A subscription that was made anew within the batch has several rows, and gets an event that they all match once.

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 
 from roamcast.errors import RoamcastError, UnavailableError
 from roamcast.pipeline.identity import may_double, open_pipeline
-from roamcast.pipeline.session import session
+from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
 
 __all__ = ["run_pipeline"]
@@ -35,7 +35,7 @@ def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    spark = session("roamcast", master=master, log=pipeline.folder / "spark.log")
+    spark = session("roamcast", master=master, options=LOCAL_CHECKPOINT, log=pipeline.folder / "spark.log")
     stream = Stream(spark, pipeline, data, limits)
     query = stream.start()
     log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)

@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 from roamcast.journal.records import RECORD_SCHEMA
 
 __all__ = [
-    "MATCHED_SCHEMA",
     "RECEIVERS",
     "RECORDS",
+    "SIFTED_SCHEMA",
     "SOURCES",
     "SUBSCRIPTIONS",
     "TABLES",
@@ -28,11 +28,18 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 RECORDS: Final = spark_schema(RECORD_SCHEMA)
 
-# One row for each event that matched: its place, its JSON, and the rows of the subscriptions it matched.
-MATCHED_SCHEMA: Final = pa.schema(
+# What the driver is told of each record: its place, an event's identity and whether it has all it needs, a control
+# record's content; and of an event that matched its JSON and the rows of the subscriptions it matched.
+SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("position", pa.int64()),
+        pa.field("kind", pa.string()),
+        pa.field("entity", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("id", pa.string()),
+        pa.field("body", pa.string()),
+        pa.field("whole", pa.bool_()),
         pa.field("event", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int32())),
     ]

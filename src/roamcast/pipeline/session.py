@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from roamcast.pipeline.java import find_java
 
-__all__ = ["session"]
+__all__ = ["LOCAL_CHECKPOINT", "session"]
 
 _DEFAULTS: Final = {
     # Two cores are shared with the nodes: few tasks, no pages, nothing listens beyond this machine.
@@ -26,6 +26,15 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
+}
+
+# A checkpoint on a local disk: without these Spark starts a process for each file it writes there (see decision 3).
+LOCAL_CHECKPOINT: Final = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 

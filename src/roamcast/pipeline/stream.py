@@ -21,13 +21,12 @@ from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.deliver.ranges import Ranges
 from roamcast.durable import refusals_named, write_whole
 from roamcast.errors import CapacityError, ConflictError, RoamcastError
-from roamcast.journal.records import EVENT
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
-from roamcast.pipeline.intake import Intake, SetAside, take_in
-from roamcast.pipeline.matching import admission, match_events
+from roamcast.pipeline.intake import Intake, SetAside, take_in, without
+from roamcast.pipeline.matching import admission, sift
 from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
 from roamcast.pipeline.parts import Part
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, RECEIVERS, SOURCES, SUBSCRIPTIONS, Table, spark_schema
+from roamcast.pipeline.schemas import RECEIVERS, SIFTED_SCHEMA, SOURCES, SUBSCRIPTIONS, Table, spark_schema
 from roamcast.pipeline.source import JournalSource
 
 __all__ = ["Limits", "Stream"]
@@ -35,10 +34,6 @@ __all__ = ["Limits", "Stream"]
 log = logging.getLogger(__name__)
 
 _COUNTERS: Final = ("events", "duplicates_dropped", "set_aside", "letters", "subscriptions")
-
-# The years 1 to 9999, in microseconds since 1970.
-_EARLIEST: Final = -62_135_596_800_000_000
-_LATEST: Final = 253_402_300_799_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +88,33 @@ class Stream:
                 if batch != self._manifest.batch + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {self._manifest.batch}", hint=NEW_HINT)
                 self._wait_for_offices()
-                records.persist()
                 self._run(records, batch)
             except RoamcastError as error:
                 self.failure = error
                 raise
-            finally:
-                records.unpersist()
 
     def _run(self, records: DataFrame, batch: int) -> None:
-        intake = take_in(_brief(records), batch, self._seen, self._live_subscriptions)
-        parts = self._parts.push(SUBSCRIPTIONS, self._manifest.parts(SUBSCRIPTIONS.name), intake.subscriptions, batch)
-        removals = intake.subscriptions["removed_in"].null_count < intake.subscriptions.num_rows
-        numbered = Numbered({}, {})
-        if intake.events and parts:
-            run = match_events(self._parts.folder, parts, batch, removals=removals, dropped=intake.dropped)
-            events = records.filter(F.col("kind") == EVENT)
-            matched = events.mapInArrow(run, spark_schema(MATCHED_SCHEMA)).toArrow()
-            admitted = admission(self._parts.folder, parts, batch, removals=removals)
-            numbered = number_letters(matched, admitted.rows, self._last)
+        """One Spark job; two where subscriptions change, since only the first tells which do."""
+        parts = self._manifest.parts(SUBSCRIPTIONS.name)
+        sifted, subscriptions = self._sift(records, parts, batch, removals=False)
+        intake = take_in(sifted, batch, self._seen, self._live_subscriptions)
+        if intake.subscriptions.num_rows:
+            parts = self._parts.push(SUBSCRIPTIONS, parts, intake.subscriptions, batch)
+            sifted, subscriptions = self._sift(records, parts, batch, removals=True)
+        numbered = number_letters(without(sifted, intake.dropped), subscriptions, self._last)
         self._put_aside(records, batch, intake.set_aside)
         self._pipeline.check_generation()
         for office, letters in numbered.letters.items():
             self._outbox.put(office, self._pipeline.id, batch, letters)
         self._publish(batch, intake, parts, numbered)
+
+    def _sift(
+        self, records: DataFrame, parts: tuple[Part, ...], batch: int, *, removals: bool
+    ) -> tuple[pa.Table, pa.Table]:
+        """The records as the executors sifted them, and the subscriptions that their rows speak of."""
+        run = sift(self._parts.folder, parts, batch, removals=removals)
+        sifted = records.mapInArrow(run, spark_schema(SIFTED_SCHEMA)).toArrow()
+        return sifted, admission(self._parts.folder, parts, batch, removals=removals).rows
 
     def _publish(self, batch: int, intake: Intake, parts: tuple[Part, ...], numbered: Numbered) -> None:
         """Batch N happens here, whole or not at all."""
@@ -196,21 +194,3 @@ class Stream:
 
     def _show(self) -> None:
         self._outbox.show_sender(Sender(self._pipeline.id, self._manifest.batch, self._manifest.counters))
-
-
-def _brief(records: DataFrame) -> pa.Table:
-    """What the driver needs to know of each record: its place, an event's identity, a control record's content."""
-    is_event = F.col("kind") == EVENT
-    finite = (F.abs("x") < float("inf")) & (F.abs("y") < float("inf")) & ~F.isnan("x") & ~F.isnan("y")
-    dated = F.unix_micros("time").between(_EARLIEST, _LATEST)
-    whole = finite & dated & F.col("entity").isNotNull() & (F.col("seq") >= 1) & F.col("id").isNotNull()
-    return records.select(
-        "node",
-        "position",
-        "kind",
-        "entity",
-        "seq",
-        F.when(~is_event, F.col("id")).alias("id"),
-        "body",
-        F.coalesce(whole, F.lit(False)).alias("whole"),
-    ).toArrow()
