@@ -17,14 +17,14 @@ _TEMPORARY = ".tmp"
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "free some space; what was acknowledged is safe"),
     errno.EDQUOT: ("the disk quota is used up", "free some space; what was acknowledged is safe"),
-    errno.EROFS: ("the disk is read-only", "remount it writable, or choose another folder with --data"),
+    errno.EROFS: ("the disk is read-only", "remount it writable, or choose another folder"),
     errno.EACCES: (
         "access is not permitted",
-        "check who owns the folder, or choose another with --data",
+        "check who owns the folder, or choose another folder",
     ),
     errno.EPERM: (
         "access is not permitted",
-        "check who owns the folder, or choose another with --data",
+        "check who owns the folder, or choose another folder",
     ),
     errno.EIO: ("the disk reports an input/output error", "check the disk"),
 }

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from worlds import event, journal, letters, removal, run, subscription
 
 from roamcast.deliver.outbox import Outbox
-from roamcast.errors import CapacityError, StorageError
+from roamcast.errors import CapacityError, CorruptionError, StorageError
 from roamcast.journal.records import Record
 from roamcast.pipeline.identity import open_pipeline
 from roamcast.pipeline.state import Manifest, StateFolder
@@ -112,10 +113,10 @@ def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path
     assert (counters(tmp_path)["set_aside"], counters(tmp_path)["events"]) == (len(rows), 3)
 
 
-def refuse_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The disk refuses the manifest of one batch, once."""
+def break_off_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """One batch ends just before its manifest is published, once, as a crash would end it."""
     publish = StateFolder.publish
-    left = [StorageError("the disk is full", hint="free some space")]
+    left = [CorruptionError("cut off")]
 
     def refusing(self: StateFolder, manifest: Manifest) -> None:
         if manifest.batch == at and left:
@@ -134,9 +135,9 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
     """Cut off before its state is published, or before Spark has noted it, it makes the same letters again."""
     journal(tmp_path, [subscription("s1", "ann"), subscription("s2", "bob", None), event("cam", 1)])
     run(spark, tmp_path)
-    refuse_once(monkeypatch, at=1)
+    break_off_once(monkeypatch, at=1)
     journal(tmp_path, [event("cam", 2), event("cam", 1), removal("s2", "bob"), event("cam", 0), event("cam", 3)])
-    with pytest.raises(StreamingQueryException, match="the disk is full"):
+    with pytest.raises(StreamingQueryException, match="cut off"):
         run(spark, tmp_path)
     cut_off = files(tmp_path)
     assert len(cut_off) == 2
@@ -151,8 +152,8 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
     assert letters(tmp_path) == expected
     whole = files(tmp_path)
     commits = tmp_path / "pipeline" / "checkpoint" / "commits"
-    for path in (commits / "2", commits / ".2.crc"):
-        path.unlink()
+    (commits / "2").unlink()
+    (commits / ".2.crc").unlink(missing_ok=True)
     journal(tmp_path, [event("cam", 5)])
     run(spark, tmp_path)
     assert {name: files(tmp_path)[name] for name in whole} == whole
@@ -224,3 +225,21 @@ def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
     outbox.taken(outbox.waiting("local")[0])
     run(spark, tmp_path, limits=limits)
     assert letters(tmp_path) == [("ann", 4, "s1", "cam:4")]
+
+
+def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk refuses, the batch is tried again; then its letters come once."""
+    refusals = iter([StorageError("the disk is full")] * 2)
+    put = Outbox.put
+
+    def full_at_first(*arguments: Any) -> None:
+        if refusal := next(refusals, None):
+            raise refusal
+        put(*arguments)
+
+    monkeypatch.setattr(Outbox, "put", full_at_first)
+    monkeypatch.setattr("roamcast.pipeline.stream._DISK_PAUSE", 0.01)
+    journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
+    run(spark, tmp_path)
+    assert next(refusals, None) is None
+    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]

@@ -96,20 +96,13 @@ def match(
 @contextmanager
 def _spark(master: str) -> Iterator[SparkSession]:
     """A session of our own. What Spark says of itself is kept only if Spark is what fails."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from roamcast.pipeline.session import session
 
     descriptor, name = tempfile.mkstemp(prefix="roamcast-match-", suffix=".log")
     os.close(descriptor)
     log = Path(name)
     try:
-        try:
-            spark = session("roamcast match", master=master, log=log)
-        except (Py4JError, PySparkException) as error:
-            message = f"Spark does not start with master {master!r}"
-            raise UnavailableError(message, hint="check --master; local[2] needs nothing else") from error
+        spark = session("roamcast match", master=master, log=log)
         try:
             yield spark
         finally:

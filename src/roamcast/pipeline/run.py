@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
-    """Run until SIGTERM or SIGINT, or until a batch fails; raises what made it fail.
+    """Run until SIGTERM or SIGINT, or until a batch fails: then say why and exit with 1.
 
     A stop waits for the batch under way. Being killed instead loses nothing: the next start repeats the batch.
     """
@@ -49,7 +50,9 @@ def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        raise stream.failure or _told(error, pipeline.folder / "spark.log") from error
+        # Not a refusal: whoever keeps the pipeline running may start it again, and it goes on with the same batch.
+        log.error("%s", stream.failure or _told(error, pipeline.folder / "spark.log"))
+        sys.exit(1)
 
 
 def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:

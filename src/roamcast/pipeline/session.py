@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from roamcast.errors import UnavailableError
 from roamcast.pipeline.java import find_java
 
 __all__ = ["LOCAL_CHECKPOINT", "session"]
@@ -58,7 +61,10 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
 def session(
     app: str, *, master: str = "local[2]", options: Mapping[str, str] | None = None, log: Path | None = None
 ) -> SparkSession:
-    """A session with our defaults; `options` win over them. Workers run this very interpreter."""
+    """A session with our defaults; `options` win over them. Workers run this very interpreter.
+
+    Raises UnavailableError when Spark does not start.
+    """
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     log4j = Path(__file__).with_name("log4j2.properties")
@@ -70,5 +76,9 @@ def session(
     builder = SparkSession.builder.appName(app).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _standard_error_to(log):
-        return builder.getOrCreate()
+    try:
+        with _standard_error_to(log):
+            return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        hint = "check the master; local[2] needs nothing else" + (f"; Spark's log: {log}" if log else "")
+        raise UnavailableError(f"Spark does not start with master {master!r}", hint=hint) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.deliver.ranges import Ranges
 from roamcast.durable import refusals_named, write_whole
-from roamcast.errors import CapacityError, ConflictError, RoamcastError
+from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
 from roamcast.pipeline.intake import Intake, SetAside, take_in, without
 from roamcast.pipeline.matching import admission, sift
@@ -34,6 +33,9 @@ __all__ = ["Limits", "Stream"]
 log = logging.getLogger(__name__)
 
 _COUNTERS: Final = ("events", "duplicates_dropped", "set_aside", "letters", "subscriptions")
+
+_DISK_PAUSE: Final = 1.0
+_OFFICE_PAUSE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,23 @@ class Stream:
                 if batch != self._manifest.batch + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {self._manifest.batch}", hint=NEW_HINT)
                 self._wait_for_offices()
-                self._run(records, batch)
+                self._run_when_the_disk_allows(records, batch)
             except RoamcastError as error:
                 self.failure = error
                 raise
+
+    def _run_when_the_disk_allows(self, records: DataFrame, batch: int) -> None:
+        """A full disk is waited for: until the batch has happened, repeating it changes nothing."""
+        said = False
+        while True:
+            try:
+                return self._run(records, batch)
+            except StorageError as error:
+                if not said:
+                    log.warning("batch %d waits for the disk: %s", batch, error)
+                    said = True
+                if self._stopping.wait(_DISK_PAUSE):
+                    raise
 
     def _run(self, records: DataFrame, batch: int) -> None:
         """One Spark job; two where subscriptions change, since only the first tells which do."""
@@ -189,7 +204,7 @@ class Stream:
             if not said:
                 log.warning("waiting: office %r has %d batches to take; is its node running?", office, waiting)
                 said = True
-            time.sleep(0.2)
+            self._stopping.wait(_OFFICE_PAUSE)
         raise CapacityError("stopped while an office had too many batches to take", hint="start its node")
 
     def _show(self) -> None:
