@@ -85,7 +85,7 @@ def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
     anna = node.subscriber()
     outbox = node.data / "outbox"
     outbox.mkdir()
-    (outbox / "sender.json").write_bytes(b"")
+    (outbox / "sender.json").write_bytes(b"{")
     until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
     leave(node.data, 1, ("anna", 1, "a"))
     assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]

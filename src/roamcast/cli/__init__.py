@@ -11,6 +11,7 @@ import typer
 
 from roamcast import __version__
 from roamcast.cli.bench import bench
+from roamcast.cli.lacl import lacl
 from roamcast.cli.match import match
 from roamcast.cli.node import node
 from roamcast.cli.pipeline import pipeline
@@ -32,6 +33,7 @@ app = typer.Typer(
 
 for _command in (up, node, pipeline, publish, subscribe, pull, match):
     app.command()(_command)
+app.add_typer(lacl, name="lacl")
 app.add_typer(bench, name="bench")
 
 
@@ -59,7 +61,8 @@ def main() -> None:
     except _Misuse as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "roamcast"
-        typer.echo(f"roamcast: {error.format_message()} (see: {command} --help)", err=True)
+        if message := error.format_message():  # there is none where the help was asked for by giving nothing
+            typer.echo(f"roamcast: {message} (see: {command} --help)", err=True)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130

@@ -1,0 +1,59 @@
+"""What docs/lacl.md shows is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roamcast.cli.lacl import lacl
+from roamcast.lacl import LaclError, check, parse, to_text
+from roamcast.lacl.words import FUNCTIONS, KEYWORDS, REGIONS
+from roamcast.space import GEOGRAPHIC
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lacl.md").read_text("utf-8")
+EXAMPLES = re.findall(r"^\| `(Select.*?|select.*?)` \| (.*?) \|$", PAGE.split("## Examples")[1], re.MULTILINE)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SESSIONS = [block.split("\n", 1) for _, block in BLOCKS if block.startswith("$ ")]
+
+
+def outcome(text: str) -> str:
+    """As the table writes it: the lines of the canonical form in backquotes, or the error."""
+    try:
+        return " ".join(f"`{line}`" for line in to_text(check(parse(text), space=GEOGRAPHIC)).split("\n"))
+    except LaclError as error:
+        return f"error: {error.message}"
+
+
+def test_the_page_has_examples() -> None:
+    """All rows of the table were found."""
+    assert len(EXAMPLES) == PAGE.split("## Examples")[1].split("##")[0].count("\n| ") - 2
+
+
+@pytest.mark.parametrize(("text", "wanted"), EXAMPLES)
+def test_example(text: str, wanted: str) -> None:
+    """A row of the table says what happens."""
+    assert outcome(text) == wanted
+
+
+def test_the_first_example_is_canonical() -> None:
+    """The page begins with a query as it is printed."""
+    first = BLOCKS[0][1].strip()
+    assert to_text(check(parse(first))) == first
+
+
+@pytest.mark.parametrize(("command", "shown"), SESSIONS)
+def test_session(command: str, shown: str) -> None:
+    """A command prints what the page shows."""
+    run = CliRunner().invoke(lacl, shlex.split(command)[3:])
+    printed = run.output if run.exception is None else f"roamcast: {run.exception}\n"
+    assert printed == shown
+
+
+def test_the_grammar_names_all_words() -> None:
+    """No keyword, function or region is left out of the EBNF."""
+    ebnf = next(block for kind, block in BLOCKS if kind == "ebnf")
+    assert [word for word in [*KEYWORDS.values(), *FUNCTIONS, *REGIONS] if f'"{word}"' not in ebnf] == []
