@@ -21,7 +21,7 @@ check: $(VENV)/.dev  ## Lint, format, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timings 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .

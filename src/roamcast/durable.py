@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roamcast.errors import StorageError
 
-__all__ = ["refusals_named", "sync_folder", "write_whole"]
+__all__ = ["make_folder", "refusals_named", "sync_file", "sync_folder", "write_whole"]
 
 _TEMPORARY = ".tmp"
 
@@ -42,11 +42,32 @@ def refusals_named(path: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Make renames and new names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_DIRECTORY)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file that another has written durable; its name is the folder's."""
+    _sync(path, 0)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path, *, mode: int = 0o777) -> None:
+    """See that `folder` is there, with all its parents, durably. `mode` is for this one alone, and only if it is new.
+
+    Raises StorageError when the disk refuses.
+    """
+    with refusals_named(folder):
+        if not folder.is_dir():
+            make_folder(folder.parent)
+            folder.mkdir(mode, exist_ok=True)
+            sync_folder(folder.parent)
 
 
 def write_whole(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from roamcast.bench.processes import Process, free_port, node, pipeline, until
 from roamcast.client import Client
+from roamcast.deliver.outbox import Outbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -80,12 +81,30 @@ def made_up_events(source: str, chance: random.Random) -> list[Sent]:
     ]
 
 
-def publish(client: Client, events: list[Sent], chance: random.Random, pace: threading.Event) -> None:
+class Kills:
+    """How often the pipeline was killed so far. After each some events are still to come."""
+
+    def __init__(self) -> None:
+        self._counted = threading.Condition()
+        self._count = 0
+
+    def add(self, count: int = 1) -> None:
+        with self._counted:
+            self._count += count
+            self._counted.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._counted:
+            self._counted.wait_for(lambda: self._count >= count)
+
+
+def publish(client: Client, events: list[Sent], chance: random.Random, kills: Kills, pace: threading.Event) -> None:
     """In bulks; every now and then one bulk a second time, as a sender does that missed the answer."""
     for bulk in bulks(events, 20):
+        kills.wait_for((bulk[0].seq - 1) * (PIPELINE_KILLS + 1) // len(events))
         for _ in range(2 if chance.random() < 0.2 else 1):
             client.publish([event.as_json() for event in bulk])
-        pace.wait(chance.uniform(0.05, 0.6))
+        pace.wait(chance.uniform(0.05, 0.4))
 
 
 def bulks(events: list[Sent], size: int) -> Iterator[list[Sent]]:
@@ -93,12 +112,27 @@ def bulks(events: list[Sent], size: int) -> Iterator[list[Sent]]:
         yield events[start : start + size]
 
 
-def kill_at_random(process: Process, times: int, chance: random.Random, pause: threading.Event) -> None:
-    """SIGKILL between the start of Spark's query and some batches later."""
-    for _ in range(times):
-        pause.wait(chance.uniform(0.1, 4.0))
-        process.kill()
-        process.start()
+def kill_at_random(
+    process: Process, outbox: Outbox, chance: random.Random, kills: Kills, pause: threading.Event
+) -> list[int]:
+    """SIGKILL at random moments of a pipeline that works; the batches it had finished each time."""
+    killed_after = [-1]
+    try:
+        for _ in range(PIPELINE_KILLS):
+            until(lambda: batch_of(outbox) > killed_after[-1], 60, "the pipeline to go on")
+            pause.wait(chance.uniform(0.0, 1.5))
+            process.kill()
+            killed_after.append(batch_of(outbox))
+            kills.add()
+            process.start()
+    finally:
+        kills.add(PIPELINE_KILLS)
+    return killed_after
+
+
+def batch_of(outbox: Outbox) -> int:
+    sender = outbox.sender()
+    return sender.batch if sender else -1
 
 
 def test_every_letter_comes_once_and_in_order_though_processes_are_killed(tmp_path: Path) -> None:
@@ -106,7 +140,7 @@ def test_every_letter_comes_once_and_in_order_though_processes_are_killed(tmp_pa
     chance = random.Random(20261)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    unset, done = threading.Event(), threading.Event()
+    unset, done, kills = threading.Event(), threading.Event(), Kills()
     with node(tmp_path, port) as the_node, pipeline(tmp_path) as the_pipeline, ThreadPoolExecutor(16) as threads:
         readers: dict[str, Reader] = {}
         for name, (subscriber, box, terms) in SUBSCRIPTIONS.items():
@@ -121,15 +155,16 @@ def test_every_letter_comes_once_and_in_order_though_processes_are_killed(tmp_pa
             senders.append((client, made_up_events(f"source-{number}", chance)))
         reading = [threads.submit(reader.read_until, done) for reader in readers.values()]
         work = [
-            threads.submit(publish, client, events, random.Random(events[0].source), unset)
+            threads.submit(publish, client, events, random.Random(events[0].source), kills, unset)
             for client, events in senders
         ]
-        work.append(threads.submit(kill_at_random, the_pipeline, PIPELINE_KILLS, chance, unset))
+        killing = threads.submit(kill_at_random, the_pipeline, Outbox(tmp_path / "outbox"), chance, kills, unset)
         unset.wait(chance.uniform(3.0, 8.0))
         the_node.kill()
         the_node.start()
         for task in work:
             task.result(200)
+        killed_after = killing.result(100)
 
         expected = {
             subscriber: [
@@ -143,7 +178,7 @@ def test_every_letter_comes_once_and_in_order_though_processes_are_killed(tmp_pa
             for subscriber in readers
         }
         until(
-            lambda: all(len(readers[name].got) >= len(expected[name]) for name in readers) or reading[0].done(),
+            lambda: all(len(readers[name].got) >= len(expected[name]) for name in readers),
             60,
             "the last letters",
         )
@@ -152,6 +187,7 @@ def test_every_letter_comes_once_and_in_order_though_processes_are_killed(tmp_pa
         for task in reading:
             task.result(30)
 
+    assert killed_after == sorted(set(killed_after)), "each kill hit a pipeline that had gone on"
     for name, reader in readers.items():
         assert sorted(reader.got) == sorted(expected[name]), f"the letters of {name}"
         for subscription in {s for s, _, _ in reader.got}:

@@ -16,8 +16,12 @@ from worlds import event, journal
 
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import ConflictError, CorruptionError, StorageError
-from roamcast.pipeline.identity import Pipeline, may_double, open_pipeline
+from roamcast.journal.records import SUBSCRIPTION, Record
+from roamcast.model import Box, Subscription
+from roamcast.pipeline.identity import Pipeline, open_pipeline
+from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state import Manifest
+from roamcast.store.sql import SqlRegistry, open_sqlite
 
 
 def opened(data: Path, **options: bool) -> Pipeline:
@@ -34,7 +38,7 @@ def work(data: Path, *, state: int = 5, commits: int = 5, offsets: int = 5) -> P
         folder = pipeline.checkpoint / name
         folder.mkdir()
         for batch in range(last + 1):
-            (folder / str(batch)).write_text("v1")
+            (folder / str(batch)).write_text("v1\n{}")
             (folder / f".{batch}.crc").write_bytes(b"crc")
     if state >= 0:
         pipeline.state.publish(Manifest(pipeline.id, state))
@@ -230,13 +234,78 @@ def test_new_keeps_the_letters_that_wait(tmp_path: Path) -> None:
     assert {(letter.sender, letter.body) for letter in found} == {(id_, f'"{id_}"') for id_ in ids}
 
 
-def test_what_a_new_pipeline_may_double_is_said(tmp_path: Path) -> None:
-    """It names the positions of each node that are still in the journal."""
-    assert may_double(tmp_path) == []
-    journal(tmp_path, [event("cam", 1)], [event("cam", 2), event("cam", 3)], node="north")
-    journal(tmp_path, [event("cam", 4)], node="south")
-    sorted((tmp_path / "journal" / "north").glob("*.parquet"))[0].unlink()
-    assert may_double(tmp_path) == ["north: positions 2 to 3", "south: positions 1 to 1"]
+def live_rows(pipeline: Pipeline) -> list[tuple[str, str, str]]:
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    return sorted((row["node"], row["id"], row["subscriber"]) for row in rows)
+
+
+def a_row(id_: str, since: int, removed_in: int | None = None) -> dict[str, Any]:
+    return {"node": "local", "since": since, "id": id_, "subscriber": "ann", "terms": [], "removed_in": removed_in}
+
+
+def test_new_takes_over_subscriptions_and_numbers_seen(tmp_path: Path) -> None:
+    """Out of the earlier state, live ones only; and it says that one batch at most may come twice."""
+    earlier = work(tmp_path)
+    rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, removed_in=3)], SUBSCRIPTIONS.schema)
+    seen = pa.Table.from_pylist([{"node": "local", "source": "cam", "seen": "1-7"}], SOURCES.schema)
+    tables = {t.name: (earlier.state.parts.write(t, r),) for t, r in ((SUBSCRIPTIONS, rows), (SOURCES, seen))}
+    earlier.state.publish(Manifest(earlier.id, 5, tables, {"events": 9, "subscriptions": 1}))
+    shutil.rmtree(earlier.checkpoint)
+    pipeline = opened(tmp_path, new=True)
+    assert live_rows(pipeline) == [("local", "s1", "ann")]
+    assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES.name)) == seen
+    assert pipeline.manifest.counters == {"subscriptions": 1}
+    assert "one batch at most" in pipeline.inheritance
+
+
+def test_new_after_a_try_that_was_cut_off_takes_over_too(tmp_path: Path) -> None:
+    """The earlier pipeline was put aside, but the new one not yet made."""
+    earlier = work(tmp_path)
+    rows = pa.Table.from_pylist([a_row("s1", 1)], SUBSCRIPTIONS.schema)
+    parts = {SUBSCRIPTIONS.name: (earlier.state.parts.write(SUBSCRIPTIONS, rows),)}
+    earlier.state.publish(Manifest(earlier.id, 5, parts))
+    aside = tmp_path / PIPELINE / "earlier-1"
+    aside.mkdir()
+    for name in ("identity.json", "checkpoint", "state"):
+        (tmp_path / PIPELINE / name).rename(aside / name)
+    assert live_rows(opened(tmp_path, new=True)) == [("local", "s1", "ann")]
+
+
+def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
+    """Subscriptions come from the nodes' stores, in force for all that is still in the journal, which it names."""
+    work(tmp_path)
+    shutil.rmtree(tmp_path / PIPELINE / "state")
+    (tmp_path / "nodes" / "local").mkdir(parents=True)
+    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite"))
+    for id_ in ("s1", "s2"):
+        registry.add_subscription(Subscription(id_, "ann", Box(0, 0, 1, 1), ("fire", "fire")), Record(SUBSCRIPTION))
+    registry.close()
+    journal(tmp_path, [event("cam", 1)], [event("cam", 2), event("cam", 3)])
+    sorted((tmp_path / "journal" / "local").glob("*.parquet"))[0].unlink()
+    pipeline = opened(tmp_path, new=True)
+    assert live_rows(pipeline) == [("local", "s1", "ann"), ("local", "s2", "ann")]
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    assert all(row["since"] < 1 and row["terms"] == ["fire"] for row in rows)
+    assert "local: positions 2 to 3" in pipeline.inheritance
+
+
+@pytest.mark.parametrize("torn", [b"", b"v1\n", b'v1\n{"batchWat'])
+@pytest.mark.parametrize("name", ["commits/5", "offsets/6"])
+def test_what_a_power_cut_tore_of_sparks_log_is_cleared_away(tmp_path: Path, name: str, torn: bytes) -> None:
+    """The files that were not synced yet; Spark writes them again."""
+    pipeline = work(tmp_path, state=5, commits=5, offsets=6)
+    (pipeline.checkpoint / name).write_bytes(torn)
+    assert opened(tmp_path).manifest.batch == 5
+    assert not (pipeline.checkpoint / name).exists()
+
+
+def test_what_was_synced_of_sparks_log_is_never_cleared_away(tmp_path: Path) -> None:
+    """A whole file stays; so does a damaged one that a power cut cannot have torn, and Spark says so."""
+    pipeline = work(tmp_path, state=5, commits=5, offsets=6)
+    (pipeline.checkpoint / "offsets" / "5").write_bytes(b"")
+    opened(tmp_path)
+    assert (pipeline.checkpoint / "offsets" / "5").exists()
+    assert (pipeline.checkpoint / "commits" / "5").exists()
 
 
 def test_a_survivor_notices_that_it_was_replaced(tmp_path: Path) -> None:
@@ -287,5 +356,5 @@ def test_an_unreadable_generation_is_corruption(tmp_path: Path) -> None:
 def test_a_place_that_cannot_hold_a_pipeline_is_named(tmp_path: Path) -> None:
     """What the operating system refuses becomes an error with a hint."""
     (tmp_path / "data").write_text("a file")
-    with pytest.raises(StorageError, match="pipeline"):
+    with pytest.raises(StorageError, match="File exists"):
         open_pipeline(tmp_path / "data")

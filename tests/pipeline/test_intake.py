@@ -14,11 +14,14 @@ from worlds import event, removal, subscription
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record
-from roamcast.pipeline.intake import Intake, take_in
+from roamcast.pipeline.intake import Intake, Source, take_in
 
 
 def take(
-    rows: Sequence[Placed], seen: dict[str, Ranges] | None = None, live: Sequence[dict[str, Any]] = (), batch: int = 7
+    rows: Sequence[Placed],
+    seen: dict[Source, Ranges] | None = None,
+    live: Sequence[dict[str, Any]] = (),
+    batch: int = 7,
 ) -> Intake:
     return take_in(brief(rows), batch, seen or {}, lambda ids: [row for row in live if row["id"] in ids])
 
@@ -28,7 +31,7 @@ def dropped(intake: Intake) -> dict[str, list[int]]:
 
 
 def seen(intake: Intake) -> dict[str, str]:
-    return {source: ranges.to_text() for source, ranges in intake.seen.items()}
+    return {source.name: ranges.to_text() for source, ranges in intake.seen.items()}
 
 
 def lives(intake: Intake) -> list[tuple[str, str, int, int | None, int | None]]:
@@ -51,15 +54,26 @@ def test_a_copy_in_the_same_batch_is_dropped() -> None:
 
 def test_a_copy_of_an_earlier_batch_is_dropped() -> None:
     """What was seen before counts no more, and a source with nothing new is not written again."""
-    before = {"cam": Ranges.from_text("1-3"), "car": Ranges.from_text("1")}
+    before = {Source("local", "cam"): Ranges.from_text("1-3"), Source("local", "car"): Ranges.from_text("1")}
     intake = take(placed([event("cam", 3), event("cam", 5), event("car", 1)]), before)
     assert (intake.duplicates, dropped(intake), seen(intake)) == (2, {"local": [1, 3]}, {"cam": "1-3,5"})
 
 
-def test_a_copy_at_another_node_is_dropped() -> None:
-    """Of copies at two nodes the one at the first node by name counts."""
+def test_sources_of_two_nodes_are_two_sources() -> None:
+    """Nodes give ids on their own: nobody can use up the numbers of a source that is registered elsewhere."""
     rows = [*placed([event("cam", 1)], "south", 4), *placed([event("cam", 1)], "north", 9)]
-    assert dropped(take(rows)) == {"south": [4]}
+    intake = take(rows)
+    assert (dropped(intake), set(intake.seen)) == ({}, {Source("north", "cam"), Source("south", "cam")})
+
+
+def test_a_source_that_leaves_too_many_gaps_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what was seen of it would grow with every event; copies of what it has sent are still known."""
+    monkeypatch.setattr("roamcast.pipeline.intake.MOST_GAPS", 2)
+    before = {Source("local", "cam"): Ranges.from_text("1,3")}
+    intake = take(placed([event("cam", 3), event("cam", 5), event("cam", 7), event("car", 9)]), before)
+    assert [(item.position, "gaps" in item.reason) for item in intake.set_aside] == [(2, True), (3, True)]
+    assert (intake.events, intake.duplicates, dropped(intake)) == (2, 1, {"local": [1, 2, 3]})
+    assert seen(intake) == {"car": "9"}
 
 
 def test_a_hole_in_the_numbers_holds_nothing_back() -> None:

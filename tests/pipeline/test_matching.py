@@ -106,7 +106,7 @@ class Interpreter:
 
     def __init__(self) -> None:
         self.live: dict[tuple[str, str], Wish] = {}
-        self.seen: set[tuple[str | None, int | None]] = set()
+        self.seen: set[tuple[str, str | None, int | None]] = set()
         self.letters: Letters = defaultdict(list)
 
     def run(self, rows: Sequence[Placed]) -> None:
@@ -115,8 +115,8 @@ class Interpreter:
         for row in sorted(rows, key=lambda row: (row.node, row.position)):
             record = row.record
             name = row.node, str(record.id)
-            if record.kind == EVENT and is_whole(record) and (record.entity, record.seq) not in self.seen:
-                self.seen.add((record.entity, record.seq))
+            if record.kind == EVENT and is_whole(record) and (row.node, record.entity, record.seq) not in self.seen:
+                self.seen.add((row.node, record.entity, record.seq))
                 own.append((row, {n: wish for n, wish in self.live.items() if n[0] == row.node}))
             elif record.kind == REMOVAL:
                 self.live.pop(name, None)

@@ -18,7 +18,7 @@ from roamcast.pipeline.state import Manifest, StateFolder
 @pytest.fixture
 def state(tmp_path: Path) -> StateFolder:
     state = StateFolder(tmp_path / "state")
-    state.create("pipe")
+    state.create("pipe", {})
     return state
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.journal.records import Record, to_batch
-from roamcast.pipeline.intake import Intake, take_in, without
+from roamcast.pipeline.intake import Intake, Source, take_in, without
 from roamcast.pipeline.matching import admission, sift
 from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
 from roamcast.pipeline.parts import Part, PartFolder
@@ -56,7 +56,7 @@ class PureStream:
     def __init__(self, folder: Path) -> None:
         self.parts = PartFolder(folder)
         self.stack: tuple[Part, ...] = ()
-        self.seen: dict[str, Ranges] = {}
+        self.seen: dict[Source, Ranges] = {}
         self.last: dict[Receiver, int] = {}
         self.live = 0
         self.batch = -1

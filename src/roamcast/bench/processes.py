@@ -38,13 +38,17 @@ def until(condition: Callable[[], bool], limit: float, what: str) -> None:
 
 
 class Process:
-    """A `roamcast` command that can be started, killed and started again. Its output goes to `log`."""
+    """A `roamcast` command that can be started, killed and started again. Its output goes to `log`.
 
-    def __init__(self, arguments: Sequence[str], log: Path, ready: Callable[[], bool], limit: float = 90.0) -> None:
+    `ready` is given what the process has said since its last start.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path, ready: Callable[[str], bool], limit: float = 90.0) -> None:
         self._command = [sys.executable, "-m", "roamcast", *arguments]
         self.log = log
         self._ready = ready
         self._limit = limit
+        self._said_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,6 +59,7 @@ class Process:
 
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:
+            self._said_before = output.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -80,17 +85,17 @@ class Process:
         return self._process.wait()
 
     def _is_up(self) -> bool:
+        said = self.log.read_bytes()[self._said_before :].decode(errors="replace")
         if self._process is not None and self._process.poll() is not None:
-            tail = self.log.read_text(errors="replace")[-500:]
-            raise UnavailableError(f"it ended with {self._process.returncode}: {tail}", where=str(self.log))
-        return self._ready()
+            raise UnavailableError(f"it ended with {self._process.returncode}: {said[-500:]}", where=str(self.log))
+        return self._ready(said)
 
 
 @contextlib.contextmanager
 def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
     """A node, answering; stopped at the end."""
 
-    def answers() -> bool:
+    def answers(_: str) -> bool:
         try:
             return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5.0).status_code == httpx.codes.OK
         except httpx.TransportError:
@@ -108,7 +113,7 @@ def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
 def pipeline(data: Path, *arguments: str) -> Iterator[Process]:
     """A pipeline, ready for batches; stopped at the end."""
     log = data / "pipeline.log"
-    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda: "ready" in log.read_text())
+    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda said: "ready" in said)
     try:
         process.start()
         yield process

@@ -16,10 +16,13 @@ def pipeline(
     ),
     new: Annotated[
         bool,
-        typer.Option("--new", help="Put the earlier pipeline aside and begin another; may deliver some events twice."),
+        typer.Option(
+            "--new",
+            help="Put the earlier pipeline aside and begin another that takes over from it; some events may come twice.",
+        ),
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
-    records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 200_000,
+    records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 50_000,
     outbox: Annotated[
         int, typer.Option(min=1, help="Batches that may wait for an office before matching waits.")
     ] = 1_000,

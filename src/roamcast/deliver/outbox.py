@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 
@@ -57,11 +57,7 @@ class Outbox:
         buffer = pa.BufferOutputStream()
         table = letters.cast(LETTERS_SCHEMA.with_metadata(metadata))
         pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
-        if not folder.is_dir():
-            with refusals_named(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(self._folder)
-                sync_folder(self._folder.parent)
+        make_folder(folder)
         write_whole(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
 
     def waiting(self, office: str) -> list[Path]:
@@ -92,7 +88,7 @@ class Outbox:
             raise CorruptionError(
                 f"not a readable {FORMAT} file: {error}",
                 where=str(path),
-                hint="restore it, or restart the pipeline",
+                hint="restore it from a copy: its letters exist nowhere else",
             ) from error
         return [Letter(to, sender, number, body) for to, number, body in zip(*columns, strict=True)]
 
@@ -109,8 +105,7 @@ class Outbox:
             "batch": sender.batch,
             "counters": dict(sender.counters),
         }
-        with refusals_named(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         write_whole(self._folder / "sender.json", orjson.dumps(card), durable=False)
 
     def sender(self) -> Sender | None:

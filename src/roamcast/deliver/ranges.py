@@ -47,6 +47,11 @@ class Ranges:
         return f"Ranges({self.to_text()!r})"
 
     @property
+    def gaps(self) -> int:
+        """How many stretches are missing below the highest number."""
+        return len(self._spans) - (self.prefix > 0)
+
+    @property
     def first_gap(self) -> int:
         """The lowest number from 1 on that is not in the set."""
         return self.prefix + 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import LOCK, SegmentFolder, encode
@@ -109,9 +109,8 @@ class FileJournal:
     def _recover(self) -> int:
         """Clear away what a crash left behind; the next position."""
         folder = self._folder.path
+        make_folder(folder)
         with refusals_named(folder):
-            folder.mkdir(exist_ok=True)
-            sync_folder(folder.parent)
             for leftover in folder.glob("*.tmp"):
                 leftover.unlink()
         self._folder.check()
@@ -219,8 +218,8 @@ def _lock(root: Path, node: str) -> int:
     The lock file stays: removing it would let two writers lock two files of the same name.
     """
     path = root / (node + LOCK)
+    make_folder(root)
     with refusals_named(path):
-        _make_folder(root)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -235,11 +234,3 @@ def _lock(root: Path, node: str) -> int:
             os.close(descriptor)
             raise
     return descriptor
-
-
-def _make_folder(folder: Path) -> None:
-    """Durably, with all its parents."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)

@@ -12,23 +12,26 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import orjson
+import pyarrow as pa
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.durable import make_folder, refusals_named, sync_file, sync_folder, write_whole
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.segments import SegmentFolder, nodes
 from roamcast.pipeline.state import BEFORE_FIRST, Manifest, StateFolder
+from roamcast.pipeline.succession import from_registries, from_state
 
 __all__ = ["FORMAT", "Pipeline", "open_pipeline"]
 
 FORMAT: Final = "roamcast-pipeline/1"
 
 NEW_HINT: Final = (
-    "put the missing folder back, or start a new pipeline with 'roamcast pipeline --new': "
-    "events that are still in the journal may then be delivered a second time"
+    "put the missing folder back, or start a new pipeline with 'roamcast pipeline --new': it takes over what is left, "
+    "and some events may then be delivered a second time"
 )
 
 
@@ -41,6 +44,7 @@ class Pipeline:
         self.state = StateFolder(folder / "state")
         self.set_aside = folder / "set_aside"
         self.manifest = Manifest("")
+        self.inheritance = ""
         self._lock = lock
         self._generation = 0
 
@@ -50,6 +54,20 @@ class Pipeline:
 
     def close(self) -> None:
         os.close(self._lock)
+
+    def sync_checkpoint(self, batch: int) -> None:
+        """Make durable what Spark has noted up to the plan of `batch`: Spark itself does not.
+
+        Done before anything of the batch is given out, since a batch that was planned anew could hold other records.
+        """
+        offsets, commits = self.checkpoint / "offsets", self.checkpoint / "commits"
+        with refusals_named(self.checkpoint):
+            for file in (offsets / str(batch), commits / str(batch - 1), self.checkpoint / "metadata"):
+                if file.exists():
+                    sync_file(file)
+            for folder in (offsets, commits, self.checkpoint):
+                if folder.exists():
+                    sync_folder(folder)
 
     def begin_generation(self) -> None:
         path = self.folder / "generation"
@@ -72,22 +90,22 @@ class Pipeline:
 def open_pipeline(data: Path, *, new: bool = False) -> Pipeline:
     """Take the lock, then find the pipeline of a data folder, or make its first one.
 
-    With `new`, an earlier pipeline is put aside and another identity begins: an explicit act, since what is still in
-    the journal is matched again. Raises ConflictError when another process runs it, or when state and checkpoint do not
-    belong together.
+    With `new`, an earlier pipeline is put aside and another identity begins, with what can be inherited. That is an
+    explicit act: some letters may come twice (`Pipeline.inheritance` says which). Raises ConflictError when another
+    process runs it, or when state and checkpoint do not belong together.
     """
     folder = data / "pipeline"
-    with refusals_named(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(data)
+    make_folder(folder)
     pipeline = Pipeline(folder, _take_lock(folder / "lock"))
     try:
+        inherited: Mapping[str, pa.Table] = {}
         if new:
-            _put_aside(pipeline)
+            inherited = _inherit(pipeline, data, _put_aside(pipeline))
         elif not (folder / "identity.json").exists():
             _check_nothing_was_here(pipeline, data)
         if not (folder / "identity.json").exists():
-            _create(pipeline)
+            _create(pipeline, inherited)
+        _clear_torn(pipeline)
         pipeline.manifest = _consistent(pipeline)
         pipeline.begin_generation()
     except BaseException:
@@ -96,15 +114,23 @@ def open_pipeline(data: Path, *, new: bool = False) -> Pipeline:
     return pipeline
 
 
-def may_double(data: Path) -> list[str]:
-    """What a new pipeline would match again: the positions of each node that are still in the journal."""
+def _inherit(pipeline: Pipeline, data: Path, earlier: Path | None) -> Mapping[str, pa.Table]:
+    inherited = from_state(earlier / "state") if earlier else None
+    if inherited is not None:
+        pipeline.inheritance = (
+            "subscriptions and numbers seen are taken over; letters of one batch at most may come twice"
+        )
+        return inherited
     journal = data / "journal"
     folders = {node: SegmentFolder(journal, node) for node in nodes(journal)}
-    return [
-        f"{node}: positions {folder.first_position()} to {folder.last_position()}"
-        for node, folder in folders.items()
-        if folder.last_position()
+    left = [
+        f"{n}: positions {f.first_position()} to {f.last_position()}" for n, f in folders.items() if f.last_position()
     ]
+    pipeline.inheritance = (
+        "no earlier state is left, so subscriptions come from the nodes' registries; letters of what is still in the "
+        f"journal may come twice ({'; '.join(left) or 'nothing'})"
+    )
+    return from_registries(data)
 
 
 def _take_lock(path: Path) -> int:
@@ -138,13 +164,12 @@ def _check_nothing_was_here(pipeline: Pipeline, data: Path) -> None:
         )
 
 
-def _create(pipeline: Pipeline) -> None:
+def _create(pipeline: Pipeline, inherited: Mapping[str, pa.Table]) -> None:
     """The identity is written last: until it is there, nothing has begun."""
     identity = str(uuid.uuid4())
     content = orjson.dumps({"format": FORMAT, "pipeline": identity})
-    pipeline.state.create(identity)
-    with refusals_named(pipeline.checkpoint):
-        pipeline.checkpoint.mkdir(parents=True, exist_ok=True)
+    pipeline.state.create(identity, inherited)
+    make_folder(pipeline.checkpoint)
     write_whole(pipeline.checkpoint / "roamcast.json", content)
     write_whole(pipeline.folder / "identity.json", content)
 
@@ -169,18 +194,50 @@ def _consistent(pipeline: Pipeline) -> Manifest:
     return manifest
 
 
-def _put_aside(pipeline: Pipeline) -> None:
-    """Nothing is deleted: the earlier pipeline's files move to a folder of their own."""
+def _put_aside(pipeline: Pipeline) -> Path | None:
+    """Nothing is deleted: the earlier pipeline's files move to a folder of their own. The last such folder, if any."""
+    numbers = [int(path.name.partition("-")[2]) for path in pipeline.folder.glob("earlier-*")]
+    last = pipeline.folder / f"earlier-{max(numbers)}" if numbers else None
     present = [pipeline.folder / name for name in ("identity.json", "checkpoint", "state", "set_aside")]
     present = [path for path in present if path.exists()]
     if not present:
-        return
-    earlier = pipeline.folder / f"earlier-{uuid.uuid4().hex[:12]}"
+        return last  # perhaps put aside by a try that was cut off
+    earlier = pipeline.folder / f"earlier-{max(numbers, default=0) + 1}"
     with refusals_named(earlier):
         earlier.mkdir()
         for path in present:
             path.rename(earlier / path.name)
         sync_folder(pipeline.folder)
+    return earlier
+
+
+def _clear_torn(pipeline: Pipeline) -> None:
+    """Remove what a power cut may have left half-written of Spark's log, of what `sync_checkpoint` had not yet synced.
+
+    Spark writes it again. Without this it would refuse to start.
+    """
+    state = pipeline.state.newest() if pipeline.state.folder.is_dir() else None
+    if state is None:
+        return
+    unsynced = [
+        pipeline.checkpoint / "commits" / str(state.batch),
+        pipeline.checkpoint / "offsets" / str(state.batch + 1),
+    ]
+    if state.batch == BEFORE_FIRST:
+        unsynced.append(pipeline.checkpoint / "metadata")
+    for path in unsynced:
+        with refusals_named(path):
+            if path.exists() and not _is_whole(path):
+                path.unlink()
+
+
+def _is_whole(path: Path) -> bool:
+    """Spark's small files end with a line of JSON."""
+    lines = path.read_bytes().splitlines()
+    try:
+        return bool(lines) and orjson.loads(lines[-1]) is not None
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _identity(path: Path) -> str:

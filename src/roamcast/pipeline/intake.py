@@ -20,9 +20,12 @@ from roamcast.errors import InputError
 from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
-__all__ = ["Intake", "SetAside", "take_in", "without"]
+__all__ = ["Intake", "SetAside", "Source", "take_in", "without"]
 
 BODY_VERSION = 1
+
+# What was seen of a source is kept for ever: one that leaves a gap at each event would make every batch dearer.
+MOST_GAPS = 10_000
 
 Row = dict[str, Any]
 Lookup = Callable[[Sequence[str]], Iterable[Row]]
@@ -36,6 +39,13 @@ class SetAside(NamedTuple):
     reason: str
 
 
+class Source(NamedTuple):
+    """A source by the node it is registered at: nodes give ids on their own."""
+
+    node: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
     """`dropped` are the positions, by node, of events that are copies or set aside.
@@ -46,17 +56,17 @@ class Intake:
     events: int
     duplicates: int
     dropped: Mapping[str, npt.NDArray[np.int64]]
-    seen: Mapping[str, Ranges]
+    seen: Mapping[Source, Ranges]
     subscriptions: pa.Table
     growth: int
     set_aside: list[SetAside] = field(default_factory=list)
 
 
-def take_in(records: pa.Table, batch: int, seen: Mapping[str, Ranges], lookup: Lookup) -> Intake:
+def take_in(records: pa.Table, batch: int, seen: Mapping[Source, Ranges], lookup: Lookup) -> Intake:
     """`records` has SIFTED_SCHEMA; what matched does not matter here.
 
     `seen` holds the numbers seen of each source; `lookup` gives the live subscriptions with some ids. Of copies of an
-    event the first by (node, position) counts. Nodes give ids on their own: (node, id) is a subscription's identity.
+    event the first counts. Nodes give ids on their own: (node, id) is the identity of a source and of a subscription.
     """
     records = records.sort_by([("node", "ascending"), ("position", "ascending")])
     is_event = pc.equal(records["kind"], EVENT)
@@ -66,12 +76,13 @@ def take_in(records: pa.Table, batch: int, seen: Mapping[str, Ranges], lookup: L
         for row in records.filter(pc.and_not(is_event, records["whole"])).select(["node", "position"]).to_pylist()
     ]
     events = records.filter(whole)
-    is_new, seen_now = _first_copies(events, seen)
+    is_new, seen_now, gappy = _first_copies(events, seen)
+    set_aside += gappy
     subscriptions, growth, refused = _changes(records.filter(pc.invert(is_event)), batch, lookup)
     copies = events.filter(pa.array(~is_new))
     return Intake(
-        events=events.num_rows,
-        duplicates=copies.num_rows,
+        events=events.num_rows - len(gappy),
+        duplicates=copies.num_rows - len(gappy),
         dropped=_positions_by_node([*copies.select(["node", "position"]).to_batches()], set_aside),
         seen=seen_now,
         subscriptions=subscriptions,
@@ -80,24 +91,32 @@ def take_in(records: pa.Table, batch: int, seen: Mapping[str, Ranges], lookup: L
     )
 
 
-def _first_copies(events: pa.Table, seen: Mapping[str, Ranges]) -> tuple[npt.NDArray[np.bool_], Mapping[str, Ranges]]:
-    """For each event whether its (source, seq) is new; and the ranges of the sources that have anything new."""
+def _first_copies(
+    events: pa.Table, seen: Mapping[Source, Ranges]
+) -> tuple[npt.NDArray[np.bool_], Mapping[Source, Ranges], list[SetAside]]:
+    """For each event whether its (source, seq) is new; the ranges of sources with anything new; and what is refused."""
     is_new = np.zeros(events.num_rows, dtype=np.bool_)
-    changed: dict[str, Ranges] = {}
+    changed: dict[Source, Ranges] = {}
+    refused: list[SetAside] = []
     if not events.num_rows:
-        return is_new, changed
-    sources = events["entity"].combine_chunks().dictionary_encode()
-    codes = sources.indices.to_numpy(zero_copy_only=False)
-    seqs = events["seq"].to_numpy()
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        return is_new, changed, refused
+    nodes, names = (events[name].combine_chunks().dictionary_encode() for name in ("node", "entity"))
+    pairs = nodes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
+    seqs, positions = events["seq"].to_numpy(), events["position"].to_numpy()
+    order = np.argsort(pairs, kind="stable")
+    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        source = sources.dictionary[codes[rows[0]]].as_py()
+        node, name = divmod(int(pairs[rows[0]]), len(names.dictionary))
+        source = Source(nodes.dictionary[node].as_py(), names.dictionary[name].as_py())
         ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
+        if ranges.gaps > MOST_GAPS:
+            reason = f"the numbers of {source.name} have more than {MOST_GAPS} gaps: number events densely"
+            refused += [SetAside(source.node, int(positions[row]), reason) for row in rows[np.array(fresh)]]
+            continue
         is_new[rows] = fresh
         if any(fresh):
             changed[source] = ranges
-    return is_new, changed
+    return is_new, changed, refused
 
 
 def _positions_by_node(
@@ -106,7 +125,7 @@ def _positions_by_node(
     places = [(row["node"], row["position"]) for batch in copies for row in batch.to_pylist()]
     places += [(item.node, item.position) for item in set_aside]
     found = sorted({node for node, _ in places})
-    return {node: np.array(sorted(p for n, p in places if n == node), dtype=np.int64) for node in found}
+    return {node: np.array(sorted({p for n, p in places if n == node}), dtype=np.int64) for node in found}
 
 
 def without(sifted: pa.Table, dropped: Mapping[str, npt.NDArray[np.int64]]) -> pa.Table:

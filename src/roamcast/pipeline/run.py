@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -12,8 +13,9 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 
+from roamcast.durable import refusals_named
 from roamcast.errors import RoamcastError, UnavailableError
-from roamcast.pipeline.identity import may_double, open_pipeline
+from roamcast.pipeline.identity import open_pipeline
 from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
 
@@ -28,15 +30,14 @@ def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
     A stop waits for the batch under way. Being killed instead loses nothing: the next start repeats the batch.
     """
     pipeline = open_pipeline(data, new=new)
-    if new:
-        for line in may_double(data):
-            log.warning("a new pipeline: records still in the journal are matched again: %s", line)
+    if pipeline.inheritance:
+        log.warning("a new pipeline: %s", pipeline.inheritance)
     # What fails in a batch is raised below; py4j would show it to the user as a traceback, too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    spark = session("roamcast", master=master, options=LOCAL_CHECKPOINT, log=pipeline.folder / "spark.log")
+    spark = session("roamcast", master=master, options=_options(pipeline.folder), log=pipeline.folder / "spark.log")
     stream = Stream(spark, pipeline, data, limits)
     query = stream.start()
     log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
@@ -53,6 +54,15 @@ def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
         # Not a refusal: whoever keeps the pipeline running may start it again, and it goes on with the same batch.
         log.error("%s", stream.failure or _told(error, pipeline.folder / "spark.log"))
         sys.exit(1)
+
+
+def _options(folder: Path) -> dict[str, str]:
+    """Spark's scratch files in a folder of ours: what a killed run leaves behind, the next clears away."""
+    scratch = folder / "scratch"
+    with refusals_named(scratch):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+    return {**LOCAL_CHECKPOINT, "spark.local.dir": str(scratch)}
 
 
 def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:

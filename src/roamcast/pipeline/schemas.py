@@ -80,9 +80,11 @@ SUBSCRIPTIONS: Final = Table(
     ),
 )
 
-# The numbers of each source's events that were seen, as ranges.
+# The numbers of each source's events that were seen, as ranges. Nodes give ids on their own.
 SOURCES: Final = Table(
-    "sources", ("source",), pa.schema([pa.field("source", pa.string()), pa.field("seen", pa.string())])
+    "sources",
+    ("node", "source"),
+    pa.schema([pa.field("node", pa.string()), pa.field("source", pa.string()), pa.field("seen", pa.string())]),
 )
 
 # The last number given to a letter for each receiver.

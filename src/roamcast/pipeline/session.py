@@ -47,6 +47,8 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
     if log is None:
         yield
         return
+    if log.exists():
+        log.replace(log.with_name(log.name + ".1"))  # what the last run said of its end
     kept = os.dup(2)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 2)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
-from roamcast.durable import refusals_named, write_whole
+from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import TABLES
+from roamcast.pipeline.schemas import SUBSCRIPTIONS, TABLES
 
 __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
@@ -48,13 +49,13 @@ class StateFolder:
         self.folder = folder
         self.parts = PartFolder(folder / "parts")
 
-    def create(self, pipeline: str) -> Manifest:
-        """The state before the first batch."""
-        with refusals_named(self.folder):
-            self.parts.folder.mkdir(parents=True, exist_ok=True)
-        manifest = Manifest(pipeline)
-        self.publish(manifest)
-        return manifest
+    def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
+        """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name."""
+        make_folder(self.parts.folder)
+        rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
+        tables = {t.name: self.parts.push(t, (), rows[t], BEFORE_FIRST) for t in rows if rows[t].num_rows}
+        live = rows[SUBSCRIPTIONS].num_rows if SUBSCRIPTIONS in rows else 0
+        self.publish(Manifest(pipeline, tables=tables, counters={"subscriptions": live} if live else {}))
 
     def newest(self) -> Manifest | None:
         """The last state that was published; None where there is none."""
@@ -75,8 +76,9 @@ class StateFolder:
 
     def _sweep(self, newest: Manifest) -> None:
         batches = [batch for batch in self._batches() if batch <= newest.batch]
-        for batch in batches[:-_KEPT]:
-            self._path(batch).unlink(missing_ok=True)
+        with refusals_named(self.folder):
+            for batch in batches[:-_KEPT]:
+                self._path(batch).unlink(missing_ok=True)
         kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
         self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
 
@@ -88,8 +90,10 @@ class StateFolder:
 
     def _read(self, batch: int) -> Manifest:
         path = self._path(batch)
+        with refusals_named(path):
+            written = path.read_bytes()
         try:
-            content = orjson.loads(path.read_bytes())
+            content = orjson.loads(written)
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT!r}")
             if content["batch"] != batch:

@@ -21,7 +21,7 @@ from roamcast.deliver.ranges import Ranges
 from roamcast.durable import refusals_named, write_whole
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
-from roamcast.pipeline.intake import Intake, SetAside, take_in, without
+from roamcast.pipeline.intake import Intake, SetAside, Source, take_in, without
 from roamcast.pipeline.matching import admission, sift
 from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
 from roamcast.pipeline.parts import Part
@@ -42,7 +42,7 @@ _OFFICE_PAUSE: Final = 0.2
 class Limits:
     """`records`: the most that one batch takes. `outbox`: how many may wait for an office before matching waits."""
 
-    records: int = 200_000
+    records: int = 50_000
     outbox: int = 1_000
 
 
@@ -89,6 +89,7 @@ class Stream:
             try:
                 if batch != self._manifest.batch + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {self._manifest.batch}", hint=NEW_HINT)
+                self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
                 self._run_when_the_disk_allows(records, batch)
             except RoamcastError as error:
@@ -133,7 +134,11 @@ class Stream:
 
     def _publish(self, batch: int, intake: Intake, parts: tuple[Part, ...], numbered: Numbered) -> None:
         """Batch N happens here, whole or not at all."""
-        seen: dict[str, list[Any]] = {"source": list(intake.seen), "seen": [r.to_text() for r in intake.seen.values()]}
+        seen: dict[str, list[Any]] = {
+            "node": [source.node for source in intake.seen],
+            "source": [source.name for source in intake.seen],
+            "seen": [ranges.to_text() for ranges in intake.seen.values()],
+        }
         last: dict[str, list[Any]] = {
             "office": [receiver.office for receiver in numbered.last],
             "receiver": [receiver.name for receiver in numbered.last],
@@ -164,10 +169,11 @@ class Stream:
         rows = pa.table(columns, schema=table.schema)
         return self._parts.push(table, self._manifest.parts(table.name), rows, batch)
 
-    def _load(self) -> tuple[dict[str, Ranges], dict[Receiver, int]]:
+    def _load(self) -> tuple[dict[Source, Ranges], dict[Receiver, int]]:
         sources = self._parts.read_all(SOURCES, self._manifest.parts(SOURCES.name)).to_pydict()
         receivers = self._parts.read_all(RECEIVERS, self._manifest.parts(RECEIVERS.name)).to_pydict()
-        seen = {s: Ranges.from_text(t) for s, t in zip(sources["source"], sources["seen"], strict=True)}
+        known = map(Source, sources["node"], sources["source"])
+        seen = dict(zip(known, map(Ranges.from_text, sources["seen"]), strict=True))
         names = map(Receiver, receivers["office"], receivers["receiver"])
         return seen, dict(zip(names, receivers["last"], strict=True))
 
