@@ -20,7 +20,7 @@ from roamcast.cli.node import node as node_command
 from roamcast.cli.publish import publish
 from roamcast.cli.pull import pull
 from roamcast.cli.subscribe import subscribe
-from roamcast.errors import ConflictError, InputError, UnavailableError
+from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
 
 app = typer.Typer()
 for command in (publish, subscribe, pull, node_command):
@@ -35,7 +35,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningNod
         yield node
 
 
-def run(*arguments: str, input: str | None = None) -> str:
+def run(*arguments: str, input: str | bytes | None = None) -> str:
     """What a command prints. Raises what it raises."""
     result = CliRunner().invoke(app, arguments, input=input, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -67,7 +67,7 @@ def test_a_source_is_registered_once(node: RunningNode) -> None:
 
 def test_a_node_set_up_anew_gets_a_new_registration(node: RunningNode) -> None:
     """A token that it does not know is replaced."""
-    Tokens().put(node.url, "s", "old")
+    Tokens().put(node.url, "s", lambda: "old")
     run("publish", "--source", "s", "--x", "1", "--y", "1")
     assert Tokens().get(node.url, "s") != "old"
 
@@ -77,6 +77,22 @@ def test_an_entity_registered_elsewhere_cannot_be_used(node: RunningNode) -> Non
     node.source("taken")
     with pytest.raises(ConflictError, match=r"tokens\.json"):
         run("publish", "--source", "taken", "--x", "1", "--y", "1")
+
+
+@pytest.mark.parametrize("in_the_way", ["tokens.json.lock", "tokens.json.tmp"])
+def test_an_id_is_not_used_up_when_its_token_cannot_be_kept(node: RunningNode, in_the_way: str) -> None:
+    """The file is tried first: a token is told only once."""
+    (Tokens().path.parent / in_the_way).mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"tokens\.json"):
+        run("publish", "--source", "s", "--x", "1", "--y", "1")
+    node.source("s")
+
+
+def test_a_folder_is_no_file_of_tokens(node: RunningNode) -> None:
+    """StorageError that names it."""
+    Tokens().path.mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"tokens\.json"):
+        run("publish", "--source", "s", "--x", "1", "--y", "1")
 
 
 def test_a_source_is_no_subscriber(node: RunningNode) -> None:
@@ -108,6 +124,17 @@ def test_letters_are_printed_and_acknowledged(node: RunningNode) -> None:
     assert run("pull", "--subscriber", "anna") == ""
 
 
+def test_all_letters_are_printed_however_few_the_node_sends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that its bytes cut short is not taken for the last one."""
+    monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
+    with running_node(tmp_path / "data", limits={"pull_bytes": 100}) as node:
+        run("pull", "--subscriber", "anna", "--url", node.url)
+        leave(node.data, 1, *(("anna", n, f"e{n}") for n in range(1, 31)))
+        assert len(run("pull", "--subscriber", "anna", "--wait", "20", "--url", node.url).splitlines()) == 30
+
+
 def test_following_goes_on_until_the_limit(node: RunningNode) -> None:
     """Letters as they come, each acknowledged when it is printed."""
     run("pull", "--subscriber", "anna")
@@ -130,20 +157,31 @@ def test_a_file_of_events_is_published(node: RunningNode, tmp_path: Path, from_s
     assert [row["terms"] for row in journalled(node.data)] == [row["terms"] for row in ROWS]
 
 
+def test_large_events_are_published(node: RunningNode, tmp_path: Path) -> None:
+    """A hundred events of 180 KB each are far more than one request may carry."""
+    file = tmp_path / "events.ndjson"
+    event = {"x": 1, "y": 1, "terms": [f"{n:0180}" for n in range(1000)]}
+    file.write_text("\n".join([json.dumps(event)] * 100))
+    assert run("publish", "--source", "s", str(file)) == "published 100 events of s\n"
+
+
 BAD_ROWS = {
-    "no JSON": ("{", "body"),
-    "unknown field": ('{"x": 1, "y": 1, "z": 1}', "z"),
-    "out of range": ('{"x": 1, "y": 91}', "y"),
+    "no JSON": (b"{", "body"),
+    "no UTF-8": (b'{"x": 1, "y": 1, "id": "\xff"}', "body"),
+    "unknown field": (b'{"x": 1, "y": 1, "z": 1}', "z"),
+    "out of range": (b'{"x": 1, "y": 91}', "y"),
+    "of another source": (b'{"x": 1, "y": 1, "source": "other"}', "source"),
+    "no point, and the source has no position": (b'{"terms": ["a"]}', "x"),
 }
 
 
 @pytest.mark.parametrize(("line", "where"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_file_with_a_bad_row_is_not_published(node: RunningNode, tmp_path: Path, line: str, where: str) -> None:
+def test_a_file_with_a_bad_row_is_not_published(node: RunningNode, tmp_path: Path, line: bytes, where: str) -> None:
     """The row is named by its number; nothing of the file is journalled."""
-    lines = [json.dumps(row) for row in ROWS]
+    lines = [json.dumps(row).encode() for row in ROWS]
     lines[2000] = line
     file = tmp_path / "events.ndjson"
-    file.write_text("\n".join(lines))
+    file.write_bytes(b"\n".join(lines))
     with pytest.raises(InputError) as refused:
         run("publish", "--source", "s", str(file))
     assert refused.value.where == f"{file}: row 2001: {where}"
@@ -151,18 +189,26 @@ def test_a_file_with_a_bad_row_is_not_published(node: RunningNode, tmp_path: Pat
 
 
 def test_bad_rows_are_skipped_on_demand(node: RunningNode) -> None:
-    """Those found here and those that the node finds; the others are published."""
-    rows = [
-        '{"x": 1, "y": 1}',
-        "rubbish",
-        '{"terms": ["no point, and the source has no position"]}',
-        '{"x": 2, "y": 2}',
-    ]
-    result = CliRunner().invoke(app, ["publish", "--source", "s", "--on-error", "skip", "-"], input="\n".join(rows))
+    """Each is told of with its number; the others are published."""
+    good = b'{"x": 1, "y": 1, "source": "s"}'
+    rows = [good, *(line for line, _ in BAD_ROWS.values()), good]
+    result = CliRunner().invoke(app, ["publish", "--source", "s", "--on-error", "skip", "-"], input=b"\n".join(rows))
     assert result.exit_code == 0
-    assert "row 2" in result.stderr
-    assert "row 3" in result.stderr
-    assert [row["x"] for row in journalled(node.data)] == [1, 2]
+    told = [line.partition(":")[2].split(":")[0] for line in result.stderr.splitlines()]
+    assert told == [f" row {number}" for number in range(2, len(rows))]
+    assert [row["x"] for row in journalled(node.data)] == [1, 1]
+
+
+def test_rows_that_only_the_node_finds_bad_are_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may have lower limits than a command knows of."""
+    monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
+    rows = '{"x": 1, "y": 1}\n{"x": 2, "y": 2, "terms": ["a", "b"]}\n{"x": 3, "y": 3}\n'
+    with running_node(tmp_path / "data", limits={"event_terms": 1}) as node:
+        arguments = ["publish", "--source", "s", "--on-error", "skip", "--url", node.url, "-"]
+        result = CliRunner().invoke(app, arguments, input=rows)
+        assert result.exit_code == 0
+        assert result.stderr.startswith("skipped -: row 2: terms: ")
+        assert [row["x"] for row in journalled(node.data)] == [1, 3]
 
 
 @pytest.mark.parametrize(

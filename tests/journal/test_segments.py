@@ -45,7 +45,7 @@ def test_a_node_may_have_a_plain_name(name: str) -> None:
     assert check_node_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a/b", "a b", "a\n", "é", "x" * 65, "a.lock"])
+@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a/b", "a b", "a\n", "é", "x" * 65, "a.lock", "sender.json"])
 def test_a_node_may_not_have_a_name_that_is_no_folder_name(name: str) -> None:
     """Whatever could leave the journal's folder, or be taken for a lock, is refused with a hint."""
     with pytest.raises(InputError) as caught:

@@ -53,6 +53,14 @@ EVENTS = {
     "time no time": Case("events", {**GOOD, "time": "yesterday"}, 422, "time"),
     "time a boolean": Case("events", {**GOOD, "time": True}, 422, "time"),
     "time in milliseconds": Case("events", {**GOOD, "time": 1_700_000_000_000}, 422, "time"),
+    "time after 9999 by its offset": Case("events", {**GOOD, "time": "9999-12-31T23:59:59-14:00"}, 422, "time"),
+    "time before 1 by its offset": Case("events", {**GOOD, "time": "0001-01-01T00:00:00+14:00"}, 422, "time"),
+    "time after 9999 in seconds": Case("events", {**GOOD, "time": 253_402_300_800}, 422, "time"),
+    "time before 1 in seconds": Case("events", {**GOOD, "time": -62_135_596_800.00001}, 422, "time"),
+    "time after 9999 when rounded": Case("events", {**GOOD, "time": 253_402_300_799.99999}, 422, "time"),
+    "time beyond all numbers": Case("events", {**GOOD, "time": 10**400}, 422, "time"),
+    "time infinite": Case("events", b'{"x": 1, "y": 1, "time": 1e999}', 422, "time"),
+    "time a list": Case("events", {**GOOD, "time": [1]}, 422, "time"),
     "another's source": Case("events", {**GOOD, "source": "other"}, 403, "source"),
     "another's source in a list": Case("events", [GOOD, {**GOOD, "source": "other"}], 403, "events[1].source"),
     "empty list": Case("events", [], 422, "events"),
@@ -68,6 +76,8 @@ EVENTS = {
     "position unknown field": Case("positions", {**GOOD, "z": 1}, 422, "z"),
     "position incomplete": Case("positions", {"x": 1}, 422, "y"),
     "position out of range": Case("positions", [GOOD, {"x": 0, "y": 100}], 422, "positions[1].y"),
+    "position after 9999": Case("positions", {**GOOD, "time": "9999-12-31T23:59:59-14:00"}, 422, "time"),
+    "position before 1": Case("positions", {**GOOD, "time": "0001-01-01T00:00:00+14:00"}, 422, "time"),
     "position of another": Case("positions", {**GOOD, "entity": "other"}, 403, "entity"),
 }
 
@@ -178,6 +188,22 @@ def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
     assert journalled(node.data) == []
     assert node.http.post("/v1/events", json=five, headers=bearer(source)).status_code == 202
     assert [row["terms"] for row in journalled(node.data)] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+
+
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
+        ("0001-01-01T14:00:00+14:00", "0001-01-01T00:00:00Z"),
+        (253_402_300_799, "9999-12-31T23:59:59Z"),
+        (-62_135_596_800, "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_the_first_and_the_last_time_are_good(shared_node: RunningNode, time: str | int, told: str) -> None:
+    """They are taken, and told again as they are."""
+    client = shared_node.source(f"old-{time}".replace("+", "-"))
+    client.move(1, 2, time=time)
+    assert client.me()["position"]["time"] == told
 
 
 def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nodes import LIMIT, RunningNode, bearer, leave, running_node, until
 
 from roamcast.client import Client, Letter
 from roamcast.client.events import EventReader, ServerSentEvent
-from roamcast.errors import InputError
+from roamcast.errors import CapacityError, InputError
 
 
 def ids(letters: list[Letter]) -> list[str]:
@@ -83,6 +83,42 @@ def test_pulling_goes_on_behind_a_place(node: RunningNode) -> None:
     assert [letter["event"]["id"] for letter in answer["letters"]] == ["3", "4"]
     assert [letter["number"] for letter in answer["letters"]] == [3, 4]
     assert answer["waiting"] == 5
+
+
+def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """It has fewer letters than asked for, but one at least; pulling on behind them gets all, and so does a stream."""
+    large = "x" * 3000
+    with running_node(tmp_path, limits={"pull_bytes": 2000}) as node:
+        anna = node.subscriber()
+        events = [str(n) for n in range(1, 61)]
+        events[20] = large
+        leave(tmp_path, 1, *(("anna", number, event) for number, event in enumerate(events, start=1)))
+        until(lambda: anna.pull(after=59), "the last letter")
+        got: list[Letter] = []
+        portions = []
+        while portion := anna.pull(limit=1000, after=got[-1].place if got else 0, wait=0.01):
+            portions.append(len(portion))
+            got += portion
+        assert ids(got) == events
+        assert portions == [20, 1, 39]
+        with stream(node, anna) as sent:
+            assert [next(sent).id for _ in events] == [str(letter.place) for letter in got]
+
+
+def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:
+    """429 for one too many; another subscriber has its own; one that ends makes room."""
+    with running_node(tmp_path, limits={"streams": 2}) as node:
+        anna, ben = node.subscriber(), node.subscriber("ben")
+        leave(tmp_path, 1, ("anna", 1, "a"), ("ben", 1, "b"))
+        with stream(node, anna) as first:
+            next(first)
+            with stream(node, anna) as second:
+                next(second)
+                with pytest.raises(CapacityError, match="2 streams"):
+                    next(anna.letters())
+                assert next(ben.letters(ack=False)).event["id"] == "b"
+        until(lambda: "roamcast_mailbox_listeners 0.0" in node.http.get("/metrics").text, "the streams to end")
+        assert next(anna.letters(ack=False)).event["id"] == "a"
 
 
 def test_a_place_that_never_was_cannot_be_acknowledged(node: RunningNode) -> None:

@@ -66,6 +66,14 @@ def test_a_letter_behind_a_gap_is_held_back(mailboxes: MailboxStore) -> None:
     assert mailboxes.held_back("r") == 2
 
 
+@pytest.mark.parametrize(("size", "places"), [(1, [1]), (9, [1, 2]), (10, [1, 2, 3]), (None, [1, 2, 3, 4])])
+def test_no_more_is_pulled_than_fits(mailboxes: MailboxStore, size: int | None, places: list[int]) -> None:
+    """Bodies of 2, 6, 2 and 90 bytes: the first comes anyway, others while all fit."""
+    bodies = ("{}", "❄❄", "[]", "x" * 90)
+    mailboxes.deliver([Letter("r", "s", number, body) for number, body in enumerate(bodies, start=1)])
+    assert [e.place for e in mailboxes.pull("r", 10, size=size)] == places
+
+
 def test_closing_a_gap_releases_in_number_order(mailboxes: MailboxStore) -> None:
     """Held letters become readable in the order of their numbers, at the next places, up to the next gap."""
     mailboxes.deliver(letters(4, 3, 6))

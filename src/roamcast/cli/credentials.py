@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -30,16 +30,21 @@ class Tokens:
     def get(self, url: str, id: str) -> str | None:
         return self._read().get(_key(url, id))
 
-    def put(self, url: str, id: str, token: str) -> None:
+    def put(self, url: str, id: str, register: Callable[[], str]) -> None:
+        """Keep the token that `register` gets. It is called once the file can be written: a token is told only once."""
         with refusals_named(self.path), self._locked():
-            tokens = {**self._read(), _key(url, id): token}
-            temporary = self.path.with_name(self.path.name + ".tmp")
-            temporary.unlink(missing_ok=True)
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                json.dump({"format": "roamcast-tokens/1", "tokens": tokens}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self.path)
+            tokens = self._read()
+            self._write(tokens)
+            self._write({**tokens, _key(url, id): register()})
+
+    def _write(self, tokens: Mapping[str, str]) -> None:
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"format": "roamcast-tokens/1", "tokens": tokens}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -51,10 +56,9 @@ class Tokens:
 
     def _read(self) -> dict[str, str]:
         try:
-            tokens = json.loads(self.path.read_text())["tokens"]
-            return {str(key): str(token) for key, token in tokens.items()}
-        except FileNotFoundError:
-            return {}
+            with refusals_named(self.path):
+                text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
+            return {str(key): str(token) for key, token in json.loads(text)["tokens"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 "this is no file of tokens", where=str(self.path), hint="mend it, or choose another: ROAMCAST_TOKENS"
@@ -78,11 +82,10 @@ def connect(
             return client
     register = client.register_source if kind == "source" else client.register_subscriber
     try:
-        token = register(id, x=x, y=y)
+        tokens.put(url, id, lambda: register(id, x=x, y=y))
     except ConflictError as error:
         hint = f"choose another, or set ROAMCAST_TOKENS to the file that has its token; looked in {tokens.path}"
         raise ConflictError(error.message, where=error.where, hint=hint) from error
-    tokens.put(url, id, token)
     return client
 
 

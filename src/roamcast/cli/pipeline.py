@@ -18,7 +18,7 @@ def pipeline(
         bool,
         typer.Option(
             "--new",
-            help="Put the earlier pipeline aside and begin another that takes over from it; some events may come twice.",
+            help="Put the earlier pipeline aside and begin another that takes over; some events may come twice.",
         ),
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",

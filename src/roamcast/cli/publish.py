@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 
@@ -18,12 +17,19 @@ from roamcast.cli.credentials import connect
 from roamcast.cli.options import DEFAULT_URL, Url
 from roamcast.cli.progress import Progress
 from roamcast.client import Client
+from roamcast.client.flow import body_of
 from roamcast.durable import refusals_named
-from roamcast.errors import InputError
+from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
+
+if TYPE_CHECKING:
+    from roamcast.node.bodies import EventIn
+    from roamcast.space import Space
 
 __all__ = ["OnError", "publish"]
 
+# What is sent at once: fewer rows and bytes than a node takes, unless its limits were lowered.
 _PORTION = 1_000
+_PORTION_BYTES = 4 * 1024 * 1024
 
 
 class OnError(StrEnum):
@@ -48,6 +54,9 @@ def publish(
     url: Url = DEFAULT_URL,
 ) -> None:
     """Publish one event, or a file of them. With --on-error fail a file with a bad row is not published at all.
+
+    Rows from stdin are published as they come, a portion at a time: those in portions before a bad row are published.
+    So are those of a file at a node whose limits are lower than the usual ones, which only the node itself can check.
 
     Example: roamcast publish --source door-7 --x 13.4 --y 52.5 --term fire --reading celsius=71.5
 
@@ -82,26 +91,38 @@ class _Row(NamedTuple):
 
 
 def _publish_file(client: Client, file: str, *, skip: bool) -> int:
-    space = client.health()["space"]
+    from roamcast.space import SPACES
+
+    space = SPACES[client.health()["space"]]
+    me = client.me()
     if file != "-" and not skip:
         with _opened(file) as lines:
-            for _ in _checked(lines, file, space, skip=False):
+            for _ in _checked(lines, file, space, me, skip=False):
                 pass
-    count = 0
     with _opened(file) as lines:
-        rows = _checked(lines, file, space, skip=skip)
-        while portion := list(islice(rows, _PORTION)):
-            count += _publish_portion(client, portion, file, skip=skip)
-    return count
+        portions = _portions(_checked(lines, file, space, me, skip=skip))
+        return sum(_publish_portion(client, portion, file, skip=skip) for portion in portions)
 
 
-def _checked(lines: Iterable[str], file: str, space: str, *, skip: bool) -> Iterator[_Row]:
+def _portions(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    portion: list[_Row] = []
+    size = 0
+    for row in rows:
+        portion.append(row)
+        size += len(body_of(row.event))
+        if len(portion) >= _PORTION or size >= _PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, Any], *, skip: bool) -> Iterator[_Row]:
     """The rows that are good as far as one can tell from here; a bad one is raised, or told of and left out."""
     from pydantic import ValidationError
 
     from roamcast.node.bodies import EventIn
     from roamcast.node.errors import input_error_of
-    from roamcast.space import SPACES
 
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -111,12 +132,21 @@ def _checked(lines: Iterable[str], file: str, space: str, *, skip: bool) -> Iter
                 event = EventIn.model_validate_json(line)
             except ValidationError as error:
                 raise input_error_of(error, "") from None
-            if event.x is not None and event.y is not None:
-                SPACES[space].check_point(event.x, event.y)
+            _check(event, space, me)
         except InputError as error:
             _tell(error, file, number, skip=skip)
         else:
             yield _Row(number, json.loads(line))
+
+
+def _check(event: EventIn, space: Space, me: Mapping[str, Any]) -> None:
+    """What the node would ask of an event of the source `me`."""
+    if event.source not in (None, me["id"]):
+        raise InputError(f"the event is not of {me['id']}", where="source", hint="publish it with --source of its own")
+    if event.x is not None and event.y is not None:
+        space.check_point(event.x, event.y)
+    elif me["position"] is None:
+        raise InputError("the event has no point, and its source no position", where="x", hint="give x and y")
 
 
 def _publish_portion(client: Client, rows: list[_Row], file: str, *, skip: bool) -> int:
@@ -124,32 +154,34 @@ def _publish_portion(client: Client, rows: list[_Row], file: str, *, skip: bool)
     while rows:
         try:
             return client.publish([row.event for row in rows]).accepted
-        except InputError as error:
+        except (InputError, PermissionDeniedError) as error:
             found = re.match(r"events\[(\d+)\]\.?(.*)", error.where or "")
             if not found:
                 raise
             bad = int(found[1])
-            plain = InputError(error.message, where=found[2] or None, hint=error.hint)
-            _tell(plain, file, rows[bad].number, skip=skip)
+            _tell(
+                type(error)(error.message, where=found[2] or None, hint=error.hint), file, rows[bad].number, skip=skip
+            )
             del rows[bad]
     return 0
 
 
-def _tell(error: InputError, file: str, number: int, *, skip: bool) -> None:
+def _tell(error: RoamcastError, file: str, number: int, *, skip: bool) -> None:
     where = f"{file}: row {number}" + (f": {error.where}" if error.where else "")
-    named = InputError(error.message, where=where, hint=error.hint)
+    named = type(error)(error.message, where=where, hint=error.hint)
     if not skip:
         raise named
     typer.echo(f"skipped {named}", err=True)
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[TextIO]:
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """As bytes: a row that is no UTF-8 is a bad row, not a bad file."""
     if file == "-":
-        yield sys.stdin
+        yield sys.stdin.buffer
         return
     path = Path(file)
     if not path.is_file():
         raise InputError("there is no such file", where=file, hint="give the path of an NDJSON file, or - for stdin")
-    with refusals_named(path), path.open(encoding="utf-8") as lines:
+    with refusals_named(path), path.open("rb") as lines:
         yield lines

@@ -18,6 +18,7 @@ from roamcast.client.transport import (
     built,
     checked_url,
     failure_of,
+    is_stream,
     time_for,
 )
 from roamcast.client.values import Accepted, Letter
@@ -94,7 +95,7 @@ class AsyncClient:
                 response = await self._http.send(request, stream=True)
                 try:
                     outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if response.status_code == 200:
+                    if is_stream(response):
                         async for piece in response.aiter_bytes():
                             for letter in stream.feed(piece):
                                 yield letter

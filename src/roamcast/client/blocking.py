@@ -18,6 +18,7 @@ from roamcast.client.transport import (
     built,
     checked_url,
     failure_of,
+    is_stream,
     time_for,
 )
 from roamcast.client.values import Accepted, Letter
@@ -100,7 +101,10 @@ class Client:
         return self._run(self._calls.subscriptions())
 
     def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
-        """The next letters, without acknowledging them; waits up to `wait` seconds for the first."""
+        """The next letters, without acknowledging them; waits up to `wait` seconds for the first.
+
+        There may be fewer than `limit` though more are waiting, but none only if none is behind place `after`.
+        """
         return self._run(self._calls.pull(limit, after, wait))
 
     def acknowledge(self, through: int | Letter) -> int:
@@ -120,7 +124,7 @@ class Client:
                 response = self._http.send(request, stream=True)
                 try:
                     outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if response.status_code == 200:
+                    if is_stream(response):
                         for piece in response.iter_bytes():
                             for letter in stream.feed(piece):
                                 yield letter

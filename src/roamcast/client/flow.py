@@ -67,8 +67,8 @@ def exchange(
     for delay in (*delays, None):
         outcome = yield request
         if isinstance(outcome, Answer):
-            if outcome.status < 400:
-                return read(json.loads(outcome.body) if outcome.body else None)
+            if outcome.status < 300:
+                return _read(outcome, read)
             if outcome.status == 404 and gone_is_done and maybe_reached:
                 return read(None)
             again = request.safe and outcome.status >= 500
@@ -81,6 +81,13 @@ def exchange(
             raise error_of(outcome)
         yield Pause(delay)
     raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _read(answer: Answer, read: Callable[[Any], T]) -> T:
+    try:
+        return read(json.loads(answer.body) if answer.body else None)
+    except (ValueError, LookupError, TypeError):
+        raise _not_a_nodes(answer) from None
 
 
 _BY_CODE: dict[str, type[RoamcastError]] = {
@@ -102,10 +109,13 @@ def error_of(answer: Answer | Failure) -> RoamcastError:
         kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
         return kind(error["message"], where=error.get("where"), hint=error.get("hint"))
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        return UnavailableError(
-            f"the answer (HTTP {answer.status}) is not a roamcast node's",
-            hint="check the address: --url, ROAMCAST_URL",
-        )
+        return _not_a_nodes(answer)
+
+
+def _not_a_nodes(answer: Answer) -> UnavailableError:
+    return UnavailableError(
+        f"the answer (HTTP {answer.status}) is not a roamcast node's", hint="check the address: --url, ROAMCAST_URL"
+    )
 
 
 def body_of(value: object) -> bytes:

@@ -7,7 +7,7 @@ import httpx
 from roamcast.client.flow import Answer, Failure, Request
 from roamcast.errors import InputError
 
-__all__ = ["DEFAULT_URL", "STREAM_TIMEOUT", "answer_of", "built", "checked_url", "failure_of", "time_for"]
+__all__ = ["DEFAULT_URL", "STREAM_TIMEOUT", "answer_of", "built", "checked_url", "failure_of", "is_stream", "time_for"]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -52,6 +52,10 @@ def built(
 
 def time_for(request: Request, timeout: float) -> httpx.Timeout:
     return httpx.Timeout(timeout, read=timeout + request.extra_time)
+
+
+def is_stream(response: httpx.Response) -> bool:
+    return response.status_code == 200 and response.headers.get("content-type", "").startswith("text/event-stream")
 
 
 def answer_of(response: httpx.Response) -> Answer:

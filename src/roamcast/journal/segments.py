@@ -27,6 +27,7 @@ from roamcast.journal.records import FORMAT, RECORD_SCHEMA
 __all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read"]
 
 LOCK = ".lock"
+_FILES = (LOCK, ".json")
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SEGMENT_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
@@ -58,14 +59,14 @@ def check_node_name(name: str) -> str:
         raise InputError(
             f"{name!r} cannot be the name of a node",
             where="node",
-            hint=f"use 1 to 64 of A-Z a-z 0-9 . _ - with a letter or digit first, and no {LOCK} at the end",
+            hint="use 1 to 64 of A-Z a-z 0-9 . _ - with a letter or digit first, not ending in .lock or .json",
         )
     return name
 
 
 def _is_node_name(name: str) -> bool:
-    """It names a folder, and with LOCK behind it a file beside that folder: the two must never meet."""
-    return bool(_NODE_NAME.fullmatch(name)) and not name.endswith(LOCK)
+    """It names folders, beside which lie files named `*.lock` and `*.json`: the two must never meet."""
+    return bool(_NODE_NAME.fullmatch(name)) and not name.endswith(_FILES)
 
 
 def nodes(root: Path) -> list[str]:

@@ -36,6 +36,10 @@ class Bells:
             for bell in self._hung.get(receiver, ()):
                 bell.set()
 
+    def at(self, receiver: str) -> int:
+        """How many bells hang for this receiver."""
+        return len(self._hung.get(receiver, ()))
+
     def stop(self) -> None:
         self.stopped = True
         self.ring(list(self._hung))

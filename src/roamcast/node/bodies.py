@@ -35,7 +35,7 @@ HIGHEST_SEQ = 2**53 - 1
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = Limits()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EARLIEST, _LATEST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 to 9999
+_EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 to 9999
 
 
 def _refused(kind: str, message: str, hint: str) -> PydanticCustomError:
@@ -45,17 +45,18 @@ def _refused(kind: str, message: str, hint: str) -> PydanticCustomError:
 def _micros(value: object) -> int:
     """Whole microseconds since 1970 from ISO 8601 with an offset, or from seconds."""
     hint = "give ISO 8601 with an offset, such as 2026-01-31T12:00:00Z, or seconds since 1970"
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-            if moment.tzinfo is not None:
-                return (moment - _EPOCH) // timedelta(microseconds=1)
-        except (ValueError, OverflowError):
-            pass
-        raise _refused("time", "not a time with an offset", hint)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _EARLIEST <= value <= _LATEST:
+    try:
+        if isinstance(value, str):
+            micros = (datetime.fromisoformat(value) - _EPOCH) // timedelta(microseconds=1)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            micros = round(value * 1_000_000)
+        else:
+            raise TypeError
+    except (TypeError, ValueError, OverflowError):  # a time without an offset is a TypeError, NaN a ValueError
+        raise _refused("time", "neither a time with an offset nor a number of seconds", hint) from None
+    if not _EARLIEST <= micros <= _LATEST:  # an offset or rounding may have led beyond
         raise _refused("time", "not a time between the years 1 and 9999", hint)
-    return round(value * 1_000_000)
+    return micros
 
 
 def _not_null(value: object) -> object:

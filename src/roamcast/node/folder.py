@@ -1,6 +1,6 @@
 """The data folder: where everything lies, and what makes it one of ours.
 
-roamcast.json                    the format
+roamcast.json                    the format, and the space that its coordinates are in
 operator.token                   opens what only the operator may do; readable by its owner alone
 journal/<domain>/                what nodes write and the pipeline reads
 outbox/                          what the pipeline writes and offices read
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
-from roamcast.errors import ConflictError
+from roamcast.durable import make_folder, refusals_named, sync_folder, write_whole
+from roamcast.errors import ConflictError, CorruptionError
 
 __all__ = ["FORMAT", "DataFolder"]
 
@@ -29,19 +32,29 @@ class DataFolder:
     root: Path
 
     @classmethod
-    def open(cls, root: Path) -> DataFolder:
-        """Make the folder, or check that it is one. Raises ConflictError for another format."""
-        card = root / "roamcast.json"
-        with refusals_named(root):
-            root.mkdir(parents=True, exist_ok=True)
-            content = card.read_bytes() if card.exists() else None
-        if content is None:
-            write_whole(card, orjson.dumps({"format": FORMAT}) + b"\n")
-        elif _format_of(content) != FORMAT:
+    def open(cls, root: Path, space: str) -> DataFolder:
+        """Make the folder, for its owner alone, or check that it is one.
+
+        Raises ConflictError for another format or space. A folder that does not say its space is in the one given, and
+        says so from then on.
+        """
+        path = root / "roamcast.json"
+        make_folder(root, mode=0o700)
+        given = {"format": FORMAT, "space": space}
+        card = _card_of(_first_put(path, orjson.dumps(given) + b"\n"))
+        if card.get("format") != FORMAT:
             raise ConflictError(
                 f"this folder is not in the format {FORMAT}",
-                where=str(card),
+                where=str(path),
                 hint="choose another folder with --data, or the version of roamcast that wrote it",
+            )
+        if "space" not in card:
+            write_whole(path, orjson.dumps(given) + b"\n")
+        elif card["space"] != space:
+            raise ConflictError(
+                f"the coordinates in this folder are {card['space']}, not {space}",
+                where=str(path),
+                hint=f"start with --space {card['space']} (ROAMCAST_SPACE), or choose another folder with --data",
             )
         return cls(root)
 
@@ -56,30 +69,42 @@ class DataFolder:
     def store(self, domain: str) -> Path:
         """The path of a node's store, in a folder that exists."""
         folder = self.root / "nodes" / domain
-        with refusals_named(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         return folder / "store.sqlite"
 
     def operator_token(self) -> str:
-        """The operator's token, made when it is first asked for."""
+        """The operator's token, made when it is first asked for. Nodes that ask at the same time get the same one."""
         path = self.root / "operator.token"
-        with refusals_named(path):
-            # A file without its last line is one whose writing was cut short.
-            if path.exists() and (token := path.read_text()).endswith("\n"):
-                return token.strip()
-            token = secrets.token_urlsafe(32)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(token + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            sync_folder(self.root)
+        token = _first_put(path, f"{secrets.token_urlsafe(32)}\n".encode()).decode(errors="replace").strip()
+        if not token:
+            raise CorruptionError("this file has no token", where=str(path), hint="remove it: another token is made")
         return token
 
 
-def _format_of(content: bytes) -> object:
+def _first_put(path: Path, content: bytes) -> bytes:
+    """What is at `path`: if nothing was, `content`, whole, durable and for its owner alone.
+
+    Of several that come at the same time one is first, and all get what it put.
+    """
+    with refusals_named(path):
+        if not path.exists():
+            descriptor, temporary = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    os.link(temporary, path)
+            finally:
+                Path(temporary).unlink()
+            sync_folder(path.parent)
+        return path.read_bytes()
+
+
+def _card_of(content: bytes) -> dict[str, Any]:
     try:
         card = orjson.loads(content)
     except orjson.JSONDecodeError:
-        return None
-    return card.get("format") if isinstance(card, dict) else None
+        return {}
+    return card if isinstance(card, dict) else {}

@@ -49,7 +49,7 @@ class Node:
         self.settings = settings
         self.limits = settings.limits
         self.space = SPACES[settings.space]
-        folder = DataFolder.open(settings.data)
+        folder = DataFolder.open(settings.data, settings.space)
         with ExitStack() as opened:
             journal = FileJournal(folder.journal, settings.domain)
             opened.callback(journal.close)

@@ -26,7 +26,9 @@ class Limits(BaseModel):
     readings: PositiveInt = 200
     attributes: PositiveInt = 64
     pull: PositiveInt = 1_000  # letters in an answer
+    pull_bytes: PositiveInt = 4 * 1024 * 1024  # of letters in an answer that has more than one
     wait: float = Field(default=30.0, ge=0, le=300)  # seconds of a long poll
+    streams: PositiveInt = 16  # of one mailbox, at a time
     features: PositiveInt = 20_000  # of the scene, all layers together
     watchers: PositiveInt = 100  # of the scene, at a time
 

@@ -95,6 +95,7 @@ def open_pipeline(data: Path, *, new: bool = False) -> Pipeline:
     process runs it, or when state and checkpoint do not belong together.
     """
     folder = data / "pipeline"
+    make_folder(data, mode=0o700)
     make_folder(folder)
     pipeline = Pipeline(folder, _take_lock(folder / "lock"))
     try:

@@ -11,6 +11,7 @@ from roamcast.deliver.ranges import Ranges
 from roamcast.journal.records import Record
 from roamcast.model import Letter, Position, Subscription
 from roamcast.store import refusals
+from roamcast.store.fitting import fitting
 from roamcast.store.port import Delivery, Entity, EntityKind, Entry
 
 __all__ = ["MemoryMailboxes", "MemoryRegistry"]
@@ -158,13 +159,13 @@ class MemoryMailboxes:
             self._mailboxes.update(receipt.changed)
         return Delivery(len(receipt.filed), receipt.duplicates, receipt.awake)
 
-    def pull(self, receiver: str, limit: int, after: int = 0) -> list[Entry]:
+    def pull(self, receiver: str, limit: int, after: int = 0, *, size: int | None = None) -> list[Entry]:
         if limit <= 0:
             raise refusals.bad_limit(limit)
         with self._lock:
             contents = self._contents.get(receiver, _Contents())
             places = range(max(after + 1, contents.lowest), contents.lowest + len(contents.readable))
-            return [contents.readable[place] for place in places[:limit]]
+            return fitting((contents.readable[place] for place in places[:limit]), size)
 
     def acknowledge(self, receiver: str, through: int) -> int:
         with self._lock:

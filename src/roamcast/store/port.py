@@ -114,8 +114,11 @@ class MailboxStore(Protocol):
     def deliver(self, letters: Sequence[Letter]) -> Delivery:
         """Idempotent: letters already received, acknowledged or not, change nothing."""
 
-    def pull(self, receiver: str, limit: int, after: int = 0) -> list[Entry]:
-        """Readable, unacknowledged letters in order of place, those behind `after` only."""
+    def pull(self, receiver: str, limit: int, after: int = 0, *, size: int | None = None) -> list[Entry]:
+        """Readable, unacknowledged letters in order of place, those behind `after` only.
+
+        At most `limit`, and no more than fit into `size` bytes of bodies, but always one if there is one.
+        """
 
     def acknowledge(self, receiver: str, through: int) -> int:
         """Delete the letters up to and with place `through`; how many there were.

@@ -12,6 +12,7 @@ from roamcast.deliver.ranges import HIGHEST, Ranges
 from roamcast.model import Letter
 from roamcast.store import refusals
 from roamcast.store.engine import portions, reading, writing
+from roamcast.store.fitting import fitting
 from roamcast.store.port import Delivery, Entry
 from roamcast.store.schema import DELIVERIES, letters, mailboxes, meta, received
 
@@ -43,12 +44,12 @@ class SqlMailboxes:
                 self._deliveries += 1
         return Delivery(len(receipt.filed), receipt.duplicates, receipt.awake)
 
-    def pull(self, receiver: str, limit: int, after: int = 0) -> list[Entry]:
+    def pull(self, receiver: str, limit: int, after: int = 0, *, size: int | None = None) -> list[Entry]:
         if limit <= 0:
             raise refusals.bad_limit(limit)
         wanted = {"owner": receiver, "after": max(0, min(after, HIGHEST)), "limit": min(limit, HIGHEST)}
-        with reading(self._engine) as connection:
-            return [Entry._make(row) for row in connection.execute(_readable, wanted)]
+        with reading(self._engine) as connection, connection.execute(_readable, wanted) as rows:
+            return fitting(map(Entry._make, rows), size)
 
     def acknowledge(self, receiver: str, through: int) -> int:
         with self._lock, writing(self._engine) as connection:

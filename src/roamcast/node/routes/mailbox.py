@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.errors import InputError
+from roamcast.errors import CapacityError, InputError
 from roamcast.node.bells import rung
 from roamcast.node.bodies import AckIn
 from roamcast.node.dependencies import Subscriber, TheNode
@@ -33,11 +33,15 @@ After = Annotated[int, Query(ge=0, le=_HIGHEST, description="Only letters behind
 async def pull(
     node: TheNode,
     caller: Subscriber,
-    limit: Annotated[int, Query(ge=1, description="At most so many letters; the node has a limit too.")] = 100,
+    limit: Annotated[int, Query(ge=1, description="At most so many letters.")] = 100,
     after: After = 0,
     wait: Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for the first.")] = 0,
 ) -> Response:
-    """The next letters in order, and how many are waiting in all. They stay until they are acknowledged."""
+    """The next letters in order, and how many are waiting in all. They stay until they are acknowledged.
+
+    An answer may hold fewer letters than `limit` though more are waiting: the node has limits of its own, in letters
+    and in bytes. It is empty only if no letter is behind `after`.
+    """
     if wait > node.limits.wait:
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
@@ -66,8 +70,15 @@ async def stream(
     """The mailbox as server-sent events, for as long as the connection lasts.
 
     Each has the letter's place as `id`, `letter` as `event`, and the letter as `data`. It begins behind
-    `Last-Event-ID`, else behind `after`; acknowledges nothing; sends a comment every 15 seconds.
+    `Last-Event-ID`, else behind `after`; acknowledges nothing; sends a comment every 15 seconds. 429 if too many
+    streams of this mailbox are open.
     """
+    if _is_full(node, caller.id):
+        raise CapacityError(
+            f"{node.limits.streams} streams or polls of this mailbox are open already",
+            where=caller.id,
+            hint="end one of them, or read the mailbox from one place",
+        )
     if last_event_id:
         if not last_event_id.isdecimal() or len(last_event_id) > len(str(_HIGHEST)):
             raise InputError("not a place", where="Last-Event-ID", hint="send the last id you got")
@@ -83,18 +94,29 @@ async def _pull_waiting(node: Node, receiver: str, limit: int, after: int, wait:
     with node.bells.hung(receiver) as bell:
         while True:
             bell.clear()
-            entries = await run_in_threadpool(node.mailboxes.pull, receiver, limit, after)
+            entries = await _next_letters(node, receiver, limit, after)
             left = end - loop.time()
             if entries or left <= 0 or node.bells.stopped or not await rung(bell, left):
                 return entries
 
 
+async def _next_letters(node: Node, receiver: str, limit: int, after: int) -> list[Entry]:
+    size = node.limits.pull_bytes
+    return await run_in_threadpool(lambda: node.mailboxes.pull(receiver, limit, after, size=size))
+
+
+def _is_full(node: Node, receiver: str) -> bool:
+    return node.bells.at(receiver) >= node.limits.streams
+
+
 async def _stream(node: Node, receiver: str, after: int) -> AsyncIterator[bytes]:
-    yield HEARTBEAT
+    if _is_full(node, receiver):
+        return  # others were let in at the same moment; who asks again is told
     with node.bells.hung(receiver) as bell:
+        yield HEARTBEAT
         while not node.bells.stopped:
             bell.clear()
-            entries = await run_in_threadpool(node.mailboxes.pull, receiver, _PORTION, after)
+            entries = await _next_letters(node, receiver, _PORTION, after)
             if entries:
                 after = entries[-1].place
                 yield b"".join(message("letter", _letter(entry), entry.place) for entry in entries)

@@ -1,0 +1,108 @@
+"""`roamcast up` as a process: everything starts, mends itself, and stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from roamcast.bench.processes import Process, free_port, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+
+class Family(NamedTuple):
+    """A process and what it started."""
+
+    process: Process
+    seen: dict[int, str]  # process id -> its command line
+
+    def look(self) -> dict[int, str]:
+        """Those that live now; they are also remembered."""
+        parents = {int(entry.name): parent_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
+        found = {self.process.pid}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        commands = {pid: command_of(pid) for pid in sorted(found - {self.process.pid})}
+        living = {pid: command for pid, command in commands.items() if command}
+        self.seen.update(living)
+        return living
+
+    def pipeline(self) -> int:
+        (pid,) = (pid for pid, command in self.look().items() if " pipeline " in command and " roamcast " in command)
+        return pid
+
+    def left(self) -> list[str]:
+        """The commands of those that still live, of all that were ever seen."""
+        return [command for pid, command in self.seen.items() if command_of(pid) == command]
+
+
+def parent_of(entry: Path) -> int | None:
+    """None for a process that has ended."""
+    try:
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def command_of(pid: int) -> str:
+    """Empty for a process that has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def everything(data: Path, url: str) -> Iterator[Family]:
+    """`roamcast up`, answering within 90 s; at the end nothing of it is left, whatever happened."""
+
+    def answers(_: str) -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/healthz", timeout=5.0).status_code == httpx.codes.OK
+        return False
+
+    port = url.rpartition(":")[2]
+    process = Process(["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), answers, limit=90)
+    family = Family(process, {})
+    try:
+        process.start()
+        yield family
+    finally:
+        family.look()
+        process.stop()
+        for pid, command in family.seen.items():
+            if command_of(pid) == command:
+                os.kill(pid, signal.SIGKILL)
+
+
+def letters_delivered(url: str) -> float:
+    lines = httpx.get(f"{url}/metrics", timeout=10.0).text.splitlines()
+    return float(next(line for line in lines if line.startswith("roamcast_letters_delivered_total ")).split()[1])
+
+
+def last_batch(url: str) -> int:
+    health: dict[str, Any] = httpx.get(f"{url}/healthz", timeout=10.0).json()
+    return int(health["pipeline"]["batch"])
+
+
+def test_up_moves_letters_mends_its_pipeline_and_stops(tmp_path: Path) -> None:
+    """Its scenario's letters flow; a killed pipeline is started again and goes on; SIGTERM ends all, with 0."""
+    url = f"http://127.0.0.1:{free_port()}"
+    with everything(tmp_path / "data", url) as family:
+        until(lambda: letters_delivered(url) > 0, 45, "the first letters")
+        killed = family.pipeline()
+        os.kill(killed, signal.SIGKILL)
+        letters, batch = letters_delivered(url), last_batch(url)
+        until(lambda: letters_delivered(url) > letters, 60, "letters after the pipeline was killed")
+        until(lambda: last_batch(url) > batch, 60, "batches after the pipeline was killed")
+        assert family.pipeline() != killed
+        assert family.process.stop() == 0
+        until(lambda: not family.left(), 15, "all that it started to end")
