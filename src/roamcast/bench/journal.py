@@ -1,6 +1,6 @@
 """`roamcast bench journal`: does a batch stay as quick as at first after very many segments have come and gone?
 
-The pipeline's own stream reads a journal that is written one record a segment. Small batches are timed at the beginning
+The pipeline's own stream reads journals that are written one record a segment. Small batches are timed at the beginning
 and at the end; between them as many segments as asked for are written, read and deleted. The peer is the beginning.
 """
 
@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ __all__ = ["bench_journal"]
 
 _BATCHES = 40
 _RECORDS = 10  # a timed batch
-_BACKLOG = 20_000  # segments that may lie in the folder during the churn
+_NODES = 8  # write at the same time during the churn
+_PORTION = 250
+_BACKLOG = 20_000  # segments that may lie in their folders during the churn
 _SAY_EVERY_S = 10.0
 
 Say = Callable[[str], None]
@@ -36,7 +39,7 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
         pipeline = open_pipeline(data)
         spark = session("roamcast-bench", options=LOCAL_CHECKPOINT, log=data / "spark.log")
         query = Stream(spark, pipeline, data, Limits(records=_BACKLOG)).start()
-        feed = _Feed(FileJournal(data / "journal", "local", linger=0.0), data / "journal" / "local")
+        feed = _Feed(data / "journal")
         say("warming up")
         _timed_batches(feed, query)
         before = _timed_batches(feed, query)
@@ -48,7 +51,7 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
         after = _timed_batches(feed, query)
         left = feed.lying()
         query.stop()
-        feed.journal.close()
+        feed.close()
         pipeline.close()
         spark.stop()
     return {
@@ -62,33 +65,39 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
 
 
 class _Feed:
-    """Writes one record a segment."""
+    """Writes one record a segment, at one node or at several at once."""
 
-    def __init__(self, journal: FileJournal, folder: Path) -> None:
-        self.journal = journal
-        self.folder = folder
-        self._seq = 0
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._journals = {f"node-{n}": FileJournal(root, f"node-{n}", linger=0.0) for n in range(_NODES)}
+        self._seq = dict.fromkeys(self._journals, 0)
 
-    def put(self, count: int) -> None:
+    def put(self, count: int, node: str = "node-0") -> None:
         for _ in range(count):
-            self._seq += 1
-            event = Record(EVENT, "feed", self._seq, f"feed:{self._seq}", self._seq, 0.0, 0.0, ["bench"])
-            self.journal.append([event]).result()
+            self._seq[node] += 1
+            event = Record(EVENT, "feed", self._seq[node], "feed", self._seq[node], 0.0, 0.0, ["bench"])
+            self._journals[node].append([event]).result()
 
     def lying(self) -> int:
-        return sum(1 for _ in self.folder.iterdir())
+        return sum(1 for node in self._journals for _ in (self._root / node).iterdir())
 
     def churn(self, segments: int, query: Any, say: Say) -> None:
-        target, said = self._seq + segments, time.monotonic()
-        while self._seq < target:
-            self.put(min(1_000, target - self._seq))
-            while self.lying() > _BACKLOG:
-                if not query.isActive:
-                    raise query.exception()
-                time.sleep(0.1)
-            if time.monotonic() - said > _SAY_EVERY_S:
-                said = time.monotonic()
-                say(f"{segments - (target - self._seq)} of {segments} segments")
+        left, said = segments, time.monotonic()
+        with ThreadPoolExecutor(_NODES) as threads:
+            while left > 0:
+                list(threads.map(lambda node: self.put(_PORTION, node), self._journals))
+                left -= _PORTION * _NODES
+                while self.lying() > _BACKLOG:
+                    if not query.isActive:
+                        raise query.exception()
+                    time.sleep(0.05)
+                if time.monotonic() - said > _SAY_EVERY_S:
+                    said = time.monotonic()
+                    say(f"{segments - left} of {segments} segments")
+
+    def close(self) -> None:
+        for journal in self._journals.values():
+            journal.close()
 
 
 def _timed_batches(feed: _Feed, query: Any) -> float:
