@@ -1,6 +1,6 @@
 """`roamcast bench journal`: does a batch stay as quick as at first after very many segments have come and gone?
 
-The pipeline's own stream reads journals that are written one record a segment. Small batches are timed at the beginning
+The pipeline's own stream reads a journal that is written one record a segment. Small batches are timed at the beginning
 and at the end; between them as many segments as asked for are written, read and deleted. The peer is the beginning.
 """
 
@@ -10,20 +10,20 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from roamcast.durable import write_whole
 from roamcast.journal.files import FileJournal
-from roamcast.journal.records import EVENT, Record
+from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.journal.segments import SegmentFolder, encode
 
 __all__ = ["bench_journal"]
 
 _BATCHES = 40
 _RECORDS = 10  # a timed batch
-_NODES = 8  # write at the same time during the churn
-_PORTION = 250
-_BACKLOG = 20_000  # segments that may lie in their folders during the churn
+_BACKLOG = 20_000  # segments that may lie in the folder during the churn
+_NODE = "local"
 _SAY_EVERY_S = 10.0
 
 Say = Callable[[str], None]
@@ -65,39 +65,47 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
 
 
 class _Feed:
-    """Writes one record a segment, at one node or at several at once."""
+    """Writes one record a segment."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._journals = {f"node-{n}": FileJournal(root, f"node-{n}", linger=0.0) for n in range(_NODES)}
-        self._seq = dict.fromkeys(self._journals, 0)
+        self._journal = FileJournal(root, _NODE, linger=0.0)
+        self._folder = SegmentFolder(root, _NODE)
+        self._seq = 0
 
-    def put(self, count: int, node: str = "node-0") -> None:
+    def put(self, count: int) -> None:
         for _ in range(count):
-            self._seq[node] += 1
-            event = Record(EVENT, "feed", self._seq[node], "feed", self._seq[node], 0.0, 0.0, ["bench"])
-            self._journals[node].append([event]).result()
+            self._journal.append([self._event()]).result()
 
     def lying(self) -> int:
-        return sum(1 for node in self._journals for _ in (self._root / node).iterdir())
+        return sum(1 for _ in self._folder.path.iterdir())
 
     def churn(self, segments: int, query: Any, say: Say) -> None:
-        left, said = segments, time.monotonic()
-        with ThreadPoolExecutor(_NODES) as threads:
-            while left > 0:
-                list(threads.map(lambda node: self.put(_PORTION, node), self._journals))
-                left -= _PORTION * _NODES
-                while self.lying() > _BACKLOG:
-                    if not query.isActive:
-                        raise query.exception()
-                    time.sleep(0.05)
+        """Segments as the journal writes them, but unsynced: a million syncs would measure the disk."""
+        self._journal.close()
+        said, first = time.monotonic(), self._folder.last_position() + 1
+        for position in range(first, first + segments):
+            rows = to_batch(_NODE, position, [self._event()])
+            write_whole(self._folder.path_of(position, position), encode([rows]), durable=False)
+            if position % 1_000 == 0:
+                self._wait_for_room(query)
                 if time.monotonic() - said > _SAY_EVERY_S:
                     said = time.monotonic()
-                    say(f"{segments - left} of {segments} segments")
+                    say(f"{position - first} of {segments} segments")
+        self._journal = FileJournal(self._root, _NODE, linger=0.0)
 
     def close(self) -> None:
-        for journal in self._journals.values():
-            journal.close()
+        self._journal.close()
+
+    def _event(self) -> Record:
+        self._seq += 1
+        return Record(EVENT, "feed", self._seq, "feed", self._seq, 0.0, 0.0, ["bench"])
+
+    def _wait_for_room(self, query: Any) -> None:
+        while self.lying() > _BACKLOG:
+            if not query.isActive:
+                raise query.exception()
+            time.sleep(0.05)
 
 
 def _timed_batches(feed: _Feed, query: Any) -> float:

@@ -22,8 +22,9 @@ from roamcast.pipeline.schemas import RECORDS
 
 __all__ = ["JournalSource"]
 
-# A task costs more than reading this many records, so smaller batches stay whole.
+# A task costs more than reading this many records or segments, so smaller batches stay whole.
 _RECORDS_PER_TASK = 25_000
+_SEGMENTS_PER_TASK = 500
 
 Offset = dict[str, int]
 
@@ -91,7 +92,9 @@ class JournalReader(DataSourceStreamReader):
         stretches: list[InputPartition] = []
         for node, through in end.items():
             after = self._begin(node, start)
-            tasks = max(1, -(-(through - after) // _RECORDS_PER_TASK)) if through > after else 0
+            segments = len(self._folder(node).between(after, through))
+            tasks = -(-max(through - after, 0) // _RECORDS_PER_TASK)
+            tasks = max(tasks, -(-segments // _SEGMENTS_PER_TASK))
             bounds = [after + (through - after) * task // max(tasks, 1) for task in range(tasks + 1)]
             stretches += [Stretch(node, a, b) for a, b in itertools.pairwise(bounds)]
         return stretches
