@@ -31,6 +31,17 @@ def pipeline(
 
 
 @bench.command()
+def bind(json: JsonFile = None) -> None:
+    """Moves a second that bindings follow, beside k-d trees that do the same.
+
+    Example: roamcast bench bind --json bind.json
+    """
+    from roamcast.bench.bind import bench_bind
+
+    _report(bench_bind(_say), json)
+
+
+@bench.command()
 def journal(
     json: JsonFile = None,
     segments: Annotated[int, typer.Option(min=1, help="How many segments come and go.")] = 1_000_000,

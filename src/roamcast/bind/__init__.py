@@ -1,0 +1,1 @@
+"""Bind: which source each subscription listens to, kept right while everything moves."""

@@ -1,0 +1,1 @@
+"""The compiled part of binding: what is done for each of millions of moves."""

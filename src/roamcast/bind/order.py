@@ -1,0 +1,71 @@
+"""Ids as numbers in the same order: what a kernel compares when two sources are equally far away."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.errors import ConflictError
+
+__all__ = ["Order"]
+
+_GAP = 1 << 32
+_MANY = 64  # more than one new id for so many old ones: sort instead of inserting
+
+
+class Order:
+    """Gives each handle a label such that labels are ordered as the ids are.
+
+    Labels are written in place, by handle. Those of others may change when ids are added.
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._handles: list[int] = []
+        self._id_of: dict[int, str] = {}
+
+    def __contains__(self, handle: int) -> bool:
+        return handle in self._id_of
+
+    def check(self, ids: Sequence[str]) -> None:
+        """Raises ConflictError for an id that is taken or comes twice."""
+        seen = set()
+        for id in ids:
+            at = bisect_left(self._ids, id)
+            if id in seen or self._ids[at : at + 1] == [id]:
+                raise ConflictError(f"the id {id!r} is taken", hint="remove the other source first")
+            seen.add(id)
+
+    def add(self, ids: Sequence[str], handles: Sequence[int], label: npt.NDArray[np.int64]) -> None:
+        """The ids have been checked."""
+        self._id_of.update(zip(handles, ids, strict=True))
+        if len(ids) * _MANY > len(self._ids) + _MANY:
+            pairs = sorted([*zip(self._ids, self._handles, strict=True), *zip(ids, handles, strict=True)])
+            self._ids, self._handles = [id for id, _ in pairs], [handle for _, handle in pairs]
+            self._label_all(label)
+        else:
+            for id, handle in zip(ids, handles, strict=True):
+                self._insert(id, handle, label)
+
+    def remove(self, handle: int) -> None:
+        """Nothing happens if it has no id."""
+        if handle in self._id_of:
+            at = bisect_left(self._ids, self._id_of.pop(handle))
+            del self._ids[at], self._handles[at]
+
+    def _insert(self, id: str, handle: int, label: npt.NDArray[np.int64]) -> None:
+        at = bisect_left(self._ids, id)
+        lower, upper = self._handles[max(at - 1, 0) : at], self._handles[at : at + 1]
+        self._ids.insert(at, id)
+        self._handles.insert(at, handle)
+        below = int(label[lower[0]]) if lower else int(label[upper[0]]) - 2 * _GAP if upper else 0
+        above = int(label[upper[0]]) if upper else below + 2 * _GAP
+        label[handle] = (below + above) // 2
+        if above - below < 2:
+            self._label_all(label)
+
+    def _label_all(self, label: npt.NDArray[np.int64]) -> None:
+        label[self._handles] = np.arange(len(self._ids)) * _GAP

@@ -1,0 +1,16 @@
+"""The bind bench measures two things that are both right."""
+
+from __future__ import annotations
+
+from roamcast.bench.bind import bench_bind
+
+
+def test_both_sides_agree_with_brute_force() -> None:
+    """In a small town, after every batch."""
+    said: list[str] = []
+    figures = bench_bind(said.append, sources=500, contexts=5, subscriptions=4_000, moves=10_000, batch=2_000)
+    assert (figures["wrong"], figures["kdtree_wrong"], figures["checked"]) == (0, 0, 10_000)
+    assert figures["bindings_changed"] > 0
+    assert figures["ratio"] > 0
+    assert figures["moves"] == 10_000
+    assert any("5 of 5 batches" in line for line in said)

@@ -1,0 +1,247 @@
+"""Any history of moves, memberships and subscriptions: every binding is what brute force chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, pi
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from roamcast.bind.brute import Listener, Source, rebind
+from roamcast.bind.watch import Changes, Rule, Watch
+from roamcast.space import GEOGRAPHIC, PLANAR, Space
+
+GROUPS = 3
+
+# Few different coordinates, so that distances are often equal, and equal to a radius.
+Point = tuple[float, float]
+steps = st.integers(-6, 6)
+places = st.tuples(steps, steps)
+radii = st.sampled_from([0.0, 1.0, 2.0, 5.0, 13.0, inf])
+picks = st.integers(0, 10_000)
+groups = st.integers(0, GROUPS - 1)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    entity: int
+    group: int
+    rule: Rule
+    radius: float
+    awake: bool
+
+
+class Histories(RuleBasedStateMachine):
+    """The model keeps positions, memberships and subscriptions by handle, and leaves bindings to brute force."""
+
+    space: Space = PLANAR
+    unit = 1.0  # metres of one step
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watch = Watch(self.space)
+        self.groups = [self.watch.add_group() for _ in range(GROUPS)]
+        self.where: dict[int, Point] = {}
+        self.ids: dict[int, str] = {}
+        self.member: dict[int, set[int]] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.bound: dict[int, str | None] = {}
+        self.names = 0
+
+    def point(self, at: tuple[float, float]) -> Point:
+        return at[0] * self.unit, at[1] * self.unit
+
+    def moved(self, at: Point, by: tuple[float, float]) -> Point:
+        dx, dy = self.point(by)
+        return at[0] + dx, at[1] + dy
+
+    def pick(self, among: dict[int, object], number: int) -> int:
+        return sorted(among)[number % len(among)]
+
+    def expect(self, changes: Changes, gone: dict[str, int] | None = None) -> None:
+        """Brute force binds anew; the changes that were told are exactly the difference."""
+        before = self.bound
+        sources = {self.ids[e]: Source(*self.where[e], frozenset(self.member[e])) for e in self.ids}
+        listeners = {
+            number: Listener(*self.where[s.entity], s.group, s.rule, s.radius, s.awake)
+            for number, s in self.subscriptions.items()
+        }
+        self.bound = rebind(self.space, sources, listeners, before)
+        handles = {id: entity for entity, id in self.ids.items()} | (gone or {})
+        expected = [
+            (number, handles.get(before.get(number) or "", -1), handles.get(self.bound.get(number) or "", -1))
+            for number in sorted(before.keys() | self.bound.keys())
+            if before.get(number) != self.bound.get(number)
+        ]
+        assert list(zip(changes.subscription, changes.old, changes.new, strict=True)) == expected
+
+    @initialize(at=st.lists(places, max_size=25), names=st.permutations(range(25)))
+    def many_sources(self, at: list[tuple[int, int]], names: list[int]) -> None:
+        """The order of ids is not the order of handles."""
+        ids, where = [f"m {name:02}" for name in names[: len(at)]], [self.point(p) for p in at]
+        sources = self.watch.add_sources(ids, [p[0] for p in where], [p[1] for p in where])
+        for entity, id, point in zip(sources.tolist(), ids, where, strict=True):
+            self.where[entity], self.ids[entity], self.member[entity] = point, id, {self.groups[0]}
+        self.expect(self.watch.join(sources, self.groups[0]))
+
+    @rule(at=places, first=st.booleans(), groups=st.sets(groups))
+    def source_appears(self, at: tuple[int, int], first: bool, groups: set[int]) -> None:
+        self.names += 1
+        id, where = f"a {1000 - self.names}" if first else f"z {self.names}", self.point(at)
+        entity = int(self.watch.add_sources([id], *where)[0])
+        self.where[entity], self.ids[entity], self.member[entity] = where, id, {self.groups[g] for g in groups}
+        self.expect(self.watch.join([entity] * len(groups), sorted(self.member[entity])))
+
+    @rule(at=places)
+    def subscriber_appears(self, at: tuple[int, int]) -> None:
+        where = self.point(at)
+        self.where[int(self.watch.add_subscribers(*where)[0])] = where
+
+    @precondition(lambda self: self.where)
+    @rule(number=picks)
+    def entity_disappears(self, number: int) -> None:
+        entity = self.pick(self.where, number)
+        gone = {self.ids.pop(entity): entity} if entity in self.ids else {}
+        del self.where[entity]
+        self.member.pop(entity, None)
+        self.subscriptions = {n: s for n, s in self.subscriptions.items() if s.entity != entity}
+        self.expect(self.watch.remove(entity), gone)
+
+    @precondition(lambda self: self.ids)
+    @rule(number=picks, group=groups)
+    def source_joins_or_leaves(self, number: int, group: int) -> None:
+        entity, group = self.pick(self.ids, number), self.groups[group]
+        inside = group in self.member[entity]
+        self.member[entity] ^= {group}
+        self.expect(self.watch.leave(entity, group) if inside else self.watch.join(entity, group))
+
+    @precondition(lambda self: self.where)
+    @rule(wanted=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), awake=st.booleans())
+    def subscribe(self, wanted: list[tuple[int, int, Rule, float]], awake: bool) -> None:
+        new = [
+            Subscription(self.pick(self.where, n), self.groups[g], rule, radius * self.metres, awake)
+            for n, g, rule, radius in wanted
+        ]
+        columns = ([getattr(s, name) for s in new] for name in ("entity", "group", "rule", "radius"))
+        handles, changes = self.watch.subscribe(*columns, awake=awake)
+        self.subscriptions.update(zip(handles.tolist(), new, strict=True))
+        self.expect(changes)
+
+    @precondition(lambda self: self.subscriptions)
+    @rule(number=picks)
+    def unsubscribe(self, number: int) -> None:
+        subscription = self.pick(self.subscriptions, number)
+        del self.subscriptions[subscription]
+        self.expect(self.watch.unsubscribe(subscription))
+
+    @precondition(lambda self: self.subscriptions)
+    @rule(number=picks, awake=st.booleans())
+    def wake_or_sleep(self, number: int, awake: bool) -> None:
+        subscription = self.pick(self.subscriptions, number)
+        self.subscriptions[subscription] = replace(self.subscriptions[subscription], awake=awake)
+        self.expect(self.watch.wake(subscription) if awake else self.watch.sleep(subscription))
+
+    @precondition(lambda self: self.where)
+    @rule(moves=st.lists(st.tuples(picks, places), min_size=1, max_size=8))
+    def jump(self, moves: list[tuple[int, tuple[int, int]]]) -> None:
+        self.move([(self.pick(self.where, number), self.point(at)) for number, at in moves])
+
+    @precondition(lambda self: self.where)
+    @rule(
+        moves=st.lists(st.tuples(picks, places), min_size=1, max_size=8), scale=st.sampled_from([1e-9, 1e-3, 0.1, 0.25])
+    )
+    def step(self, moves: list[tuple[int, tuple[int, int]]], scale: float) -> None:
+        """Small steps, after which most bindings stand without being looked at."""
+        where, steps = dict(self.where), []
+        for number, (dx, dy) in moves:
+            entity = self.pick(self.where, number)
+            where[entity] = self.moved(where[entity], (dx * scale, dy * scale))
+            steps.append((entity, where[entity]))
+        self.move(steps)
+
+    @precondition(lambda self: self.where)
+    @rule(number=picks, towards=places)
+    def stroll(self, number: int, towards: tuple[int, int]) -> None:
+        """In a straight line, so that what is safe is used up to the last."""
+        entity, parts = self.pick(self.where, number), 24
+        for _ in range(parts):
+            self.move([(entity, self.moved(self.where[entity], (towards[0] / parts, towards[1] / parts)))])
+
+    def move(self, moves: list[tuple[int, Point]]) -> None:
+        self.where.update(moves)
+        self.expect(self.watch.move([e for e, _ in moves], [p[0] for _, p in moves], [p[1] for _, p in moves]))
+
+    @property
+    def metres(self) -> float:
+        return self.unit
+
+    @invariant()
+    def bindings_are_right(self) -> None:
+        numbers, sources = sorted(self.subscriptions), sorted(self.ids)
+        handles = {id: entity for entity, id in self.ids.items()}
+        expected = [handles.get(self.bound.get(number) or "", -1) for number in numbers]
+        assert self.watch.bound(numbers).tolist() == expected
+        assert self.watch.bindings(sources).tolist() == [expected.count(source) for source in sources]
+
+
+class RoundTheWorld(Histories):
+    """Steps of 30 degrees in longitude and 15 in latitude: from pole to pole and across the date line."""
+
+    space = GEOGRAPHIC
+    unit = 15.0
+
+    def point(self, at: tuple[float, float]) -> Point:
+        return (at[0] * 2 * self.unit + 180) % 360 - 180, at[1] * self.unit
+
+    def moved(self, at: Point, by: tuple[float, float]) -> Point:
+        x, y = at[0] + by[0] * 2 * self.unit, at[1] + by[1] * self.unit
+        return (x + 180) % 360 - 180, min(max(y, -90.0), 90.0)
+
+    @property
+    def metres(self) -> float:
+        return 6_378_137.0 * pi / 180 * self.unit
+
+
+class InTown(Histories):
+    """Steps of some ten metres in the middle latitudes."""
+
+    space = GEOGRAPHIC
+    unit = 1e-4
+
+    def point(self, at: tuple[float, float]) -> Point:
+        return 8.8 + at[0] * self.unit, 53.1 + at[1] * self.unit
+
+    def moved(self, at: Point, by: tuple[float, float]) -> Point:
+        return at[0] + by[0] * self.unit, at[1] + by[1] * self.unit
+
+    @property
+    def metres(self) -> float:
+        return float(GEOGRAPHIC.distance(8.8, 53.1, 8.8, 53.1 + self.unit))
+
+
+class Microscopic(Histories):
+    """Squares of distances underflow."""
+
+    unit = 1e-160
+
+
+class Cosmic(Histories):
+    """Squares of distances nearly overflow."""
+
+    unit = 1e148
+
+
+FEW = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+TestPlanar = Histories.TestCase
+TestPlanar.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRoundTheWorld = RoundTheWorld.TestCase
+TestRoundTheWorld.settings = FEW
+TestInTown = InTown.TestCase
+TestInTown.settings = FEW
+TestMicroscopic = Microscopic.TestCase
+TestMicroscopic.settings = FEW
+TestCosmic = Cosmic.TestCase
+TestCosmic.settings = FEW
