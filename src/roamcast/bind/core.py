@@ -1,0 +1,233 @@
+"""The binder of one node: messages in, effects out. No clock, thread, socket or random source of its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy.typing as npt
+
+from roamcast.bind.bindings import BindingManager
+from roamcast.bind.find import Finder
+from roamcast.bind.hot import Run
+from roamcast.bind.ledger import Ledger
+from roamcast.bind.locate import Listener, LocationEvent
+from roamcast.bind.manager import RequirementManager
+from roamcast.bind.messages import (
+    Attributes,
+    Bound,
+    Effect,
+    Message,
+    Moved,
+    PlacesChanged,
+    Registered,
+    SourceChanged,
+    SourceRegistered,
+    SourceRemoved,
+    StateChanged,
+    Subscribed,
+    SubscriberChanged,
+    SubscriberRegistered,
+    SubscriberRemoved,
+    Unsubscribed,
+)
+from roamcast.bind.registry import Entity, Kind, Registry
+from roamcast.bind.requirements import Requirement
+from roamcast.bind.restore import Before, differences
+from roamcast.bind.views import AgentStatus, Status, Views, Whereabouts
+from roamcast.errors import ConflictError
+from roamcast.places import Places
+from roamcast.space import Space
+
+__all__ = ["Binder"]
+
+
+class Binder:
+    """Keeps every subscription of a node in its state and bound to its sources, whatever moves, comes or goes.
+
+    A message that cannot be applied raises a RoamcastError (NotFoundError for who is unknown, ConflictError for a
+    taken id, InputError for a point out of space) and changes nothing. `now` is when it is applied: effects carry it,
+    or the latest so far if a clock has gone back. The same messages give the same effects.
+
+    With several lanes, large batches of moves are worked on by as many calls through `run` at once.
+    """
+
+    def __init__(self, space: Space, places: Places | None = None, *, lanes: int = 1, run: Run = map) -> None:
+        self._space = space
+        self._registry = Registry(space)
+        self._listener = Listener(space, places or Places({}, space))
+        self._finder = Finder(space, self._registry, lanes=lanes, run=run)
+        self._bindings = BindingManager(self._registry, self._finder)
+        self._ledger = Ledger()
+        self._requirements = RequirementManager(
+            self._registry, self._listener, self._finder, self._bindings, self._ledger
+        )
+        self._views = Views(space, self._registry, self._requirements.table, self._bindings, self._listener)
+
+    @property
+    def stale_moves(self) -> int:
+        """How many moves were ignored because a later position was known."""
+        return self._registry.stale
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The sources that a binding names."""
+        return frozenset(self._bindings.table.wanted)
+
+    def handle(self, message: Message, now: int) -> list[Effect]:
+        """Bindings in the order in which they change, then states, then demand."""
+        self._ledger.open(now)
+        match message:
+            case Moved(entity, x, y, time):
+                self._move([entity], [x], [y], [time])
+            case SourceRegistered() | SubscriberRegistered():
+                self._register(message)
+            case SourceChanged(id, attributes):
+                self._change_source(self._registry.get(id, "source"), attributes)
+            case SubscriberChanged(id, attributes):
+                self._change_subscriber(self._registry.get(id, "subscriber"), attributes)
+            case SourceRemoved(id):
+                self._remove_source(self._registry.get(id, "source"))
+            case SubscriberRemoved(id):
+                self._remove_subscriber(self._registry.get(id, "subscriber"))
+            case Subscribed():
+                self._subscribe(message)
+            case Unsubscribed(id):
+                self._requirements.unsubscribe(self._requirements.table.get(id))
+            case PlacesChanged(places):
+                events = self._listener.change_places(places, self._registry.where)
+                self._requirements.start(self._requirements.review(self._concerned(events)))
+        return self._effects()
+
+    def handle_moves(
+        self, entities: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike, now: int
+    ) -> list[Effect]:
+        """Many moves at once, all or none. Only where each entity is in the end counts."""
+        self._ledger.open(now)
+        self._move(entities, x, y, times)
+        return self._effects()
+
+    def restore(
+        self,
+        messages: Iterable[Registered | Subscribed],
+        bindings: Iterable[Bound],
+        states: Iterable[StateChanged],
+        now: int,
+    ) -> list[Effect]:
+        """Rebuild from a registry what was there before a restart, and say only what is different from then.
+
+        `messages` are the entities with their last positions, and the subscriptions; `bindings` and `states` the last
+        effects that still stood. anyof() keeps its source; what was active or inactive and has no source is inactive.
+        Raises ConflictError unless the binder is new.
+        """
+        if len(self._registry):
+            raise ConflictError("this binder is in use", hint="restore into a new one")
+        self._ledger.open(now)
+        before = Before(bindings, states)
+        messages = list(messages)
+        self._add(message for message in messages if not isinstance(message, Subscribed))
+        subscribed = [message for message in messages if isinstance(message, Subscribed)]
+        for message in subscribed:
+            self._registry.get(message.subscriber, "subscriber")
+        kept = {id: source for id, source in before.single() if source in self._registry.sources}
+        self._requirements.subscribe(subscribed, kept)
+        why = functools.partial(self._views.why, brief=True)
+        return differences(before, self._requirements.table, self._bindings.table, why, self._ledger.at)
+
+    def status(self, subscription: str) -> Status:
+        """Raises NotFoundError."""
+        return self._views.status(self._requirements.table.get(subscription))
+
+    def statuses(self) -> list[Status]:
+        """Of all subscriptions, by id."""
+        return [self._views.status(row) for row in sorted(self._requirements.table.all(), key=lambda row: row.id)]
+
+    def where(self, entity: str) -> Whereabouts:
+        """Raises NotFoundError."""
+        return self._views.where(self._registry.get(entity))
+
+    def agents(self) -> list[AgentStatus]:
+        """By source expression."""
+        return self._views.agents()
+
+    def _effects(self) -> list[Effect]:
+        why = functools.partial(self._views.why, brief=True)
+        return self._ledger.effects(self._bindings.table.wanted, why)
+
+    def _concerned(self, events: Iterable[LocationEvent]) -> list[Requirement]:
+        ids = dict.fromkeys(event.subscription for event in events)
+        return [self._requirements.table.get(id) for id in ids]
+
+    def _move(self, entities: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> None:
+        """Stop what ends, move, then start what begins: where the move ends, not where it began."""
+        moves = self._registry.move(entities, x, y, times)
+        begun = self._requirements.review(self._concerned(self._listener.move(moves.handles, moves.x, moves.y)))
+        self._requirements.follow(self._finder.move(moves))
+        first = [self._registry.at(handle) for handle in moves.handles[moves.first].tolist()]
+        self._requirements.follow(self._bindings.add_sources(entity for entity in first if entity.kind == "source"))
+        self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.id)])
+
+    def _register(self, message: Registered) -> None:
+        if message.id not in self._registry:
+            self._add([message])
+            return
+        entity = self._registry.get(message.id)
+        if entity.kind != _kind(message) or not _equal(entity.attributes, message.attributes):
+            hint = "take another id, or change its attributes"
+            raise ConflictError(f"the id {message.id!r} is taken by a {entity.kind}", where="id", hint=hint)
+        if (position := message.position) is not None:
+            self._move([message.id], [position.x], [position.y], [position.time])
+
+    def _add(self, messages: Iterable[Registered]) -> None:
+        """New entities. Those whose position is not known stand anywhere, in no group and with nothing awake."""
+        kinds: dict[Kind, list[Registered]] = {"source": [], "subscriber": []}
+        for message in messages:
+            if message.position is not None:
+                self._space.check_point(message.position.x, message.position.y)
+            kinds[_kind(message)].append(message)
+        for kind, new in kinds.items():
+            x = [0.0 if message.position is None else message.position.x for message in new]
+            y = [0.0 if message.position is None else message.position.y for message in new]
+            ids = [message.id for message in new]
+            handles = self._finder.add_sources(ids, x, y) if kind == "source" else self._finder.add_subscribers(x, y)
+            for message, handle in zip(new, handles.tolist(), strict=True):
+                self._registry.add(Entity(message.id, kind, message.attributes, handle), message.position)
+        added = (self._registry.get(message.id) for message in kinds["source"])
+        self._requirements.follow(self._bindings.add_sources(added))
+
+    def _change_source(self, source: Entity, attributes: Attributes) -> None:
+        before = source.attributes
+        self._registry.change(source, attributes)
+        self._requirements.follow(self._bindings.change_source(source, before))
+
+    def _change_subscriber(self, subscriber: Entity, attributes: Attributes) -> None:
+        self._registry.change(subscriber, attributes)
+        rows = [row for row in self._requirements.table.of(subscriber.id) if row.query.life_control is not None]
+        self._requirements.start(self._requirements.review(rows))
+
+    def _remove_source(self, source: Entity) -> None:
+        self._requirements.follow(self._bindings.remove_source(source))
+        self._finder.remove(source.handle)
+        self._registry.remove(source)
+
+    def _remove_subscriber(self, subscriber: Entity) -> None:
+        for row in self._requirements.table.of(subscriber.id):
+            self._requirements.unsubscribe(row)
+        self._finder.remove(subscriber.handle)
+        self._registry.remove(subscriber)
+
+    def _subscribe(self, message: Subscribed) -> None:
+        self._registry.get(message.subscriber, "subscriber")
+        if not self._requirements.table.has(message.id, message.subscriber, message.query):
+            self._requirements.subscribe([message], {})
+
+
+def _kind(message: Registered) -> Kind:
+    return "source" if isinstance(message, SourceRegistered) else "subscriber"
+
+
+def _equal(attributes: Attributes, others: Attributes) -> bool:
+    """True is not 1 here."""
+    return dict(attributes) == dict(others) and all(
+        isinstance(value, bool) == isinstance(others[name], bool) for name, value in attributes.items()
+    )
