@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -89,6 +91,15 @@ def test_distances_near_the_antipode_are_bounded(x: float, y: float, dx: float, 
     metres = GEOGRAPHIC.distance(x, y, x + 180 + dx, max(-90.0, min(90.0, -y + dy)))
     nearest = 2 * QUARTER_MERIDIAN - math.hypot(111_700 * dx, 111_700 * dy)
     assert nearest * (1 - 1 / 500) <= metres <= 2 * QUARTER_MERIDIAN * (1 + 1 / 500)
+
+
+@pytest.mark.parametrize("away", [1e-3, 1e-5, 1e-7])
+def test_distances_next_to_a_pole_are_as_accurate(away: float) -> None:
+    """Across the pole, and to the pole itself, at any longitude."""
+    y = 90 - away
+    metres = math.radians(90 - y) * EQUATORIAL_RADIUS / (1 - FLATTENING)  # the radius of curvature there
+    assert GEOGRAPHIC.distance(33, 90, -70, y) == pytest.approx(metres, rel=2e-6)
+    assert GEOGRAPHIC.distance(0, y, 180, y) == pytest.approx(2 * metres, rel=2e-6)
 
 
 @pytest.mark.parametrize("space", [GEOGRAPHIC, PLANAR])
@@ -191,6 +202,104 @@ def test_contains_broadcasts_boxes_against_points() -> None:
     """Columns of boxes against rows of points give a table."""
     table = contains([[0], [5]], 0, [[1], [6]], 1, [0, 5, 9], 0.5)
     assert table.tolist() == [[True, False, False], [False, True, False]]
+
+
+def holds(space: Space, centre: tuple[float, float], radius: float, x: npt.ArrayLike, y: npt.ArrayLike) -> bool:
+    """Whether the box around a circle is a good one and holds all these points."""
+    box = space.box_around(*centre, radius)
+    space.check_box(box)
+    return bool(contains(*box, x, y).all())
+
+
+offsets = st.sampled_from([1e-12, 1e-7, 1e-3, 1.0, 60.0]).flatmap(lambda size: st.floats(-size, size))
+near_poles = st.builds(lambda pole, away: pole * (1 - abs(away) / 90), st.sampled_from([90.0, -90.0]), offsets)
+
+
+@example(x=180, y=0, dx=0, dy=0)
+@example(x=-180, y=0, dx=0, dy=0)
+@example(x=180, y=12, dx=-1e-7, dy=0)
+@example(x=-179.9, y=89.9, dx=-0.2, dy=0)
+@example(x=0, y=90, dx=0, dy=-1e-12)
+@example(x=0, y=-90, dx=30, dy=1e-3)
+@example(x=0, y=0, dx=180, dy=0)
+@given(x=longitudes, y=latitudes | near_poles, dx=offsets | longitudes, dy=offsets | latitudes)
+def test_a_box_around_a_circle_holds_its_border(x: float, y: float, dx: float, dy: float) -> None:
+    """Of any two points on earth one lies in the box around the circle about the other that passes through it."""
+    other_x, other_y = math.remainder(x + dx, 360), max(-90.0, min(90.0, y + dy))
+    radius = float(GEOGRAPHIC.distance(x, y, other_x, other_y))
+    assert holds(GEOGRAPHIC, (x, y), radius, other_x, other_y)
+    if abs(other_x) == 180:
+        assert holds(GEOGRAPHIC, (x, y), radius, -other_x, other_y)
+
+
+def reach(y: float, radius: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Latitudes of a circle about (0, y), and how far east it goes at each, by bisection; NaN where it does not."""
+    north = np.linspace(max(-90.0, y - radius / 110_000), min(90.0, y + radius / 110_000), 3001)
+    low, high = np.zeros_like(north), np.full_like(north, 180.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        inside = GEOGRAPHIC.distance(0, y, middle, north) <= radius
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    touched = GEOGRAPHIC.distance(0, y, 0, north) <= radius
+    return north[touched], low[touched]
+
+
+@pytest.mark.parametrize("y", [0, 30, -45, 60, 80, -89, 89.99])
+@pytest.mark.parametrize("radius", [1e-3, 1, 1e3, 1e5, 1e6, 3e6])
+def test_a_box_around_a_circle_is_not_much_larger(y: float, radius: float) -> None:
+    """It holds the circle where that goes farthest east, and is wider and higher by 2 % at most, clear of the poles."""
+    north, east = reach(y, radius)
+    assert holds(GEOGRAPHIC, (0, y), radius, east, north)
+    assert holds(GEOGRAPHIC, (0, y), radius, -east, north)
+    if radius / 110_000 < (90 - abs(y)) / 2:
+        box = GEOGRAPHIC.box_around(0, y, radius)
+        assert box.max_x - box.min_x <= 2 * east.max() * 1.02 + 1e-11
+        assert box.max_y - box.min_y <= (north.max() - north.min()) * 1.02 + 1e-11
+
+
+@pytest.mark.parametrize("x", [0, 100, 179.999, 180, -180, -100])
+@pytest.mark.parametrize(("y", "radius"), [(85, 600_000), (-90, 1), (90, 0), (0, 1.1e7), (12, 3e7), (45, 1.7e308)])
+def test_a_circle_over_a_pole_goes_round(x: float, y: float, radius: float) -> None:
+    """Every longitude is in the box, and no latitude that is farther away than the radius by 2 %."""
+    box = GEOGRAPHIC.box_around(x, y, radius)
+    assert (box.min_x, box.max_x) == (-180, 180)
+    assert holds(GEOGRAPHIC, (x, y), radius, [-180, 0, 180], y)
+    for border, pole in ((box.min_y, -90), (box.max_y, 90)):
+        assert border == pole or abs(border - y) <= radius / 110_000 * 1.02 + 1e-11
+
+
+def test_a_box_around_a_point_is_a_point() -> None:
+    """Without a radius there is room for rounding only."""
+    for space in (GEOGRAPHIC, PLANAR):
+        box = space.box_around(3, 4, 0)
+        assert holds(space, (3, 4), 0, 3, 4)
+        assert max(box.max_x - box.min_x, box.max_y - box.min_y) <= 1e-11
+
+
+anything = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@example(x=1e308, y=-1e308, dx=-7e307, dy=7e307)
+@example(x=1e16, y=0, dx=1, dy=0)
+@example(x=sys.float_info.max, y=0, dx=0, dy=0)
+@example(x=0, y=0, dx=5e-324, dy=5e-324)
+@given(x=anything, y=anything, dx=anything | st.floats(-10, 10), dy=anything | st.floats(-10, 10))
+def test_a_planar_box_around_a_circle_holds_its_border(x: float, y: float, dx: float, dy: float) -> None:
+    """Of any two points one lies in the box around the circle about the other that passes through it."""
+    assume(math.isfinite(x + dx) and math.isfinite(y + dy))
+    with np.errstate(over="ignore"):
+        radius = float(PLANAR.distance(x, y, x + dx, y + dy))
+    assume(math.isfinite(radius))
+    assert holds(PLANAR, (x, y), radius, x + dx, y + dy)
+
+
+@given(x=st.floats(-1e100, 1e100), y=st.floats(-1e100, 1e100), radius=st.floats(0, 1e100))
+def test_a_planar_box_around_a_circle_is_hardly_larger(x: float, y: float, radius: float) -> None:
+    """By a few steps between neighbouring numbers, or a billionth of the radius."""
+    box = PLANAR.box_around(x, y, radius)
+    for low, high, middle in ((box.min_x, box.max_x, x), (box.min_y, box.max_y, y)):
+        room = radius * 1e-9 + 4 * max(math.ulp(low), math.ulp(high))
+        assert max(middle - low, high - middle) - radius <= room
 
 
 def test_spaces_travel_between_processes() -> None:

@@ -44,6 +44,9 @@ class Space(Protocol):
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         """Metres between points, elementwise with broadcasting; NaN where a coordinate is."""
 
+    def box_around(self, x: float, y: float, radius: float) -> Box:
+        """A box that holds every point within `radius` metres of a point, and little more."""
+
 
 def contains(
     min_x: npt.ArrayLike,
@@ -144,6 +147,10 @@ def _coordinate_fault(where: str, value: float, limit: float) -> _Fault | None:
 # WGS84
 _EQUATORIAL_RADIUS: Final = 6_378_137.0
 _FLATTENING: Final = 1 / 298.257223563
+_DISTANCE_ERROR: Final = 0.003  # more than that of `Geographic.distance`, anywhere
+_SMALLEST_RADIUS: Final = 6_335_439.0  # of curvature: of a meridian, at the equator
+_ROUNDING: Final = 1e-12  # degrees, more than that of a distance is worth
+_NEAR_POLE: Final = 90 - 1e-9  # degrees; beyond, the rounding of a distance is worth more than that in longitude
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +172,27 @@ class Geographic(_Checked):
         b1, b2 = (np.arctan((1 - _FLATTENING) * np.tan(np.radians(np.asarray(y, np.float64)))) for y in (y1, y2))
         half_turn = np.sin(np.radians(np.subtract(x2, x1, dtype=np.float64)) / 2) ** 2
         sin2_p, sin2_q = np.sin((b1 + b2) / 2) ** 2, np.sin((b2 - b1) / 2) ** 2
+        cos2_p, cos2_q = np.cos((b1 + b2) / 2) ** 2, np.cos((b2 - b1) / 2) ** 2
         # sin² and cos² of half the angle between the points, as sums of positive terms: nothing cancels.
-        sin2 = sin2_q * (1 - half_turn) + (1 - sin2_p) * half_turn
-        cos2 = (1 - sin2_q) * (1 - half_turn) + sin2_p * half_turn
+        sin2 = sin2_q * (1 - half_turn) + cos2_p * half_turn
+        cos2 = cos2_q * (1 - half_turn) + sin2_p * half_turn
         angle = 2 * np.arctan2(np.sqrt(sin2), np.sqrt(cos2))
         # Both quotients lie in [0, 1]; where they are 0/0 (equal points, antipodes) their factor decides.
-        far = (angle - np.sin(angle)) * _quotient(sin2_p * (1 - sin2_q), cos2)
-        near = (angle + np.sin(angle)) * _quotient((1 - sin2_p) * sin2_q, sin2)
+        far = (angle - np.sin(angle)) * _quotient(sin2_p * cos2_q, cos2)
+        near = (angle + np.sin(angle)) * _quotient(cos2_p * sin2_q, sin2)
         metres: Floats = _EQUATORIAL_RADIUS * (angle - _FLATTENING / 2 * (far + near))
         return metres
+
+    def box_around(self, x: float, y: float, radius: float) -> Box:
+        # No two points are nearer to each other here than on a sphere with the smallest radius of curvature.
+        angle = radius * (1 + _DISTANCE_ERROR) / _SMALLEST_RADIUS
+        high = math.degrees(angle) + _ROUNDING
+        south, north = y - high, y + high
+        if south <= -_NEAR_POLE or north >= _NEAR_POLE:
+            return Box(-180.0, max(south, -90.0), 180.0, min(north, 90.0))
+        wide = math.degrees(math.asin(min(1.0, math.sin(angle) / math.cos(math.radians(y))))) * (1 + 1e-9) + _ROUNDING
+        west, east = x - wide, x + wide
+        return Box(west + 360 if west <= -180 else west, south, east - 360 if east >= 180 else east, north)
 
 
 def _quotient(over: Floats, under: Floats) -> Floats:
@@ -193,6 +212,14 @@ class Planar(_Checked):
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         metres: Floats = np.hypot(np.subtract(x2, x1, dtype=np.float64), np.subtract(y2, y1, dtype=np.float64))
         return metres
+
+    def box_around(self, x: float, y: float, radius: float) -> Box:
+        reach = radius * (1 + 1e-12)  # outwards by more than the rounding
+        low, high = (
+            [max(-self.x_limit, math.nextafter(c - reach, -math.inf)) for c in (x, y)],
+            [min(self.x_limit, math.nextafter(c + reach, math.inf)) for c in (x, y)],
+        )
+        return Box(*low, *high)
 
 
 GEOGRAPHIC: Final = Geographic()

@@ -1,12 +1,15 @@
 """The record: one row of a journal. All kinds share one schema; `kind` says which columns mean something.
 
-| kind           | entity     | seq | id              | time       | x, y  | terms, readings | body               |
-| -------------- | ---------- | --- | --------------- | ---------- | ----- | --------------- | ------------------ |
-| `event`        | source     | yes | event id        | event time | point | yes             |                    |
-| `subscription` | subscriber |     | subscription id | accepted   |       |                 | JSON, see `bodies` |
-| `removal`      | subscriber |     | subscription id | accepted   |       |                 |                    |
+| kind           | entity     | seq | id              | time       | x, y  | terms, readings | body                    |
+| -------------- | ---------- | --- | --------------- | ---------- | ----- | --------------- | ----------------------- |
+| `event`        | source     | yes | event id        | event time | point | yes             | the source's attributes |
+| `subscription` | subscriber |     | subscription id | accepted   |       |                 | a `SubscriptionBody`    |
+| `removal`      | subscriber |     | subscription id | accepted   |       |                 |                         |
+| `binding`      | source     |     | subscription id | since when |       |                 | a `BindingBody`         |
+| `unbinding`    | source     |     | subscription id | until when |       |                 |                         |
 
-Positions are dense per node and begin with 1. Unknown kinds are set aside by the pipeline, never guessed.
+Bodies are JSON, see `bodies`; an event of a source without attributes has none. Positions are dense per node and begin
+with 1. Unknown kinds are set aside by the pipeline, never guessed.
 """
 
 from __future__ import annotations
@@ -16,13 +19,25 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["EVENT", "FORMAT", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION", "Record", "to_batch"]
+__all__ = [
+    "BINDING",
+    "EVENT",
+    "FORMAT",
+    "RECORD_SCHEMA",
+    "REMOVAL",
+    "SUBSCRIPTION",
+    "UNBINDING",
+    "Record",
+    "to_batch",
+]
 
 FORMAT = "roamcast-journal/1"
 
 EVENT = "event"
 SUBSCRIPTION = "subscription"
 REMOVAL = "removal"
+BINDING = "binding"
+UNBINDING = "unbinding"
 
 RECORD_SCHEMA = pa.schema(
     [

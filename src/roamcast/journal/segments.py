@@ -18,13 +18,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.records import FORMAT, RECORD_SCHEMA
+from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
 
-__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read"]
+__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read", "read_control"]
 
 LOCK = ".lock"
 _FILES = (LOCK, ".json")
@@ -265,6 +266,22 @@ def read(segments: Iterable[Segment], after: int, through: int) -> Iterator[pa.R
     yield from _together(tables)
 
 
+def read_control(segments: Iterable[Segment], after: int, through: int) -> pa.Table:
+    """Of the rows that `read` would give those that are no events. Segments of events alone are hardly looked at.
+
+    Raises CorruptionError as `read` does.
+    """
+    tables = [RECORD_SCHEMA.empty_table()]
+    for segment in segments:
+        kinds = _column(segment, "kind")
+        if pc.all(pc.equal(kinds, EVENT)).as_py():
+            continue
+        begin, end = max(after + 1, segment.first), min(through, segment.last)
+        rows = _table(segment).slice(begin - segment.first, max(0, end - begin + 1)).cast(RECORD_SCHEMA)
+        tables.append(rows.filter(pc.not_equal(rows["kind"], EVENT)))
+    return pa.concat_tables(tables).combine_chunks()
+
+
 def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     if tables:
         yield from pa.concat_tables(tables).combine_chunks().cast(RECORD_SCHEMA).to_batches()
@@ -290,6 +307,13 @@ def _open(segment: Segment) -> pq.ParquetFile:
     if file.metadata.num_rows != segment.last - segment.first + 1 or not file.schema_arrow.equals(RECORD_SCHEMA):
         raise _damaged(segment, "its content contradicts its name or format")
     return file
+
+
+def _column(segment: Segment, name: str) -> pa.ChunkedArray:
+    try:
+        return _open(segment).read([name], use_threads=False).column(name)
+    except _UNREADABLE as error:
+        raise _damaged(segment, str(error)) from error
 
 
 def _table(segment: Segment) -> pa.Table:

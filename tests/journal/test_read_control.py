@@ -1,0 +1,114 @@
+"""Reading control records alone: what reading all and leaving the events out gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.durable import write_whole
+from roamcast.errors import CorruptionError
+from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.journal.segments import Segment, SegmentFolder, encode, read, read_control
+
+KINDS = ("event", "subscription", "removal", "binding", "unbinding", "teleport")
+
+
+def put(folder: SegmentFolder, first: int, kinds: Sequence[str]) -> Segment:
+    """A segment with records of these kinds, each with something in every column."""
+    records = [
+        Record(kind, "cam", number, f"r{number}", number, 0.5, -0.5, ["é", ""], {"t": 1.5}, '{"a":1}')
+        for number, kind in enumerate(kinds, first)
+    ]
+    segment = Segment(folder.path_of(first, first + len(kinds) - 1), first, first + len(kinds) - 1)
+    write_whole(segment.path, encode([to_batch("north", first, records)]), durable=False)
+    return segment
+
+
+def fill(folder: SegmentFolder, segments: Sequence[Sequence[str]]) -> list[Segment]:
+    """Segments that follow each other from position 1 on."""
+    found: list[Segment] = []
+    for kinds in segments:
+        found.append(put(folder, found[-1].last + 1 if found else 1, kinds))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SegmentFolder:
+    folder = SegmentFolder(tmp_path, "north")
+    folder.path.mkdir()
+    return folder
+
+
+_segments = st.lists(
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=5) | st.lists(st.just(EVENT), min_size=1, max_size=5),
+    max_size=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(segments=_segments, after=st.integers(0, 26), through=st.integers(0, 26))
+def test_equals_reading_all_and_filtering(segments: list[list[str]], after: int, through: int) -> None:
+    """Whatever the segments hold and the range cuts, it is the rows of `read` that are no events, in order."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = SegmentFolder(Path(root), "north")
+        folder.path.mkdir()
+        found = fill(folder, segments)
+        everything = pa.Table.from_batches(read(found, after, through), RECORD_SCHEMA)
+        control = read_control(found, after, through)
+    assert control.schema.equals(RECORD_SCHEMA, check_metadata=True)
+    assert control.equals(everything.filter(pc.not_equal(everything["kind"], EVENT)))
+
+
+def test_nothing_to_read_is_an_empty_table(folder: SegmentFolder) -> None:
+    """Without segments, and of events alone, there are no rows, but all columns."""
+    assert read_control([], 0, 9).equals(RECORD_SCHEMA.empty_table())
+    assert read_control(fill(folder, [[EVENT] * 3]), 0, 3).equals(RECORD_SCHEMA.empty_table())
+
+
+def damage_nothing_left(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def damage_cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def damage_kinds(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"event")] ^= 1
+    path.write_bytes(content)
+
+
+def damage_bodies(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b'{"a":1}')] ^= 1
+    path.write_bytes(content)
+
+
+def damage_other_positions(path: Path) -> None:
+    write_whole(path, encode([to_batch("north", 7, [Record(EVENT), Record("removal")])]), durable=False)
+
+
+def damage_removed(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_nothing_left, damage_cut, damage_kinds, damage_bodies, damage_other_positions, damage_removed],
+)
+def test_a_damaged_segment_is_named(folder: SegmentFolder, damage: Callable[[Path], None]) -> None:
+    """Damage is an error that names the file and has a hint, never wrong rows."""
+    segments = fill(folder, [["removal"], [EVENT, "removal"]])
+    damage(segments[1].path)
+    with pytest.raises(CorruptionError) as caught:
+        read_control(segments, 0, 3)
+    assert (caught.value.where, bool(caught.value.hint)) == (str(segments[1].path), True)
