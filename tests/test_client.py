@@ -112,6 +112,21 @@ def test_what_the_node_refuses_is_not_tried_again() -> None:
     assert (refused.value.message, refused.value.where, refused.value.hint) == ("no", "there", "do this")
 
 
+def test_what_is_gone_after_a_lost_answer_is_done() -> None:
+    """A second try of leaving that finds nobody, or of unsubscribing that finds nothing; not a first one."""
+    Script(httpx.ReadError, refusal(401, "unauthenticated")).client().leave()
+    Script(httpx.ReadError, refusal(404, "not_found")).client().unsubscribe("q")
+    with pytest.raises(AuthenticationError):
+        Script(refusal(401, "unauthenticated")).client().leave()
+
+
+def test_letters_may_say_why() -> None:
+    """None where they do not."""
+    fields = {"place": 1, "sender": "s", "number": 1, "subscription": "q", "event": {}}
+    letters = [fields, {**fields, "why": "nearest"}]
+    assert [letter.why for letter in Script(answer(letters=letters)).client().pull()] == [None, "nearest"]
+
+
 def test_trying_ends() -> None:
     """After the last delay the error comes out."""
     script = Script(*[httpx.ConnectError] * 3)
@@ -272,6 +287,13 @@ def test_the_async_client_does_the_same(node: RunningNode) -> None:
             assert list((await operator.scene())["layers"]["layer"]) == ["p"]
             assert [s.id for s in await anna.subscriptions()] == ["q"]
             await anna.unsubscribe("q")
+            await anna.move(1, 1)
+            await anna.subscribe("Select Where &location in nearest", id="near")
+            assert (await anna.subscription("near")).sources == ("s",)
+            assert [binding.source for binding in await anna.bindings("near")] == ["s"]
+            assert (await source.where("s"))["subscriptions"] == ["near"]
+            assert (await source.change({"floor": 1}))["attributes"] == {"floor": 1}
+            await source.leave()
             leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
             got = []
             async with aclosing(anna.letters()) as letters:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Box", "Event", "Letter", "Place", "Position", "Subscription"]
+__all__ = ["Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription"]
 
 
 class Box(NamedTuple):
@@ -56,13 +56,39 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a subscription stands that does not simply run: one with bound sources, or with a life-control.
+
+    `state` is `start`, `active`, `inactive` or `stop`, since when, and `why` it hears nothing, None while it is active.
+    `joined`: it has been active at some time.
+    """
+
+    state: str
+    why: str | None
+    since: int
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a subscriber wants: events inside `box` (None: anywhere) that carry all `terms` (none: any)."""
+    """What a subscriber wants, in the canonical form of LACL.
+
+    `body` is what the pipeline is told while it runs, as JSON; None if the pipeline is told of its bindings instead.
+    `places` are the places it names. Without a `standing` it runs from `accepted` until it is removed.
+    """
 
     id: str
     subscriber: str
-    box: Box | None = None
-    terms: tuple[str, ...] = ()
+    text: str
+    body: str | None = None
+    accepted: int = 0
+    places: tuple[str, ...] = ()
+    standing: Standing | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the pipeline has it now."""
+        return self.body is not None and (self.standing is None or self.standing.state == "active")
 
 
 @dataclass(frozen=True, slots=True)

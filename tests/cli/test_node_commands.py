@@ -21,6 +21,8 @@ from roamcast.cli.publish import publish
 from roamcast.cli.pull import pull
 from roamcast.cli.subscribe import subscribe
 from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
+from roamcast.journal.bodies import SubscriptionBody
+from roamcast.model import Box
 
 app = typer.Typer()
 for command in (publish, subscribe, pull, node_command):
@@ -107,7 +109,7 @@ def test_a_subscription_is_made_from_options(node: RunningNode) -> None:
     id = run("subscribe", "--subscriber", "anna", "--box", "-0.5", "-51.3", "0.3", "51.7", "--term", "fire").strip()
     (row,) = journalled(node.data)
     assert row["id"] == id
-    assert json.loads(row["body"]) == {"version": 1, "box": [-0.5, -51.3, 0.3, 51.7], "terms": ["fire"]}
+    assert SubscriptionBody.from_json(row["body"]) == SubscriptionBody(Box(-0.5, -51.3, 0.3, 51.7), ("fire",))
 
 
 def test_letters_are_printed_and_acknowledged(node: RunningNode) -> None:

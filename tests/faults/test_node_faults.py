@@ -98,6 +98,28 @@ def test_a_removal_that_was_not_journalled_is_when_it_is_sent_again(
     assert [row["kind"] for row in journalled(node.data)] == ["subscription", "removal"]
 
 
+def test_a_move_that_was_not_journalled_is_when_it_is_sent_again(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """507 and trouble first; then the bindings are in the journal once, and the node is well."""
+    for id, x in (("a", 0), ("b", 10)):
+        node.source(id, x=x, y=0)
+    anna = node.subscriber(x=1, y=0)
+    anna.subscribe("Select Where &location in nearest", id="q")
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC)
+        move = {"x": 9, "y": 0}
+        assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 507
+        assert until(lambda: node.http.get("/healthz").json()["trouble"], "the trouble to be told")
+    assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 200
+    assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
+        ("binding", "a"),
+        ("unbinding", "a"),
+        ("binding", "b"),
+    ]
+    until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well")
+
+
 def test_a_client_rides_out_a_disk_that_refuses_for_a_while(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tries again; a subscription and a removal end as if nothing had happened."""
     anna = node.subscriber()
@@ -140,6 +162,29 @@ def test_a_store_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path) 
         assert [node.client(token).me()["id"] for token in tokens] == [f"s{n}" for n in range(len(tokens))]
 
 
+def test_moves_that_cannot_be_stored_change_nothing(tmp_path: Path) -> None:
+    """507 when the store is full; where the mover was and what it was bound to is as it was acknowledged last."""
+    child, url = start(tmp_path, 400_000)
+    moved = 0
+    try:
+        with Client(url, delays=()) as anna:
+            for id, x in (("a", 0), ("b", 10)):
+                Client(url).register_source(id, x=x, y=0)
+            anna.register_subscriber("anna", x=0, y=0)
+            anna.subscribe("Select Where &location in nearest", id="q")
+            with pytest.raises(StorageError):  # noqa: PT012  (somewhere on the way the disk is full)
+                for moved in range(1, 5_000):
+                    anna.move(10 * (moved % 2), 0)
+            assert anna.subscription("q").sources == ("ab"[(moved - 1) % 2],)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    with running_node(tmp_path) as node:
+        anna = node.client(anna.token)
+        assert anna.me()["position"]["x"] == 10 * ((moved - 1) % 2)
+        assert anna.subscription("q").sources == ("ab"[(moved - 1) % 2],)
+
+
 def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> None:
     """The node says that it is degraded and goes on trying; with room again they come, once."""
     child, url = start(tmp_path, 300_000)
@@ -176,7 +221,7 @@ def test_a_signal_stops_the_node_though_streams_are_open(tmp_path: Path, number:
 
 
 def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
-    """Events, entities, positions and subscriptions after SIGKILL."""
+    """Events, entities, positions, subscriptions and bindings after SIGKILL."""
     child, url = start(tmp_path, 1 << 40)
     with Client(url) as source, Client(url) as anna:
         source.register_source("s")
@@ -184,14 +229,19 @@ def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
         anna.register_subscriber("anna")
         anna.subscribe(terms=["a"], id="q")
         anna.move(1, 2)
+        source.move(1, 2)
+        anna.subscribe("Select Where &location in nearest", id="near")
+        near = anna.subscription("near")
     child.send_signal(signal.SIGKILL)
     child.communicate()
     with running_node(tmp_path) as node:
         again = node.client(anna.token)
-        assert [s.id for s in again.subscriptions()] == ["q"]
+        assert [s.id for s in again.subscriptions()] == ["near", "q"]
+        assert again.subscription("near") == near
+        assert near.sources == ("s",)
         assert again.me()["position"]["y"] == 2
         assert node.client(source.token).me()["next_seq"] > 5
-    assert [row["kind"] for row in journalled(tmp_path)] == ["event"] * 5 + ["subscription"]
+    assert [row["kind"] for row in journalled(tmp_path)] == ["event"] * 5 + ["subscription", "binding"]
 
 
 def test_a_read_only_folder_is_refused_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

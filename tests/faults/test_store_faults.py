@@ -19,6 +19,7 @@ from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Letter, Subscription
 from roamcast.store.port import Delivery
 from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.values import SubscriptionAdded
 
 BUNDLE = 10
 
@@ -160,7 +161,7 @@ def test_a_read_only_store_refuses_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="read-only"):
         mailboxes.acknowledge("r", 1)
     with pytest.raises(StorageError, match="read-only"):
-        registry.add_subscription(Subscription("q", "ann"), Record(SUBSCRIPTION, "ann", id="q"))
+        registry.apply([SubscriptionAdded(Subscription("q", "ann", "…")), Record(SUBSCRIPTION, "ann", id="q")], at=1)
     assert mailboxes.waiting("r") == 2
     assert registry.subscriptions() == []
     assert registry.unjournalled() == []

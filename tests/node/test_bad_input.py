@@ -96,6 +96,8 @@ SUBSCRIPTIONS = {
     "many terms": Case("subscriptions", {"terms": [str(n) for n in range(65)]}, 422, "terms"),
     "empty term": Case("subscriptions", {"terms": [""]}, 422, "terms"),
     "bad id": Case("subscriptions", {"id": "a b", "terms": ["a"]}, 422, "id"),
+    "LACL and terms": Case("subscriptions", {"lacl": "Select", "terms": ["a"]}, 422, "body"),
+    "LACL no text": Case("subscriptions", {"lacl": 7}, 422, "lacl"),
     "acknowledge nothing": Case("mailbox/ack", {}, 422, "through"),
     "acknowledge a text": Case("mailbox/ack", {"through": "1"}, 422, "through"),
     "acknowledge before the beginning": Case("mailbox/ack", {"through": -1}, 422, "through"),
@@ -219,7 +221,7 @@ def test_geographic_space_knows_the_antimeridian(shared_node: RunningNode) -> No
     """A box with min_x > max_x is good in geographic space."""
     client = shared_node.subscriber("sailor")
     client.subscribe(box=(170, -10, -170, 10), id="across")
-    assert [s.box for s in client.subscriptions()] == [(170, -10, -170, 10)]
+    assert client.subscription("across").text == "Select all() Where &location in box(170, -10, -170, 10)"
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["with Content-Length", "in pieces"])

@@ -153,3 +153,18 @@ def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConflictError):
             NodeServer(settings_from(data=tmp_path, port=0)).run_node()
         assert node.http.get("/healthz").status_code == 200
+
+
+def test_places_that_cannot_be_read_keep_the_node_from_starting(tmp_path: Path) -> None:
+    """InputError that names the file, before anything is made."""
+    (tmp_path / "rooms.geojson").write_text("{}")
+    for file in ("rooms.geojson", "none.geojson"):
+        with pytest.raises(InputError, match=file), running_node(tmp_path / "data", places=tmp_path / file):
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_places_come_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ROAMCAST_PLACES."""
+    monkeypatch.setenv("ROAMCAST_PLACES", str(tmp_path / "rooms.geojson"))
+    assert settings_from().places == tmp_path / "rooms.geojson"

@@ -91,3 +91,24 @@ def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
     assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]
     Outbox(outbox).show_sender(Sender("p", 1, {}))
     until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well again")
+
+
+def test_subscriptions_bindings_and_moves_are_counted(node: RunningNode) -> None:
+    """Subscriptions by state, live bindings, agents, moves taken and moves that came too late."""
+    node.source("a", x=0, y=0)
+    anna = node.subscriber(x=1, y=0)
+    anna.subscribe("Select Where &location in nearest", id="q")
+    anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(1)", id="r")
+    anna.subscribe(terms=["fire"], id="s")
+    anna.move(2, 0)
+    anna.move(3, 0, time="2001-01-01T00:00:00Z")
+    counted = {
+        'roamcast_subscriptions{state="active"}': 2,
+        'roamcast_subscriptions{state="start"}': 1,
+        "roamcast_bindings": 1,
+        "roamcast_agents": 2,
+        "roamcast_moves_accepted_total": 1,
+        "roamcast_moves_stale_total": 1,
+        "roamcast_move_group_seconds_count": 2,
+    }
+    assert {name: metric(node, name) for name in counted} == counted

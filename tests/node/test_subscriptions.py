@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from nodes import RunningNode, bearer, journalled, running_node, until
 
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import ConflictError, NotFoundError
+from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
-from roamcast.model import Subscription
+from roamcast.model import Box, Subscription
 from roamcast.store.sql import SqlRegistry, open_sqlite
+from roamcast.store.values import SubscriptionAdded, SubscriptionRemoved
 
 BOX = {"min_x": -1, "min_y": -2, "max_x": 3, "max_y": 4}
 
@@ -30,7 +31,7 @@ def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningN
     assert (answer.status_code, answer.json()) == (201, {"id": "q"})
     (row,) = journalled(node.data)
     assert (row["kind"], row["entity"], row["id"]) == ("subscription", "anna", "q")
-    assert orjson.loads(row["body"]) == {"version": 1, "box": [-1, -2, 3, 4], "terms": ["fire", "smoke"]}
+    assert SubscriptionBody.from_json(row["body"]) == SubscriptionBody(Box(-1, -2, 3, 4), ("fire", "smoke"))
 
 
 def test_the_same_again_is_harmless(node: RunningNode) -> None:
@@ -74,8 +75,9 @@ def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
         anna = node.subscriber()
         anna.subscribe(box=(0, 0, 1, 1), terms=["b", "a"], id="q")
     with running_node(tmp_path) as node:
-        found = node.client(anna.token).subscriptions()
-        assert found == [Subscription("q", "anna", (0, 0, 1, 1), ("b", "a"))]
+        (found,) = node.client(anna.token).subscriptions()
+        assert (found.id, found.subscriber, found.state) == ("q", "anna", "active")
+        assert found.text == 'Select all() Where &location in box(0, 0, 1, 1) and &terms has ("b", "a")'
     assert changes(tmp_path) == [("subscription", "q")]
 
 
@@ -86,8 +88,9 @@ def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None
     engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite")
     registry = SqlRegistry(engine)
     for id in ("one", "two"):
-        registry.add_subscription(Subscription(id, "anna", None, ("a",)), Record(SUBSCRIPTION, "anna", id=id, time=1))
-    registry.remove_subscription("one", Record(REMOVAL, "anna", id="one", time=2))
+        subscription = Subscription(id, "anna", 'Select all() Where &terms has ("a")', "{}", 1)
+        registry.apply([SubscriptionAdded(subscription), Record(SUBSCRIPTION, "anna", id=id, time=1)], at=1)
+    registry.apply([SubscriptionRemoved("one"), Record(REMOVAL, "anna", id="one", time=2)], at=2)
     engine.dispose()
     with running_node(tmp_path):
         assert changes(tmp_path) == [("subscription", "one"), ("subscription", "two"), ("removal", "one")]

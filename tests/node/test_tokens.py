@@ -14,10 +14,15 @@ from roamcast.errors import AuthenticationError, ConflictError, PermissionDenied
 POINT = {"x": 1, "y": 2}
 PROTECTED = [
     ("GET", "/v1/me"),
+    ("DELETE", "/v1/me"),
+    ("PUT", "/v1/me/attributes"),
+    ("GET", "/v1/entities/s"),
     ("POST", "/v1/events"),
     ("POST", "/v1/positions"),
     ("POST", "/v1/subscriptions"),
     ("GET", "/v1/subscriptions"),
+    ("GET", "/v1/subscriptions/s"),
+    ("GET", "/v1/subscriptions/s/bindings"),
     ("DELETE", "/v1/subscriptions/s"),
     ("GET", "/v1/mailbox"),
     ("POST", "/v1/mailbox/ack"),

@@ -16,12 +16,13 @@ from worlds import event, journal
 
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import ConflictError, CorruptionError, StorageError
-from roamcast.journal.records import SUBSCRIPTION, Record
+from roamcast.journal.bodies import SubscriptionBody
 from roamcast.model import Box, Subscription
 from roamcast.pipeline.identity import Pipeline, open_pipeline
 from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state import Manifest
 from roamcast.store.sql import SqlRegistry, open_sqlite
+from roamcast.store.values import SubscriptionAdded
 
 
 def opened(data: Path, **options: bool) -> Pipeline:
@@ -277,8 +278,8 @@ def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / PIPELINE / "state")
     (tmp_path / "nodes" / "local").mkdir(parents=True)
     registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite"))
-    for id_ in ("s1", "s2"):
-        registry.add_subscription(Subscription(id_, "ann", Box(0, 0, 1, 1), ("fire", "fire")), Record(SUBSCRIPTION))
+    body = SubscriptionBody(Box(0, 0, 1, 1), ("fire",)).to_json()
+    registry.apply([SubscriptionAdded(Subscription(id_, "ann", "", body)) for id_ in ("s1", "s2")], at=1)
     registry.close()
     journal(tmp_path, [event("cam", 1)], [event("cam", 2), event("cam", 3)])
     sorted((tmp_path / "journal" / "local").glob("*.parquet"))[0].unlink()

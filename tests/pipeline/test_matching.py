@@ -34,7 +34,7 @@ def letters_of(numbered: Iterable[Numbered]) -> Letters:
 
 def run(folder: Path, *batches: Sequence[Placed]) -> Letters:
     stream = PureStream(folder)
-    return letters_of([stream.run(batch)[1] for batch in batches])
+    return letters_of([stream.run(batch).numbered for batch in batches])
 
 
 BEFORE, AFTER = event("cam", 1), event("cam", 2)
@@ -80,7 +80,7 @@ def test_an_event_that_nobody_wants_is_no_letter(tmp_path: Path) -> None:
 def test_a_letter_carries_the_whole_event(tmp_path: Path) -> None:
     """Absent terms and readings are empty ones; times are ISO 8601 in UTC."""
     bare = event("cam", 1)._replace(terms=None, readings=None, time=0)
-    _, numbered = PureStream(tmp_path).run(placed([subscription("s1", "ann", terms=()), bare]))
+    numbered = PureStream(tmp_path).run(placed([subscription("s1", "ann", terms=()), bare])).numbered
     assert orjson.loads(numbered.letters["local"]["body"][0].as_py())["event"] == {
         "id": "cam:1", "source": "cam", "seq": 1, "time": "1970-01-01T00:00:00+00:00",
         "x": 0.0, "y": 0.0, "terms": [], "readings": {},
@@ -168,7 +168,7 @@ def test_equals_an_interpreter_of_the_rules(batches: list[list[tuple[str, Record
                 positions[node] += 1
                 rows.append(Placed(node, positions[node], record))
             interpreter.run(rows)
-            numbered.append(stream.run(shuffle.sample(rows, len(rows)))[1])
+            numbered.append(stream.run(shuffle.sample(rows, len(rows))).numbered)
     assert letters_of(numbered) == dict(interpreter.letters)
-    assert stream.live == len(interpreter.live)
-    assert sum(len(ranges) for ranges in stream.seen.values()) == len(interpreter.seen)
+    assert stream.books.manifest.counters.get("subscriptions", 0) == len(interpreter.live)
+    assert sum(len(ranges) for ranges in stream.books.seen.values()) == len(interpreter.seen)

@@ -11,24 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
-from roamcast.pipeline.schemas import SIFTED_SCHEMA, SUBSCRIPTIONS
+from roamcast.pipeline.drafts import DRAFTS_SCHEMA
+from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
 
 Wish = tuple[str, str, str]  # node, subscriber, id
 Match = tuple[str, int, list[int]]  # node, position, rows of subscriptions
 
 
-def number(matches: Sequence[Match], wishes: Sequence[Wish], last: Mapping[Receiver, int] | None = None) -> Numbered:
+def drafts(matches: Sequence[Match], wishes: Sequence[Wish]) -> pa.Table:
     rows = [
-        {"node": node, "position": position, "event": orjson.dumps([node, position]).decode(), "subscriptions": to}
-        for node, position, to in matches
-    ]
-    made = [
-        {"node": node, "since": since, "subscriber": name, "id": id_} for since, (node, name, id_) in enumerate(wishes)
-    ]
-    return number_letters(
-        pa.Table.from_pylist(rows, SIFTED_SCHEMA), pa.Table.from_pylist(made, SUBSCRIPTIONS.schema), last or {}
-    )
+        {
+            "node": node, "position": position, "event": orjson.dumps([node, position]).decode(),
+            "office": wishes[row][0], "receiver": wishes[row][1], "subscription": wishes[row][2], "why": f"row {row}",
+        }
+        for node, position, to in matches for row in to
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, DRAFTS_SCHEMA)
+
+
+def number(matches: Sequence[Match], wishes: Sequence[Wish], last: Mapping[Receiver, int] | None = None) -> Numbered:
+    return number_letters(in_order(drafts(matches, wishes)), last or {})
 
 
 def letters(numbered: Numbered, office: str = "local") -> list[tuple[str, int, str, list[str | int]]]:
@@ -86,11 +88,26 @@ def test_a_subscription_made_anew_gets_an_event_once() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("id_", ['"', "\\", "'", '","event":{}', "é🔥", "\n\t\x00", "", "\u2028"])
-def test_bodies_are_json_whatever_the_ids_are(id_: str) -> None:
-    """An id comes back as it was given."""
-    numbered = number([("local", 1, [0])], [("local", id_, id_)])
-    assert letters(numbered) == [(id_, 1, id_, ["local", 1])]
+def test_of_equal_drafts_the_first_counts() -> None:
+    """They may differ in why they came."""
+    ordered = in_order(drafts([("far", 1, [1, 0])], [("local", "ann", "s1"), ("local", "ann", "s1")]))
+    assert ordered["why"].to_pylist() == ["row 1"]
+
+
+def test_a_body_names_subscription_reason_and_event() -> None:
+    """In this order, as receivers read it."""
+    (body,) = number([("local", 1, [0])], [("local", "ann", "s1")]).letters["local"]["body"].to_pylist()
+    assert body == '{"subscription":"s1","why":"row 0","event":["local",1]}'
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "'", '","event":{}', "é🔥", "\n\t\x00", "", "\u2028"])
+def test_bodies_are_json_whatever_texts_they_hold(text: str) -> None:
+    """An id, and a reason, come back as they were given."""
+    rows = drafts([("local", 1, [0])], [("local", text, text)])
+    rows = rows.set_column(rows.column_names.index("why"), "why", pa.array([text], pa.string()))
+    numbered = number_letters(in_order(rows), {})
+    assert letters(numbered) == [(text, 1, text, ["local", 1])]
+    assert orjson.loads(numbered.letters["local"]["body"][0].as_py())["why"] == text
 
 
 _names = st.sampled_from(["a", "b", "é"])

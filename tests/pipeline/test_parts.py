@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -41,20 +43,29 @@ def ends(folder: PartFolder, stack: tuple[Part, ...]) -> dict[int, int | None]:
     return {row["since"]: row["removed_in"] for row in rows}
 
 
+def push(folder: PartFolder, stack: tuple[Part, ...], rows: pa.Table, batch: int) -> tuple[Part, ...]:
+    """What ended before `batch` need not be kept."""
+
+    def ended(given: pa.Table) -> npt.NDArray[np.bool_]:
+        return np.array([removed not in (None, batch) for removed in given["removed_in"].to_pylist()], np.bool_)
+
+    return folder.push(SUBSCRIPTIONS, stack, rows, ended)
+
+
 def test_a_stack_stays_logarithmic(folder: PartFolder) -> None:
     """Each part is more than twice as large as the one above it, whatever number of rows was pushed."""
     stack: tuple[Part, ...] = ()
     for batch in range(80):
         rows = numbers({("o", f"{batch}.{row}"): 1 for row in range(1 + batch * 7 % 5)})
-        stack = folder.push(RECEIVERS, stack, rows, batch)
+        stack = folder.push(RECEIVERS, stack, rows)
         assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(stack))
     assert len(folder.read_all(RECEIVERS, stack)) == sum(1 + batch * 7 % 5 for batch in range(80))
 
 
 def test_no_rows_add_no_part(folder: PartFolder) -> None:
     """A batch that writes nothing leaves the stack as it is."""
-    stack = folder.push(RECEIVERS, (), numbers({("o", "ann"): 1}), 0)
-    assert folder.push(RECEIVERS, stack, numbers({}), 1) == stack
+    stack = folder.push(RECEIVERS, (), numbers({("o", "ann"): 1}))
+    assert folder.push(RECEIVERS, stack, numbers({})) == stack
 
 
 def test_an_empty_stack_is_an_empty_table(folder: PartFolder) -> None:
@@ -65,13 +76,13 @@ def test_an_empty_stack_is_an_empty_table(folder: PartFolder) -> None:
 def test_the_newest_row_of_a_key_counts(folder: PartFolder) -> None:
     """A later row replaces the earlier one with the same key, merged into one part or not."""
     large = {("o", f"{n}"): n for n in range(10)}
-    stack = folder.push(RECEIVERS, (), numbers(large), 0)
-    stack = folder.push(RECEIVERS, stack, numbers({("o", "3"): 33, ("p", "3"): 1}), 1)
+    stack = folder.push(RECEIVERS, (), numbers(large))
+    stack = folder.push(RECEIVERS, stack, numbers({("o", "3"): 33, ("p", "3"): 1}))
     assert len(stack) == 2
     expected = {**large, ("o", "3"): 33, ("p", "3"): 1}
     assert folder.read_all(RECEIVERS, stack).num_rows == 11
     assert as_dict(folder, stack) == expected
-    assert as_dict(folder, folder.push(RECEIVERS, stack, numbers(large), 2)) == {**expected, ("o", "3"): 3}
+    assert as_dict(folder, folder.push(RECEIVERS, stack, numbers(large))) == {**expected, ("o", "3"): 3}
 
 
 def as_dict(folder: PartFolder, stack: tuple[Part, ...]) -> dict[tuple[str, str], int]:
@@ -81,41 +92,63 @@ def as_dict(folder: PartFolder, stack: tuple[Part, ...]) -> dict[tuple[str, str]
 
 def test_keys_are_compared_column_by_column(folder: PartFolder) -> None:
     """Keys whose columns only look alike when joined are different keys."""
-    stack = folder.push(RECEIVERS, (), numbers({("a", "bc"): 1, ("ab", "c"): 2, ("", "abc"): 3, ("é", ""): 4}), 0)
+    stack = folder.push(RECEIVERS, (), numbers({("a", "bc"): 1, ("ab", "c"): 2, ("", "abc"): 3, ("é", ""): 4}))
     assert folder.read_all(RECEIVERS, stack).num_rows == 4
 
 
 def test_an_ended_row_counts_in_its_batch(folder: PartFolder) -> None:
     """A row that ends is still there in the batch in which it ends, even at the bottom of a stack."""
-    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None)), 0)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
+    stack = push(folder, (), wishes((1, None)), 0)
+    stack = push(folder, stack, wishes((1, 1)), 1)
     assert ends(folder, stack) == {1: 1}
 
 
 def test_an_ended_row_vanishes_after_its_batch(folder: PartFolder) -> None:
     """Once its batch is over, a merge at the bottom leaves it out."""
-    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None)), 0)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((2, None)), 2)
+    stack = push(folder, (), wishes((1, None)), 0)
+    stack = push(folder, stack, wishes((1, 1)), 1)
+    stack = push(folder, stack, wishes((2, None)), 2)
     assert ends(folder, stack) == {2: None}
 
 
 def test_an_ended_row_stays_while_a_lower_part_holds_its_key(folder: PartFolder) -> None:
     """Merging above the bottom keeps what says that a row below has ended."""
-    stack = folder.push(SUBSCRIPTIONS, (), wishes(*((n, None) for n in range(1, 20))), 0)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1)), 1)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((20, None)), 2)
+    stack = push(folder, (), wishes(*((n, None) for n in range(1, 20))), 0)
+    stack = push(folder, stack, wishes((1, 1)), 1)
+    stack = push(folder, stack, wishes((20, None)), 2)
     assert [part.rows for part in stack] == [19, 2]
     assert ends(folder, stack)[1] == 1
 
 
 def test_a_stack_of_ended_rows_becomes_empty(folder: PartFolder) -> None:
     """When everything has ended and a merge comes along, no part is left but the new row's."""
-    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, None), (2, None)), 0)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((1, 1), (2, 1)), 1)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((3, 2)), 2)
-    stack = folder.push(SUBSCRIPTIONS, stack, wishes((3, 2)), 3)
+    stack = push(folder, (), wishes((1, None), (2, None)), 0)
+    stack = push(folder, stack, wishes((1, 1), (2, 1)), 1)
+    stack = push(folder, stack, wishes((3, 2)), 2)
+    stack = push(folder, stack, wishes((3, 2)), 3)
     assert stack == ()
+
+
+def test_a_table_may_keep_what_ended(folder: PartFolder) -> None:
+    """Where nobody says what need not be kept, everything is."""
+    stack = folder.push(SUBSCRIPTIONS, (), wishes((1, 1)))
+    assert ends(folder, folder.push(SUBSCRIPTIONS, stack, wishes((2, None)))) == {1: 1, 2: None}
+
+
+def test_only_the_newest_row_of_a_key_is_asked_about(folder: PartFolder) -> None:
+    """And only where a merge reaches the bottom, with all the rows that are left."""
+    asked = []
+
+    def ended(rows: pa.Table) -> npt.NDArray[np.bool_]:
+        asked.append(sorted((row["since"], row["removed_in"]) for row in rows.to_pylist()))
+        return np.zeros(rows.num_rows, np.bool_)
+
+    stack = folder.push(SUBSCRIPTIONS, (), wishes(*((n, 0) for n in range(1, 9))), ended)
+    for since in (1, 9):
+        stack = folder.push(SUBSCRIPTIONS, stack, wishes((since, 7)), ended)
+    assert (asked, len(stack)) == ([], 2)
+    folder.push(SUBSCRIPTIONS, stack, wishes(*((n, 7) for n in range(10, 14))), ended)
+    assert asked == [[(1, 7), *((n, 0) for n in range(2, 9)), *((n, 7) for n in range(9, 14))]]
 
 
 _rows = st.dictionaries(st.integers(1, 12), st.booleans(), max_size=8)
@@ -129,11 +162,11 @@ def test_any_pushes_equal_a_dict(pushes: list[dict[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as path:
         folder = PartFolder(Path(path))
         stack: tuple[Part, ...] = ()
-        for batch, push in enumerate(pushes):
+        for batch, changed in enumerate(pushes):
             model = {since: ended for since, ended in model.items() if ended is None}
-            rows = {since: batch if ended else None for since, ended in push.items()}
+            rows = {since: batch if ended else None for since, ended in changed.items()}
             model.update(rows)
-            stack = folder.push(SUBSCRIPTIONS, stack, wishes(*rows.items()), batch)
+            stack = push(folder, stack, wishes(*rows.items()), batch)
             found = ends(folder, stack)
             assert {s: e for s, e in found.items() if e in (None, batch)} == model
             assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(stack))
@@ -152,10 +185,10 @@ def test_any_numbers_pushed_equal_a_dict(pushes: list[dict[tuple[str, str], int]
     with tempfile.TemporaryDirectory() as path:
         folder = PartFolder(Path(path))
         stack: tuple[Part, ...] = ()
-        for batch, push in enumerate(pushes):
+        for push in pushes:
             push = {key: value % 2**62 for key, value in push.items()}
             model.update(push)
-            stack = folder.push(RECEIVERS, stack, numbers(push), batch)
+            stack = folder.push(RECEIVERS, stack, numbers(push))
             assert as_dict(folder, stack) == model
 
 

@@ -14,14 +14,18 @@ import pytest
 from nodes import until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from worlds import event, journal, letters, removal, run, subscription
+from worlds import NOON, event, journal, letters, removal, run, subscription
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.errors import CapacityError, CorruptionError, StorageError
+from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
+from roamcast.lacl import check, parse
 from roamcast.pipeline.identity import open_pipeline
 from roamcast.pipeline.state import Manifest, StateFolder
 from roamcast.pipeline.stream import Limits, Stream
+from roamcast.places import Places
+from roamcast.space import GEOGRAPHIC
 
 pytestmark = pytest.mark.spark
 
@@ -35,10 +39,38 @@ def test_a_matching_event_becomes_a_letter(spark: SparkSession, tmp_path: Path) 
     body = orjson.loads(outbox.read(outbox.waiting("local")[0])[0].body)
     assert body == {
         "subscription": "s1",
+        "why": 'in box(-1, -1, 1, 1), has "fire"',
         "event": {
             "id": "cam:1", "source": "cam", "seq": 1, "time": "2023-11-14T22:13:20.000001+00:00",
             "x": 0.0, "y": 0.0, "terms": ["fire"], "readings": {"level": 1.5},
         },
+    }  # fmt: skip
+
+
+def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -> None:
+    """A circle with a condition, and a binding with one, a period and a first reading, each say why."""
+    circle = check(parse('Select all() Where &location in circle(0, 0, 1 km) and &kind = "lamp" On @level > 1'))
+    wish = SubscriptionBody.of(circle, Places({}), GEOGRAPHIC).to_json()
+    bond = BindingBody("bob", "@ > 1", every=2, initial=True).to_json()
+    lamp = [
+        event("cam", n, x)._replace(readings={"level": level}, body='{"context":"level","kind":"lamp"}')
+        for n, x, level in ((1, 0.0, 2), (2, 0.0, 2), (3, 0.009, 2), (4, 0.0, 1), (5, 0.0, 2))
+    ]
+    journal(tmp_path, [lamp[0], subscription("s1", "ann")._replace(body=wish)])
+    journal(tmp_path, [Record("binding", "cam", id="b1", time=NOON + 2, body=bond), *lamp[1:], event("car", 1)])
+    run(spark, tmp_path)
+    outbox = Outbox(tmp_path / "outbox")
+    bodies = [orjson.loads(letter.body) for letter in outbox.read(outbox.waiting("local")[0])]
+    within = "within 1000 m of (0, 0), where &kind = lamp, when @level > 1"
+    bound = "at 2023-11-14T22:13:20.000002+00:00, and @ > 1"
+    assert [(body["event"]["id"], body["subscription"], body["why"]) for body in bodies] == [
+        ("cam:2", "s1", within), ("cam:5", "s1", within),
+        ("cam:1", "b1", f"the last of cam when it was bound, {bound}"),
+        ("cam:3", "b1", f"cam is bound since {bound[3:]}"), ("cam:5", "b1", f"cam is bound since {bound[3:]}"),
+    ]  # fmt: skip
+    assert counters(tmp_path) == {
+        "events": 6, "duplicates_dropped": 0, "set_aside": 0, "late": 0, "thinned_out": 1, "letters": 5,
+        "subscriptions": 1, "bindings": 1,
     }  # fmt: skip
 
 
@@ -68,7 +100,8 @@ def test_order_inside_a_node_holds_within_a_batch_and_between(spark: SparkSessio
     assert letters(tmp_path) == [*first, *second, ("bob", 3, "s1", "cam:5")]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4"), ("eve", 2, "s1", "cam:5")]
     assert counters(tmp_path) == {
-        "events": 6, "duplicates_dropped": 4, "set_aside": 0, "letters": 9, "subscriptions": 2,
+        "events": 6, "duplicates_dropped": 4, "set_aside": 0, "late": 0, "thinned_out": 0, "letters": 9,
+        "subscriptions": 2, "bindings": 0,
     }  # fmt: skip
 
 
@@ -89,6 +122,9 @@ POISON = [
     Record("teleport", "cam", 1, "t1", readings={"level": math.nan}),
     Record("subscription", "ann", id="s9", body="{"),
     Record("removal", None, id="s1"),
+    Record("binding", "cam", id="b9", time=NOON, body="{"),
+    Record("binding", "cam", id="b9", time=2**63 - 1, body=BindingBody("ann").to_json()),
+    Record("unbinding", "cam", id="b9"),
 ]
 
 
@@ -159,12 +195,9 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
     assert {name: files(tmp_path)[name] for name in whole} == whole
     assert letters(tmp_path) == [*expected, ("ann", 5, "s0", "cam:5"), ("ann", 6, "s1", "cam:5")]
     assert counters(tmp_path) == {
-        "events": 5,
-        "duplicates_dropped": 1,
-        "set_aside": 1,
-        "letters": 8,
-        "subscriptions": 2,
-    }
+        "events": 5, "duplicates_dropped": 1, "set_aside": 1, "late": 0, "thinned_out": 0, "letters": 8,
+        "subscriptions": 2, "bindings": 0,
+    }  # fmt: skip
 
 
 def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path) -> None:

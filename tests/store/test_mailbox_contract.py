@@ -228,3 +228,17 @@ def test_threads_deliver_the_same_letters_once(mailboxes: MailboxStore) -> None:
         reader.result()
     assert accepted == 190
     assert read == list(range(1, 191))
+
+
+def test_an_erased_mailbox_is_gone_for_good(mailboxes: MailboxStore) -> None:
+    """Its letters go, readable or held back; letters that come later are dropped; erasing again is harmless."""
+    mailboxes.deliver([Letter("ann", "s", number, "{}") for number in (1, 2, 4)] + [Letter("bob", "s", 1, "{}")])
+    for _ in range(2):
+        mailboxes.erase(["ann", "nobody"])
+        assert (mailboxes.waiting("ann"), mailboxes.held_back("ann"), mailboxes.received("ann")) == (0, 0, {})
+    delivery = mailboxes.deliver(
+        [Letter("ann", "s", 3, "{}"), Letter("nobody", "s", 1, "{}"), Letter("bob", "s", 2, "{}")]
+    )
+    assert (delivery.accepted, delivery.awake) == (1, {"bob"})
+    assert mailboxes.pull("ann", 10) == mailboxes.pull("nobody", 10) == []
+    assert len(mailboxes.pull("bob", 10)) == 2

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from roamcast.bind.messages import Bound, Unbound
 from roamcast.deliver.ranges import Ranges
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.records import SUBSCRIPTION, Record
-from roamcast.model import Box, Letter, Position, Subscription
+from roamcast.model import Letter, Position, Standing, Subscription
 from roamcast.store.engine import reading
-from roamcast.store.port import Entity
 from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.values import Entity, EntityAdded, SubscriptionAdded
 
 
 def letters(*numbers: int) -> list[Letter]:
@@ -58,14 +59,13 @@ def test_an_emptied_mailbox_goes_on_after_reopening(path: Path) -> None:
 
 
 def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
-    """Entities, positions, bounds, subscriptions, waiting records and the pipeline all last."""
+    """Entities, positions, bounds, subscriptions, bindings, waiting records, time and the pipeline all last."""
     entity = Entity("s", "source", "hash", {"floor": 2.0}, Position("s", 1.0, 2.0, 3))
-    subscription = Subscription("q", "ann", Box(0, 0, 1, 1), ("fire",))
+    subscription = Subscription("q", "ann", "Select …", None, 4, ("room",), Standing("active", None, 5, joined=True))
     record = Record(SUBSCRIPTION, "ann", id="q", time=1, body="{}")
     registry = SqlRegistry(open_sqlite(path))
-    registry.add_entity(entity)
+    registry.apply([EntityAdded(entity), SubscriptionAdded(subscription), Bound("q", "s", 9), record], at=9)
     registry.raise_sequence_bound("s", 77)
-    registry.add_subscription(subscription, record)
     registry.set_pipeline("pipe")
     waiting = registry.unjournalled()
     registry.close()
@@ -73,7 +73,9 @@ def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
     assert registry.entity("s") == entity
     assert registry.sequence_bound("s") == 77
     assert registry.subscriptions() == [subscription]
+    assert registry.live_bindings() == [Bound("q", "s", 9)]
     assert registry.unjournalled() == waiting
+    assert registry.latest() == 9
     assert registry.pipeline() == "pipe"
     registry.close()
 
@@ -105,7 +107,7 @@ def test_writers_take_turns(path: Path) -> None:
     one, other, registry = SqlMailboxes(engine), SqlMailboxes(engine), SqlRegistry(engine)
 
     def register(number: int) -> None:
-        registry.add_entity(Entity(f"e{number}", "source", f"hash {number}"))
+        registry.apply([EntityAdded(Entity(f"e{number}", "source", f"hash {number}"))], at=number)
 
     def deliver(store: SqlMailboxes, number: int) -> None:
         store.deliver(letters(number))
@@ -148,12 +150,12 @@ def test_every_commit_is_synced(path: Path) -> None:
     assert values == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-def plans(engine: Engine, act: Callable[[], object]) -> list[str]:
-    """How SQLite carries out the statements on letters that `act` makes."""
+def plans(engine: Engine, act: Callable[[], object], table: str = "letters") -> list[str]:
+    """How SQLite carries out the statements on a table that `act` makes."""
     statements: list[tuple[str, Any]] = []
 
     def noted(_c: object, _u: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
-        if " letters" in statement and not statement.startswith("INSERT"):
+        if f" {table}" in statement and not statement.startswith("INSERT"):
             statements.append((statement, parameters[0] if many else parameters))
 
     event.listen(engine, "before_cursor_execute", noted)
@@ -183,13 +185,32 @@ def test_each_letter_is_found_by_an_index(path: Path) -> None:
     assert found == {expected: [f"SEARCH letters USING INDEX {expected}"] for expected in questions}
 
 
+def test_bindings_are_found_by_an_index(path: Path) -> None:
+    """Neither ending one, nor the history, nor pruning reads the history of others, or all of one's own."""
+    engine = open_sqlite(path)
+    registry = SqlRegistry(engine)
+    subscription = Subscription("q", "ann", "Select …", standing=Standing("start", None, 1))
+    registry.apply([SubscriptionAdded(subscription), Bound("q", "a", 1)], at=1)
+    questions: dict[str, Callable[[], object]] = {
+        "SEARCH bindings USING INDEX bindings_live (subscription=? AND source=?)": lambda: registry.apply(
+            [Unbound("q", "a", 2)], at=2
+        ),
+        "SEARCH bindings USING PRIMARY KEY (subscription=?)": lambda: registry.bindings("q", 9),
+        "SEARCH bindings USING INDEX bindings_ended (unbound_at<?)": lambda: registry.prune(1, 9),
+        "SCAN bindings USING INDEX bindings_live": lambda: registry.live_bindings(),
+    }
+    found = {expected: plans(engine, ask, "bindings")[0] for expected, ask in questions.items()}
+    engine.dispose()
+    assert found == {expected: expected for expected in questions}
+
+
 def test_a_store_of_another_version_is_refused(path: Path) -> None:
     """The error names both versions and says what to do."""
     open_sqlite(path).dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/1") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/2") as caught:
         open_sqlite(path)
     assert caught.value.hint
 

@@ -1,21 +1,20 @@
-"""The pipeline's batch without Spark: intake, matching and numbering chained as the stream chains them."""
+"""The pipeline's batch without Spark: the books, driven as the stream drives them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from roamcast.deliver.ranges import Ranges
-from roamcast.journal.records import Record, to_batch
-from roamcast.pipeline.intake import Intake, Source, take_in, without
-from roamcast.pipeline.matching import admission, sift
-from roamcast.pipeline.numbering import Numbered, Receiver, number_letters
-from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import SIFTED_SCHEMA, SUBSCRIPTIONS
+from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.pipeline.books import HISTORY, Books, Entry
+from roamcast.pipeline.control import Control
+from roamcast.pipeline.matching import Sieve, sift
+from roamcast.pipeline.schemas import SIFTED_SCHEMA
+from roamcast.pipeline.state import StateFolder
 
 
 class Placed(NamedTuple):
@@ -38,42 +37,44 @@ def is_whole(record: Record) -> bool:
     return point and named and record.seq is not None and record.seq >= 1
 
 
-def sifted(rows: Sequence[Placed], folder: Path, stack: tuple[Part, ...] = (), batch: int = 0) -> pa.Table:
-    """What the driver is told of each record, each sifted in an Arrow batch of its own."""
-    sieve = sift(folder, stack, batch, removals=True)
-    batches = (to_batch(node, position, [record]) for node, position, record in rows)
-    return pa.Table.from_batches(list(sieve(batches)), SIFTED_SCHEMA)
+def batches_of(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
+    """Each record in an Arrow batch of its own."""
+    return (to_batch(node, position, [record]) for node, position, record in rows)
 
 
 def brief(rows: Sequence[Placed]) -> pa.Table:
-    """What the driver is told of each record where there is no subscription."""
-    return sifted(rows, Path())
+    """What the driver is told of each event where there is no subscription."""
+    run = sift(Sieve(Path(), (), (), 0, removals=False))
+    return pa.Table.from_batches(list(run(batches_of(rows))), SIFTED_SCHEMA)
+
+
+def control(rows: Sequence[Placed]) -> Control:
+    """The control records among these, as the driver reads them."""
+    ordered = sorted(rows, key=lambda row: (row.node, row.position))
+    batches = list(batches_of([row for row in ordered if row.record.kind != EVENT]))
+    return Control(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
 
 
 class PureStream:
-    """Runs batch after batch over parts in `folder`; everything else is in memory."""
+    """Runs batch after batch over a state in `folder`, as the stream does, but for Spark and the outbox."""
 
-    def __init__(self, folder: Path) -> None:
-        self.parts = PartFolder(folder)
-        self.stack: tuple[Part, ...] = ()
-        self.seen: dict[Source, Ranges] = {}
-        self.last: dict[Receiver, int] = {}
-        self.live = 0
-        self.batch = -1
+    def __init__(self, folder: Path, *, history: int = HISTORY) -> None:
+        self.state = StateFolder(folder)
+        self.history = history
+        self.state.create("pure", {})
+        self.restart()
 
-    def run(self, rows: Sequence[Placed]) -> tuple[Intake, Numbered]:
+    def restart(self) -> None:
+        """Read the state again."""
+        manifest = self.state.newest()
+        assert manifest is not None
+        self.books = Books(self.state, manifest, history=self.history)
+
+    def run(self, rows: Sequence[Placed]) -> Entry:
         """The next batch, its records in the order given."""
-        self.batch += 1
-        intake = take_in(brief(rows), self.batch, self.seen, self.lookup)
-        self.stack = self.parts.push(SUBSCRIPTIONS, self.stack, intake.subscriptions, self.batch)
-        matched = without(sifted(rows, self.parts.folder, self.stack, self.batch), intake.dropped)
-        admitted = admission(self.parts.folder, self.stack, self.batch, removals=True)
-        numbered = number_letters(matched, admitted.rows, self.last)
-        self.seen.update(intake.seen)
-        self.last.update(numbered.last)
-        self.live += intake.growth
-        return intake, numbered
-
-    def lookup(self, ids: Sequence[str]) -> list[Mapping[str, Any]]:
-        rows = admission(self.parts.folder, self.stack, self.batch, removals=False).rows
-        return [row for row in rows.to_pylist() if row["id"] in ids]
+        page = self.books.open(control(rows), self.books.manifest.batch + 1)
+        sifted = pa.Table.from_batches(list(sift(page.sieve)(batches_of(rows))), SIFTED_SCHEMA)
+        entry = self.books.close(page, sifted)
+        self.state.publish(entry.manifest)
+        self.books.turn(entry)
+        return entry

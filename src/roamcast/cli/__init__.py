@@ -13,12 +13,17 @@ from roamcast import __version__
 from roamcast.cli.bench import bench
 from roamcast.cli.lacl import lacl
 from roamcast.cli.match import match
+from roamcast.cli.move import move
 from roamcast.cli.node import node
 from roamcast.cli.pipeline import pipeline
 from roamcast.cli.publish import publish
 from roamcast.cli.pull import pull
+from roamcast.cli.register import register
 from roamcast.cli.subscribe import subscribe
+from roamcast.cli.subscriptions import subscriptions
+from roamcast.cli.unsubscribe import unsubscribe
 from roamcast.cli.up import up
+from roamcast.cli.where import where
 from roamcast.errors import RoamcastError
 
 __all__ = ["app", "main"]
@@ -31,8 +36,11 @@ app = typer.Typer(
     help="Publish/subscribe that follows you. Begin with: roamcast up",
 )
 
-for _command in (up, node, pipeline, publish, subscribe, pull, match):
-    app.command()(_command)
+for _command in (
+    up, node, pipeline, register, move, publish, subscribe, subscriptions, unsubscribe, pull, where, match,
+):  # fmt: skip
+    # A negative coordinate is no option.
+    app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)
 app.add_typer(lacl, name="lacl")
 app.add_typer(bench, name="bench")
 

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from roamcast.client import Client
+from roamcast.client.calls import Attributes
 from roamcast.durable import refusals_named
-from roamcast.errors import AuthenticationError, ConflictError, CorruptionError
+from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, NotFoundError
 
-__all__ = ["Tokens", "connect"]
+__all__ = ["Kind", "Tokens", "connect", "known", "register"]
+
+Kind = Literal["source", "subscriber"]
 
 _DELAYS = (0.1, 0.4)
 """A person waits at the other end: give up sooner than a program would."""
@@ -65,9 +68,7 @@ class Tokens:
             ) from error
 
 
-def connect(
-    url: str, kind: Literal["source", "subscriber"], id: str, x: float | None = None, y: float | None = None
-) -> Client:
+def connect(url: str, kind: Kind, id: str, x: float | None = None, y: float | None = None) -> Client:
     """A client that speaks for this entity, which is registered when it is first used."""
     tokens = Tokens()
     client = Client(url, tokens.get(url, id), delays=_DELAYS)
@@ -80,13 +81,32 @@ def connect(
             if known["kind"] != kind:
                 raise ConflictError(f"{id} is a {known['kind']}", where="id", hint=f"choose another id for the {kind}")
             return client
-    register = client.register_source if kind == "source" else client.register_subscriber
+    return register(url, kind, id, {}, x, y)
+
+
+def register(
+    url: str, kind: Kind, id: str, attributes: Attributes, x: float | None = None, y: float | None = None
+) -> Client:
+    """A client that speaks for this entity, which is new; its token is kept."""
+    tokens = Tokens()
+    client = Client(url, delays=_DELAYS)
+    asked = client.register_source if kind == "source" else client.register_subscriber
     try:
-        tokens.put(url, id, lambda: register(id, x=x, y=y))
+        tokens.put(url, id, lambda: asked(id, attributes=attributes, x=x, y=y))
     except ConflictError as error:
         hint = f"choose another, or set ROAMCAST_TOKENS to the file that has its token; looked in {tokens.path}"
         raise ConflictError(error.message, where=error.where, hint=hint) from error
     return client
+
+
+def known(url: str, id: str) -> Client:
+    """A client that speaks for this entity, which has been registered from here. Raises NotFoundError."""
+    tokens = Tokens()
+    token = tokens.get(url, id)
+    if token is None:
+        hint = f"register it: roamcast register; or set ROAMCAST_TOKENS; looked in {tokens.path}"
+        raise NotFoundError(f"no token of {id} at {url} is kept here", where=id, hint=hint)
+    return Client(url, token, delays=_DELAYS)
 
 
 def _key(url: str, id: str) -> str:

@@ -20,6 +20,7 @@ def node(
     space: Annotated[
         str | None, typer.Option(help="geographic (degrees) or planar (metres).", show_default="geographic")
     ] = None,
+    places: Annotated[Path | None, typer.Option(help="GeoJSON with the places that subscriptions may name.")] = None,
     scene: Annotated[
         bool | None,
         typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.", show_default="no"),
@@ -34,5 +35,5 @@ def node(
     from roamcast.node.server import serve
     from roamcast.node.settings import settings_from
 
-    settings = settings_from(data=data, port=port, host=host, domain=domain, space=space, scene=scene)
+    settings = settings_from(data=data, port=port, host=host, domain=domain, space=space, places=places, scene=scene)
     serve(settings, ready=lambda url: typer.echo(f"node {settings.domain} at {url}  (API: {url}/docs)"))

@@ -26,6 +26,9 @@ def pipeline(
     outbox: Annotated[
         int, typer.Option(min=1, help="Batches that may wait for an office before matching waits.")
     ] = 1_000,
+    history: Annotated[
+        float, typer.Option(min=0, help="Minutes for which ended bindings are kept, for events that come late.")
+    ] = 60,
 ) -> None:
     """Match events with subscriptions: journals in, letters out, on Spark.
 
@@ -34,4 +37,5 @@ def pipeline(
     from roamcast.pipeline.run import run_pipeline
     from roamcast.pipeline.stream import Limits
 
-    run_pipeline(data.absolute(), new=new, master=master, limits=Limits(records=records, outbox=outbox))
+    limits = Limits(records=records, outbox=outbox, history=round(history * 60e6))
+    run_pipeline(data.absolute(), new=new, master=master, limits=limits)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from roamcast.cli.credentials import connect
 from roamcast.cli.options import DEFAULT_URL, Url
+from roamcast.errors import InputError
 
 __all__ = ["subscribe"]
 
@@ -16,6 +18,9 @@ Box = tuple[float, float, float, float]
 
 def subscribe(
     subscriber: Annotated[str, typer.Option(help="Id of the subscriber; registered when first used.")],
+    lacl: Annotated[
+        str | None, typer.Option(metavar="TEXT|@FILE", help="What is wanted, in LACL; or a file that says it.")
+    ] = None,
     box: Annotated[
         Box | None, typer.Option(metavar="MIN_X MIN_Y MAX_X MAX_Y", help="Only events inside this rectangle.")
     ] = None,
@@ -23,9 +28,20 @@ def subscribe(
     id: Annotated[str | None, typer.Option(help="Id of the subscription; made up if left out.")] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Subscribe to events by region, by terms (an event must carry all of them), or both; prints the id.
+    """Subscribe in LACL; or by region, by terms (an event must carry all of them), or both. Prints the id.
 
     Example: roamcast subscribe --subscriber anna --box -0.5 51.3 0.3 51.7 --term fire
+
+    Example: roamcast subscribe --subscriber anna --lacl 'Select Where &context = noise and &location in nearest'
     """
+    text = _read(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     with connect(url, "subscriber", subscriber) as client:
-        typer.echo(client.subscribe(box=box, terms=term or (), id=id))
+        typer.echo(client.subscribe(text, box=box, terms=term or (), id=id))
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a text in UTF-8"
+        raise InputError(f"cannot be read: {reason}", where=file, hint="give @ and the path of a text file") from error

@@ -23,6 +23,7 @@ def up(
     scenario: Annotated[
         str, typer.Option(help="A small world that lives at the node; 'none' for an empty one.")
     ] = "city",
+    places: Annotated[Path | None, typer.Option(help="GeoJSON with the places that subscriptions may name.")] = None,
     scene: Annotated[bool, typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.")] = True,
 ) -> None:
     """Start everything on this machine: a node, the pipeline, a live scenario and the page. Ctrl-C stops it.
@@ -44,7 +45,7 @@ def up(
         world = SCENARIOS[scenario]()
     find_java()  # better said now than by a child in half a minute
     title = world.title if world else None
-    settings = settings_from(data=data, port=port, host=host, scene=scene, title=title)
+    settings = settings_from(data=data, port=port, host=host, places=places, scene=scene, title=title)
     asyncio.run(_run(NodeServer(settings), settings.data.absolute(), world))
 
 

@@ -2,6 +2,6 @@
 
 from roamcast.client.awaiting import AsyncClient
 from roamcast.client.blocking import Client
-from roamcast.client.values import Accepted, Letter
+from roamcast.client.values import Accepted, Binding, Letter, Subscription
 
-__all__ = ["Accepted", "AsyncClient", "Client", "Letter"]
+__all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Subscription"]

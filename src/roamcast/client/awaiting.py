@@ -21,8 +21,7 @@ from roamcast.client.transport import (
     is_stream,
     time_for,
 )
-from roamcast.client.values import Accepted, Letter
-from roamcast.model import Subscription
+from roamcast.client.values import Accepted, Binding, Letter, Subscription
 
 __all__ = ["AsyncClient"]
 
@@ -64,6 +63,15 @@ class AsyncClient:
     async def me(self) -> dict[str, Any]:
         return await self._run(self._calls.me())
 
+    async def change(self, attributes: Attributes) -> dict[str, Any]:
+        return await self._run(self._calls.change(attributes))
+
+    async def leave(self) -> None:
+        await self._run(self._calls.leave())
+
+    async def where(self, id: str) -> dict[str, Any]:
+        return await self._run(self._calls.where(id))
+
     async def publish(self, events: Events) -> Accepted:
         return await self._run(self._calls.publish(events))
 
@@ -71,15 +79,26 @@ class AsyncClient:
         await self._run(self._calls.move(x, y, time))
 
     async def subscribe(
-        self, *, box: Sequence[float] | None = None, terms: Iterable[str] = (), id: str | None = None
+        self,
+        lacl: str | None = None,
+        *,
+        box: Sequence[float] | None = None,
+        terms: Iterable[str] = (),
+        id: str | None = None,
     ) -> str:
-        return await self._run(self._calls.subscribe(box, terms, id))
+        return await self._run(self._calls.subscribe(lacl, box, terms, id))
 
     async def unsubscribe(self, id: str) -> None:
         await self._run(self._calls.unsubscribe(id))
 
+    async def subscription(self, id: str) -> Subscription:
+        return await self._run(self._calls.subscription(id))
+
     async def subscriptions(self) -> list[Subscription]:
         return await self._run(self._calls.subscriptions())
+
+    async def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
+        return await self._run(self._calls.bindings(id, limit, skip))
 
     async def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
         return await self._run(self._calls.pull(limit, after, wait))

@@ -21,8 +21,7 @@ from roamcast.client.transport import (
     is_stream,
     time_for,
 )
-from roamcast.client.values import Accepted, Letter
-from roamcast.model import Subscription
+from roamcast.client.values import Accepted, Binding, Letter, Subscription
 
 __all__ = ["Client"]
 
@@ -73,6 +72,18 @@ class Client:
         """The entity this client speaks for, as the node knows it."""
         return self._run(self._calls.me())
 
+    def change(self, attributes: Attributes) -> dict[str, Any]:
+        """Replace all attributes of the entity; what the node knows of it then."""
+        return self._run(self._calls.change(attributes))
+
+    def leave(self) -> None:
+        """Leave the node for good. With a subscriber go its subscriptions and its mailbox."""
+        self._run(self._calls.leave())
+
+    def where(self, id: str) -> dict[str, Any]:
+        """An entity: where it is, and its subscriptions or those bound to it. The operator's token shows everybody."""
+        return self._run(self._calls.where(id))
+
     def publish(self, events: Events) -> Accepted:
         """Publish one event or several, all or none; they are on the node's disk when this returns.
 
@@ -86,19 +97,35 @@ class Client:
         """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970)."""
         self._run(self._calls.move(x, y, time))
 
-    def subscribe(self, *, box: Sequence[float] | None = None, terms: Iterable[str] = (), id: str | None = None) -> str:
-        """Ask for the events in `box` (min_x, min_y, max_x, max_y) that carry all `terms`; returns its id.
+    def subscribe(
+        self,
+        lacl: str | None = None,
+        *,
+        box: Sequence[float] | None = None,
+        terms: Iterable[str] = (),
+        id: str | None = None,
+    ) -> str:
+        """Ask for what `lacl` says, or for the events in `box` that carry all `terms`; returns the id.
 
-        It applies to every event published after this returns.
+        A box is min_x, min_y, max_x, max_y. It applies to every event published after this returns.
         """
-        return self._run(self._calls.subscribe(box, terms, id))
+        return self._run(self._calls.subscribe(lacl, box, terms, id))
 
     def unsubscribe(self, id: str) -> None:
         """Remove a subscription. Letters already in the mailbox stay there."""
         self._run(self._calls.unsubscribe(id))
 
+    def subscription(self, id: str) -> Subscription:
+        """One of one's own, as it is now; with the operator's token anybody's."""
+        return self._run(self._calls.subscription(id))
+
     def subscriptions(self) -> list[Subscription]:
+        """All of one's own, ordered by id; with the operator's token everybody's."""
         return self._run(self._calls.subscriptions())
+
+    def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
+        """The sources that a subscription has had, newest first, without the first `skip` of them."""
+        return self._run(self._calls.bindings(id, limit, skip))
 
     def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
         """The next letters, without acknowledging them; waits up to `wait` seconds for the first.

@@ -12,9 +12,17 @@ from urllib.parse import quote
 
 from roamcast.client.events import EventReader
 from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
-from roamcast.client.values import Accepted, Letter, letter_of
+from roamcast.client.values import (
+    Accepted,
+    Binding,
+    Letter,
+    Subscription,
+    binding_of,
+    letter_of,
+    subscription_of,
+)
 from roamcast.errors import InputError
-from roamcast.model import Box, Subscription
+from roamcast.model import Box
 
 __all__ = ["DELAYS", "Attributes", "Calls", "Events", "LetterStream"]
 
@@ -49,6 +57,15 @@ class Calls:
 
     def me(self) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", "/v1/me"), self.delays, dict)
+
+    def change(self, attributes: Attributes) -> Flow[dict[str, Any]]:
+        return exchange(Request("PUT", "/v1/me/attributes", body_of(dict(attributes))), self.delays, dict)
+
+    def leave(self) -> Flow[None]:
+        return exchange(Request("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
+
+    def where(self, id: str) -> Flow[dict[str, Any]]:
+        return exchange(Request("GET", f"/v1/entities/{quote(id, safe='')}"), self.delays, dict)
 
     def publish(self, events: Events) -> Flow[Accepted]:
         batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
@@ -90,22 +107,43 @@ class Calls:
         body = body_of(_given(x=x, y=y, time=time))
         return exchange(Request("POST", "/v1/positions", body), self.delays, _nothing)
 
-    def subscribe(self, box: Sequence[float] | None, terms: Iterable[str], id: str | None) -> Flow[str]:
+    def subscribe(
+        self, lacl: str | None, box: Sequence[float] | None, terms: Iterable[str], id: str | None
+    ) -> Flow[str]:
         if box is not None and len(box) != 4:
             raise InputError("a box has four numbers", where="box", hint="give min_x, min_y, max_x, max_y")
         region = None if box is None else Box(*box)._asdict()
         # The id is made here, so that a second try after a lost answer is the same subscription.
-        body = _given(id=id or uuid.uuid4().hex, region=region, terms=_texts(terms) or None)
+        body = _given(id=id or uuid.uuid4().hex, lacl=lacl, region=region, terms=_texts(terms) or None)
         request = Request("POST", "/v1/subscriptions", body_of(body))
         return exchange(request, self.delays, lambda answer: str(answer["id"]))
 
     def unsubscribe(self, id: str) -> Flow[None]:
         request = Request("DELETE", f"/v1/subscriptions/{quote(id, safe='')}")
-        return exchange(request, self.delays, _nothing, gone_is_done=True)
+        return exchange(request, self.delays, _nothing, gone=404)
+
+    def subscription(self, id: str) -> Flow[Subscription]:
+        request = Request("GET", f"/v1/subscriptions/{quote(id, safe='')}")
+        return exchange(request, self.delays, subscription_of)
 
     def subscriptions(self) -> Flow[list[Subscription]]:
-        request = Request("GET", "/v1/subscriptions")
-        return exchange(request, self.delays, lambda answer: [_subscription_of(s) for s in answer["subscriptions"]])
+        found: list[Subscription] = []
+        more = True
+        while more:
+            parameters = {"after": found[-1].id} if found else {}
+            request = Request("GET", "/v1/subscriptions", parameters=parameters)
+            page, more = yield from exchange(
+                request,
+                self.delays,
+                lambda answer: ([subscription_of(s) for s in answer["subscriptions"]], bool(answer["more"])),
+            )
+            found += page
+        return found
+
+    def bindings(self, id: str, limit: int, skip: int) -> Flow[list[Binding]]:
+        path = f"/v1/subscriptions/{quote(id, safe='')}/bindings"
+        request = Request("GET", path, parameters={"limit": limit, "skip": skip})
+        return exchange(request, self.delays, lambda answer: [binding_of(b) for b in answer["bindings"]])
 
     def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
         parameters = {"limit": limit, "after": after, "wait": wait}
@@ -172,12 +210,6 @@ def _given(**fields: object) -> dict[str, object]:
 def _texts(texts: Iterable[str]) -> list[str]:
     """One text is one text, not its letters."""
     return [texts] if isinstance(texts, str) else list(texts)
-
-
-def _subscription_of(fields: Mapping[str, Any]) -> Subscription:
-    region = fields["region"]
-    box = None if region is None else Box(region["min_x"], region["min_y"], region["max_x"], region["max_y"])
-    return Subscription(fields["id"], fields["subscriber"], box, tuple(fields["terms"]))
 
 
 def _nothing(answer: object) -> None:

@@ -57,11 +57,11 @@ def exchange(
     delays: Sequence[float],
     read: Callable[[Any], T],
     *,
-    gone_is_done: bool = False,
+    gone: int | None = None,
 ) -> Flow[T]:
     """Send until there is an answer that is not the node's trouble, at most once more than there are delays.
 
-    With `gone_is_done` a "not found" counts as success if an earlier try may have reached the node.
+    The status `gone` counts as success if an earlier try may have reached the node.
     """
     maybe_reached = False
     for delay in (*delays, None):
@@ -69,7 +69,7 @@ def exchange(
         if isinstance(outcome, Answer):
             if outcome.status < 300:
                 return _read(outcome, read)
-            if outcome.status == 404 and gone_is_done and maybe_reached:
+            if outcome.status == gone and maybe_reached:
                 return read(None)
             again = request.safe and outcome.status >= 500
             maybe_reached = True
@@ -106,8 +106,14 @@ def error_of(answer: Answer | Failure) -> RoamcastError:
         )
     try:
         error = json.loads(answer.body)["error"]
+        message, where, hint = error["message"], error.get("where"), error.get("hint")
+        if "excerpt" in error:
+            from roamcast.lacl.errors import LaclError  # brings the parser along, which nobody else here needs
+
+            place = {"line": error.get("line"), "column": error.get("column")}
+            return LaclError(message, where=where, hint=hint, excerpt=error["excerpt"], **place)
         kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
-        return kind(error["message"], where=error.get("where"), hint=error.get("hint"))
+        return kind(message, where=where, hint=hint)
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         return _not_a_nodes(answer)
 

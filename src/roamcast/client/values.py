@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Accepted", "Letter", "letter_of"]
+__all__ = ["Accepted", "Binding", "Letter", "Subscription", "binding_of", "letter_of", "subscription_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,56 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A letter out of one's own mailbox. `place` says where it lies there; `event` is plain JSON values."""
+    """A letter out of one's own mailbox. `place` says where it lies there; `event` is plain JSON values.
+
+    `why` says why it came; None where the pipeline did not say.
+    """
 
     place: int
     sender: str
     number: int
     subscription: str
     event: Mapping[str, Any]
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription as it is now, in the canonical form of LACL.
+
+    `state` is `start` (no source found yet), `active`, `inactive` (its source is lost) or `stop` (its life-control does
+    not hold), so `since` a time in ISO 8601; `why` it hears nothing is None while it is active.
+    """
+
+    id: str
+    subscriber: str
+    text: str
+    plan: str
+    state: str
+    sources: tuple[str, ...]
+    since: str
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A source that a subscription had, from when to when in ISO 8601; `unbound_at` is None while it has it."""
+
+    source: str
+    bound_at: str
+    unbound_at: str | None
 
 
 def letter_of(fields: Mapping[str, Any]) -> Letter:
-    return Letter(fields["place"], fields["sender"], fields["number"], fields["subscription"], fields["event"])
+    head = (fields["place"], fields["sender"], fields["number"], fields["subscription"], fields["event"])
+    return Letter(*head, why=fields.get("why"))
+
+
+def subscription_of(fields: Mapping[str, Any]) -> Subscription:
+    names = ("id", "subscriber", "text", "plan", "state")
+    id, subscriber, text, plan, state = (fields[name] for name in names)
+    return Subscription(id, subscriber, text, plan, state, tuple(fields["sources"]), fields["since"], fields["why"])
+
+
+def binding_of(fields: Mapping[str, Any]) -> Binding:
+    return Binding(fields["source"], fields["bound_at"], fields["unbound_at"])

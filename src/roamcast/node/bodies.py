@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    RootModel,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -25,7 +26,7 @@ from roamcast.model import Box
 from roamcast.node.settings import Limits
 
 __all__ = [
-    "HIGHEST_SEQ", "AckIn", "BoxIn", "EntityIn", "EventIn", "FeatureIn", "NumbersIn", "PositionIn",
+    "HIGHEST_SEQ", "AckIn", "AttributesIn", "BoxIn", "EntityIn", "EventIn", "FeatureIn", "NumbersIn", "PositionIn",
     "SceneIn", "SubscriptionIn",
 ]  # fmt: skip
 
@@ -147,11 +148,20 @@ class _Located(_In):
         return self
 
 
+_Attributes = Annotated[dict[str, Any], AfterValidator(_check_attributes)]
+
+
 class EntityIn(_Located):
     """A source or subscriber to be registered."""
 
     id: Id
-    attributes: Annotated[dict[str, Any], AfterValidator(_check_attributes)] = {}
+    attributes: _Attributes = {}
+
+
+class AttributesIn(RootModel[_Attributes]):
+    """Attributes by name: texts, finite numbers and truth values."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EventIn(_Located):
@@ -187,19 +197,24 @@ class BoxIn(_In):
 
 
 class SubscriptionIn(_In):
-    """Events inside `region` (left out: anywhere) that carry all `terms` (left out: any). One is needed."""
+    """A query in LACL; or events inside `region` (left out: anywhere) that carry all `terms` (left out: any)."""
 
     id: Id | None = None
+    lacl: str | None = None
     region: BoxIn | None = None
     terms: Annotated[tuple[str, ...], AfterValidator(_subscription_terms)] = ()
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> SubscriptionIn:
-        if self.region is None and not self.terms:
+        if self.lacl is not None:
+            if self.region is not None or self.terms:
+                raise _refused("subscription", "lacl says it all", "leave out region and terms, or put them into lacl")
+        elif self.region is None and not self.terms:
             raise _refused(
                 "subscription",
                 "neither region nor terms: this would be every event",
-                'give "region": {"min_x": …, "min_y": …, "max_x": …, "max_y": …}, or "terms": ["…"], or both',
+                'give "lacl": "Select …", or "region": {"min_x": …, "min_y": …, "max_x": …, "max_y": …}, '
+                'or "terms": ["…"], or both of these',
             )
         return self
 

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import PermissionDeniedError
 from roamcast.node.security import Caller
 from roamcast.node.service import Node
 
-__all__ = ["AnyCaller", "Operator", "Source", "Subscriber", "TheNode"]
+__all__ = [
+    "AnyCaller", "CallerOrOperator", "Operator", "Source", "Subscriber", "SubscriberOrOperator", "TheNode",
+]  # fmt: skip
 
 _bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
 
@@ -27,12 +28,22 @@ _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 async def _caller(node: TheNode, given: _Credentials) -> Caller:
-    token = given.credentials if given else None
-    known = None if token is None else node.gate.known(token)
-    return known if known is not None else await run_in_threadpool(node.gate.caller, token)
+    return node.gate.caller(given.credentials if given else None)
 
 
 AnyCaller = Annotated[Caller, Depends(_caller)]
+
+
+async def _caller_or_operator(node: TheNode, given: _Credentials) -> Caller | None:
+    token = given.credentials if given else None
+    return None if node.gate.is_operator(token) else node.gate.caller(token)
+
+
+CallerOrOperator = Annotated[Caller | None, Depends(_caller_or_operator)]
+
+
+async def _subscriber_or_operator(caller: CallerOrOperator) -> Caller | None:
+    return caller if caller is None else await _subscriber(caller)
 
 
 async def _source(caller: AnyCaller) -> Caller:
@@ -58,3 +69,5 @@ async def _operator(node: TheNode, given: _Credentials) -> None:
 Source = Annotated[Caller, Depends(_source)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
 Operator = Depends(_operator)
+SubscriberOrOperator = Annotated[Caller | None, Depends(_subscriber_or_operator)]
+"""None is the operator, here and in CallerOrOperator."""

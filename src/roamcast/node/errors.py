@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -23,6 +23,7 @@ from roamcast.errors import (
     StorageError,
     UnavailableError,
 )
+from roamcast.lacl import LaclError
 
 __all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of"]
 
@@ -60,6 +61,9 @@ _SCHEMA = {
                 "message": {"type": "string"},
                 "where": {"type": ["string", "null"]},
                 "hint": {"type": ["string", "null"]},
+                "line": {"type": ["integer", "null"], "description": "In LACL, counted from 1, as is the column."},
+                "column": {"type": ["integer", "null"]},
+                "excerpt": {"type": "string", "description": "The line, and carets below the place."},
             },
         }
     },
@@ -117,6 +121,9 @@ async def _roamcast_error(request: Request, error: Exception) -> Response:
     if status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error)
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    if isinstance(error, LaclError):
+        more = {"line": error.line, "column": error.column, "excerpt": error.excerpt}
+        return _answer(status, error.code, error.message, error.where or "lacl", error.hint, headers, more)
     return _answer(status, error.code, error.message, error.where, error.hint, headers)
 
 
@@ -144,6 +151,7 @@ def _answer(
     where: str | None,
     hint: str | None,
     headers: Any = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Response:
-    body = {"error": {"code": code, "message": message, "where": where, "hint": hint}}
+    body = {"error": {"code": code, "message": message, "where": where, "hint": hint, **(more or {})}}
     return Response(orjson.dumps(body), status, headers, "application/json")

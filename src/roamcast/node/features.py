@@ -1,14 +1,22 @@
-"""What the node itself shows in the scene: where entities are, and the boxes of subscriptions."""
+"""What the node itself shows in the scene: places, where entities are, and the boxes of subscriptions."""
 
 from __future__ import annotations
 
-from roamcast.model import Box, Subscription
+from collections.abc import Iterator
+
+import orjson
+import shapely
+
+from roamcast import model
+from roamcast.lacl import Query
+from roamcast.lacl.syntax import Box
 from roamcast.node.scene import Feature
-from roamcast.store.port import Entity
+from roamcast.places import Places
+from roamcast.store.values import Entity
 
-__all__ = ["LAYERS", "entity_feature", "layer_of", "subscription_feature"]
+__all__ = ["LAYERS", "entity_feature", "layer_of", "place_features", "subscription_feature"]
 
-LAYERS = ("sources", "subscribers", "subscriptions")
+LAYERS = ("sources", "subscribers", "subscriptions", "places")
 """The layers that only the node changes."""
 
 
@@ -29,16 +37,26 @@ def entity_feature(entity: Entity) -> Feature | None:
     }
 
 
-def subscription_feature(subscription: Subscription) -> Feature | None:
-    """None for a subscription to anywhere."""
-    if subscription.box is None:
+def subscription_feature(subscriber: str, query: Query) -> Feature | None:
+    """None for a subscription that has no box."""
+    if not isinstance(query.location, Box):
         return None
-    label = f"{subscription.subscriber}: {' '.join(subscription.terms) or 'everything'}"
-    geometry = {"type": "Polygon", "coordinates": [_ring(subscription.box)]}
+    label = f"{subscriber}: {' '.join(query.terms) or 'everything'}"
+    geometry = {"type": "Polygon", "coordinates": [_ring(query.location.box)]}
     return {"geometry": geometry, "label": label[:200], "kind": "subscription"}
 
 
-def _ring(box: Box) -> list[list[float]]:
+def place_features(places: Places) -> Iterator[tuple[str, Feature]]:
+    """Each place by its name; one of several parts is shown in several."""
+    for name in places.names:
+        parts = shapely.get_parts(places.get(name))
+        for number, part in enumerate(parts, start=1):
+            geometry = orjson.loads(shapely.to_geojson(part))
+            id = name if len(parts) == 1 else f"{name} ({number} of {len(parts)})"
+            yield id, {"geometry": geometry, "label": name[:200], "kind": "place"}
+
+
+def _ring(box: model.Box) -> list[list[float]]:
     # A box across the antimeridian is drawn beyond it, in one piece.
     east = box.max_x if box.min_x <= box.max_x else box.max_x + 360
     return [

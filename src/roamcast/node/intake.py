@@ -13,6 +13,7 @@ from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import EVENT, Record
 from roamcast.node.bodies import HIGHEST_SEQ, EventIn
+from roamcast.node.directory import Directory
 from roamcast.node.metrics import Metrics
 from roamcast.space import Space
 from roamcast.store.port import RegistryStore
@@ -70,12 +71,15 @@ class Intaken(NamedTuple):
 
 
 class Intake:
-    """Takes events in, all of a request or none, and returns when they would survive a crash."""
+    """Takes events in, all of a request or none, and returns when they would survive a crash.
+
+    An event carries the attributes that its source has then.
+    """
 
     def __init__(
-        self, registry: RegistryStore, journal: JournalWriter, space: Space, sequences: Sequences, metrics: Metrics
+        self, directory: Directory, journal: JournalWriter, space: Space, sequences: Sequences, metrics: Metrics
     ) -> None:
-        self._registry = registry
+        self._directory = directory
         self._journal = journal
         self._space = space
         self._sequences = sequences
@@ -83,8 +87,9 @@ class Intake:
 
     async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
         """`bulk` says how to name the event that is wrong; `now` is the time of events that have none."""
-        points = await self._points(source, events, bulk)
+        points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
+        attributes = self._directory.attributes_text(source)
         records = [
             Record(
                 EVENT,
@@ -96,6 +101,7 @@ class Intake:
                 y,
                 event.terms,
                 event.readings,
+                attributes,
             )
             for event, seq, (x, y) in zip(events, numbers, points, strict=True)
         ]
@@ -105,10 +111,10 @@ class Intake:
         self._metrics.events_accepted.inc(len(records))
         return Intaken(len(records), numbers[0], numbers[-1])
 
-    async def _points(self, source: str, events: Sequence[EventIn], bulk: bool) -> list[tuple[float, float]]:
+    def _points(self, source: str, events: Sequence[EventIn], bulk: bool) -> list[tuple[float, float]]:
         default: tuple[float, float] | None = None
         if any(event.x is None for event in events):
-            position = (await run_in_threadpool(self._registry.entity, source)).position
+            position = self._directory.get(source).position
             default = (position.x, position.y) if position else None
         points = []
         for row, event in enumerate(events):

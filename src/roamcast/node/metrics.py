@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 __all__ = ["Metrics"]
@@ -24,6 +24,14 @@ class Metrics:
         self.letters_posted = self._counter("roamcast_letters_posted", "Letters stored in mailboxes.")
         self.letters_delivered = self._counter("roamcast_letters_delivered", "Letters acknowledged by their receivers.")
         self.duplicate_letters = self._counter("roamcast_duplicate_letters", "Letters a mailbox had had, and dropped.")
+        self.moves_accepted = self._counter("roamcast_moves_accepted", "Positions taken.")
+        self.moves_stale = self._counter("roamcast_moves_stale", "Positions older than what was known, and ignored.")
+        self.move_seconds = Histogram(
+            "roamcast_move_group_seconds",
+            "From taking up a group of requests with moves until it is on disk.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
         self.journal_seconds = Histogram(
             "roamcast_journal_seconds",
             "From handing events to the journal until they are on disk.",
@@ -38,6 +46,10 @@ class Metrics:
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show what `value` gives whenever it is asked for."""
         Gauge(name, text, registry=self._registry).set_function(value)
+
+    def subscriptions(self, census: Callable[[], Mapping[str, int]]) -> None:
+        """Show how many subscriptions are in each state, and how many bindings and agents there are."""
+        self._registry.register(_Census(census))
 
     def sums(self) -> dict[str, int]:
         """Counters that add up what the pipeline and this node have dropped or set aside."""
@@ -74,6 +86,20 @@ class _Sums(Collector):
         }
         for name, value in self._sums().items():
             yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
+
+
+class _Census(Collector):
+    def __init__(self, census: Callable[[], Mapping[str, int]]) -> None:
+        self._census = census
+
+    def collect(self) -> Iterable[Metric]:
+        counts = dict(self._census())
+        for name, text in (("bindings", "Live bindings."), ("agents", "Binding agents.")):
+            yield GaugeMetricFamily(f"roamcast_{name}", text, value=counts.pop(name, 0))
+        states = GaugeMetricFamily("roamcast_subscriptions", "Subscriptions by state.", labels=["state"])
+        for state, count in counts.items():
+            states.add_metric([state], count)
+        yield states
 
 
 def _value(counter: Counter) -> int:

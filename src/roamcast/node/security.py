@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict
 from typing import NamedTuple
 
 from roamcast.errors import AuthenticationError, PermissionDeniedError
-from roamcast.store.port import EntityKind, RegistryStore
+from roamcast.node.directory import Directory
+from roamcast.store.values import EntityKind
 
 __all__ = ["Caller", "Gate", "hash_of", "new_token"]
-
-_REMEMBERED = 10_000
 
 
 def new_token() -> str:
@@ -34,16 +32,11 @@ class Caller(NamedTuple):
 
 
 class Gate:
-    """Tells callers by their tokens. Safe between threads: it only ever forgets what it can look up again."""
+    """Tells callers by their tokens. Never blocks; safe between threads."""
 
-    def __init__(self, registry: RegistryStore, operator_token: str) -> None:
-        self._registry = registry
+    def __init__(self, directory: Directory, operator_token: str) -> None:
+        self._directory = directory
         self._operator = hash_of(operator_token)
-        self._known: OrderedDict[str, Caller] = OrderedDict()
-
-    def known(self, token: str) -> Caller | None:
-        """The caller, if it has been here lately; never blocks."""
-        return self._known.get(hash_of(token))
 
     def caller(self, token: str | None) -> Caller:
         """Raises AuthenticationError without a token, or with one that nobody has."""
@@ -51,17 +44,15 @@ class Gate:
             raise AuthenticationError(
                 "this needs a token", where="Authorization", hint="send `Authorization: Bearer <token>`"
             )
-        key = hash_of(token)
-        entity = self._registry.entity_by_token(key)
+        entity = self._directory.by_token(hash_of(token))
         if entity is None:
             raise AuthenticationError(
                 "nobody here has this token", where="Authorization", hint="register, and use the token you get"
             )
-        caller = Caller(entity.id, entity.kind)
-        self._known[key] = caller
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return caller
+        return Caller(entity.id, entity.kind)
+
+    def is_operator(self, token: str | None) -> bool:
+        return token is not None and hmac.compare_digest(hash_of(token), self._operator)
 
     def check_operator(self, token: str | None) -> None:
         """Raises unless it is the operator's token."""
@@ -69,7 +60,7 @@ class Gate:
             raise AuthenticationError(
                 "this needs the operator's token", where="Authorization", hint="it is in DATA/operator.token"
             )
-        if not hmac.compare_digest(hash_of(token), self._operator):
+        if not self.is_operator(token):
             raise PermissionDeniedError(
                 "only the operator may do this", where="Authorization", hint="the token is in DATA/operator.token"
             )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
+from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -14,34 +16,41 @@ from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.node.bells import Bells
-from roamcast.node.features import LAYERS, entity_feature, layer_of, subscription_feature
+from roamcast.node.bindery import Bindery
+from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
 from roamcast.node.intake import Intake, Sequences
 from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
+from roamcast.node.queries import Asked, Queries
 from roamcast.node.scene import Change, Feature, Scene
 from roamcast.node.security import Gate
 from roamcast.node.settings import Settings
-from roamcast.node.subscriptions import Subscriptions
+from roamcast.node.times import Clock
+from roamcast.places import Places
 from roamcast.space import SPACES
 from roamcast.store.port import Delivery
 from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.values import Entity
 
-__all__ = ["Node", "now"]
+__all__ = ["Node", "acknowledged"]
 
 log = logging.getLogger(__name__)
 
 _EXPIRE_EVERY = 0.1  # seconds
 _COUNT_EVERY = 10  # of these
+_SHOWN_AT_START = 1_000  # subscriptions; reading them takes a while
+
+T = TypeVar("T")
 
 
-def now() -> int:
-    """Whole microseconds since 1970."""
-    return time.time_ns() // 1000
+async def acknowledged(done: Future[T]) -> T:
+    """What was asked for goes on though the one who asked goes away."""
+    return await asyncio.shield(asyncio.wrap_future(done))
 
 
 class Node:
-    """Everything a node holds. Opening it blocks, and journals first what a crash left unjournalled."""
+    """Everything a node holds. Opening it blocks, and journals what a crash left unjournalled."""
 
     _loop: asyncio.AbstractEventLoop
 
@@ -49,6 +58,9 @@ class Node:
         self.settings = settings
         self.limits = settings.limits
         self.space = SPACES[settings.space]
+        places = Places({}, self.space)
+        if settings.places is not None:
+            places = Places.from_geojson(settings.places, self.space)
         folder = DataFolder.open(settings.data, settings.space)
         with ExitStack() as opened:
             journal = FileJournal(folder.journal, settings.domain)
@@ -58,10 +70,23 @@ class Node:
             self.registry = SqlRegistry(engine)
             self.mailboxes = SqlMailboxes(engine)
             self.metrics = Metrics(self._pipeline_counters)
-            self.gate = Gate(self.registry, folder.operator_token())
+            self.clock = Clock(after=self.registry.latest())
+            places_from = None if settings.places is None else str(settings.places)
+            self.queries = Queries(places, self.space, self.limits, places_from=places_from)
+            self.bindery = Bindery(
+                self.registry,
+                self.mailboxes,
+                journal,
+                self.queries,
+                self.clock,
+                self.metrics,
+                history=settings.history * 3600,
+            )
+            opened.callback(self.bindery.close)
+            self.directory = self.bindery.directory
+            self.gate = Gate(self.directory, folder.operator_token())
             self.sequences = Sequences(self.registry)
-            self.intake = Intake(self.registry, journal, self.space, self.sequences, self.metrics)
-            self.subscriptions = Subscriptions(self.registry, journal, now)
+            self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics)
             self.bells = Bells()
             self.scene = self._new_scene() if settings.scene else None
             self.mailroom = Mailroom(
@@ -73,7 +98,6 @@ class Node:
                 delivered=self._delivered,
             )
             self._add_gauges()
-            self.subscriptions.journal_changes()
             self._fill_scene()
             self._opened = opened.pop_all()
 
@@ -106,12 +130,22 @@ class Node:
         except CapacityError as error:
             log.debug("%s %s is not shown: %s", layer, id, error)
 
+    def show_entity(self, entity: Entity) -> None:
+        self.show(layer_of(entity), entity.id, entity_feature(entity))
+
+    def show_subscription(self, id: str, subscriber: str, asked: Asked) -> None:
+        self.show("subscriptions", id, subscription_feature(subscriber, asked.query))
+
+    def show_gone(self, layer: str, ids: Iterable[str]) -> None:
+        if self.scene is not None:
+            self.scene.apply(Change(layer, remove=ids), time.monotonic())
+
     def _close(self) -> None:
         self.mailroom.stop()
         self._opened.close()
 
     def _meet(self, sender: Sender) -> None:
-        self.subscriptions.tell(sender.pipeline)
+        self.bindery.tell(sender.pipeline).result()
 
     def _delivered(self, delivery: Delivery) -> None:
         self.metrics.letters_posted.inc(delivery.accepted)
@@ -129,14 +163,15 @@ class Node:
     def _fill_scene(self) -> None:
         if self.scene is None:
             return
-        for entity in self.registry.entities():
-            if (feature := entity_feature(entity)) is not None:
-                self.show(layer_of(entity), entity.id, feature)
-        for subscription in self.registry.subscriptions():
-            if (feature := subscription_feature(subscription)) is not None:
-                self.show(LAYERS[2], subscription.id, feature)
+        for name, feature in place_features(self.queries.places):
+            self.show("places", name, feature)
+        for entity in self.directory:
+            self.show_entity(entity)
+        for subscription in self.registry.subscriptions(limit=_SHOWN_AT_START):
+            self.show_subscription(subscription.id, subscription.subscriber, self.queries.stored(subscription))
 
     def _add_gauges(self) -> None:
+        self.metrics.subscriptions(self.bindery.census)
         self.metrics.gauge(
             "roamcast_mailbox_listeners", "Open mailbox streams and long polls.", lambda: len(self.bells)
         )

@@ -28,13 +28,18 @@ class Limits(BaseModel):
     pull: PositiveInt = 1_000  # letters in an answer
     pull_bytes: PositiveInt = 4 * 1024 * 1024  # of letters in an answer that has more than one
     wait: float = Field(default=30.0, ge=0, le=300)  # seconds of a long poll
+    page: PositiveInt = 1_000  # subscriptions or bindings in an answer
     streams: PositiveInt = 16  # of one mailbox, at a time
     features: PositiveInt = 20_000  # of the scene, all layers together
     watchers: PositiveInt = 100  # of the scene, at a time
 
 
 class Settings(BaseSettings):
-    """`domain` names the node, its journal and its office. Port 0 takes any free port."""
+    """`domain` names the node, its journal and its office. Port 0 takes any free port.
+
+    `places` is a GeoJSON file with the places that subscriptions may name. `history` is for how many hours a binding is
+    remembered after it has ended.
+    """
 
     model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
@@ -43,6 +48,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     space: Literal["geographic", "planar"] = "geographic"
+    places: Path | None = None
+    history: float = Field(default=24.0, gt=0, le=24 * 366, allow_inf_nan=False)
     scene: bool = False
     title: str = ""
     limits: Limits = Limits()

@@ -1,4 +1,4 @@
-"""Numbering: matched events become letters, numbered densely for each receiver."""
+"""Numbering: drafts become letters, numbered densely for each receiver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Numbered", "Receiver", "number_letters"]
+__all__ = ["Numbered", "Receiver", "in_order", "number_letters"]
 
 
 class Receiver(NamedTuple):
@@ -28,41 +28,36 @@ class Numbered(NamedTuple):
     last: Mapping[Receiver, int]
 
 
-def number_letters(matched: pa.Table, subscriptions: pa.Table, last: Mapping[Receiver, int]) -> Numbered:
-    """`matched` has SIFTED_SCHEMA; its lists are rows of `subscriptions`. `last` are the numbers given so far.
+def in_order(drafts: pa.Table) -> pa.Table:
+    """Drafts as they are numbered: to each receiver by (node, position, subscription), each once.
 
-    Letters to one receiver are in the order (node, position, subscription); the order of `matched` does not matter.
-    A subscription that was made anew within the batch has several rows, and gets an event that they all match once.
+    A subscription that was made anew within the batch has matched an event several times; it gets it once.
     """
-    if not matched.num_rows:
-        return Numbered({}, {})
-    matched = matched.combine_chunks()
-    lists = matched["subscriptions"].combine_chunks()
-    event = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    rows = subscriptions.take(pc.list_flatten(lists))
-    office, office_of = _codes(rows["node"])
-    name, name_of = _codes(rows["subscriber"])
-    node, _ = _codes(matched["node"])
-    subscription, _ = _codes(rows["id"])
-    keys = np.stack((subscription, matched["position"].to_numpy()[event], node[event], name, office))
+    if not drafts.num_rows:
+        return drafts
+    codes = {name: _codes(drafts[name])[0] for name in ("subscription", "node", "receiver", "office")}
+    position = drafts["position"].to_numpy()
+    keys = np.stack([codes["subscription"], position, codes["node"], codes["receiver"], codes["office"]])
     order = np.lexsort(keys)
     order = order[(np.diff(keys[:, order], prepend=-1) != 0).any(axis=0)]
-    office, name = office[order], name[order]
-    numbers = np.empty(len(order), dtype=np.int64)
+    return drafts.take(pa.array(order))
+
+
+def number_letters(drafts: pa.Table, last: Mapping[Receiver, int]) -> Numbered:
+    """`drafts` are in order. `last` are the numbers given so far."""
+    if not drafts.num_rows:
+        return Numbered({}, {})
+    office, office_of = _codes(drafts["office"])
+    name, name_of = _codes(drafts["receiver"])
+    numbers = np.empty(drafts.num_rows, dtype=np.int64)
     given: dict[Receiver, int] = {}
     changes = np.flatnonzero((np.diff(office, prepend=-1) != 0) | (np.diff(name, prepend=-1) != 0))
-    for start, stop in zip(changes, [*changes[1:], len(order)], strict=True):
+    for start, stop in zip(changes, [*changes[1:], drafts.num_rows], strict=True):
         receiver = Receiver(office_of[office[start]], name_of[name[start]])
         base = last.get(receiver, 0)
         numbers[start:stop] = np.arange(base + 1, base + 1 + stop - start)
         given[receiver] = base + int(stop - start)
-    letters = pa.table(
-        {
-            "receiver": rows["subscriber"].take(pa.array(order)),
-            "number": numbers,
-            "body": _bodies(rows["id"].take(pa.array(order)), matched["event"].take(pa.array(event[order]))),
-        }
-    )
+    letters = pa.table({"receiver": drafts["receiver"], "number": numbers, "body": _bodies(drafts)})
     return Numbered({str(of): letters.filter(pa.array(office == code)) for code, of in enumerate(office_of)}, given)
 
 
@@ -76,9 +71,14 @@ def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
     return table[encoded.indices.to_numpy(zero_copy_only=False)], ranked
 
 
-def _bodies(subscriptions: pa.ChunkedArray, events: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The JSON that a receiver reads: which subscription, and the event."""
-    encoded = subscriptions.combine_chunks().dictionary_encode()
-    quoted = pa.array([orjson.dumps(id_).decode() for id_ in encoded.dictionary.to_pylist()], pa.string())
-    ids = quoted.take(encoded.indices)
-    return pc.binary_join_element_wise('{"subscription":', ids, ',"event":', events.combine_chunks(), "}", "")
+def _bodies(drafts: pa.Table) -> pa.ChunkedArray:
+    """The JSON that a receiver reads: which subscription, why, and the event."""
+    ids, whys = (_quoted(drafts[name]) for name in ("subscription", "why"))
+    events = drafts["event"].combine_chunks()
+    return pc.binary_join_element_wise('{"subscription":', ids, ',"why":', whys, ',"event":', events, "}", "")
+
+
+def _quoted(texts: pa.ChunkedArray) -> pa.Array:
+    encoded = texts.combine_chunks().dictionary_encode()
+    quoted = pa.array([orjson.dumps(text).decode() for text in encoded.dictionary.to_pylist()], pa.string())
+    return quoted.take(encoded.indices)

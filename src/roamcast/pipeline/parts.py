@@ -7,22 +7,24 @@ a stack stays logarithmic in its rows and a row is rewritten a logarithmic numbe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from roamcast.durable import refusals_named, sync_folder, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.schemas import Table
 
-__all__ = ["FORMAT", "Part", "PartFolder", "newest_rows"]
+__all__ = ["FORMAT", "Ended", "Part", "PartFolder", "newest_rows"]
 
 FORMAT = "roamcast-part/1"
+
+Ended: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
+"""Which rows of a table need not be kept: each the newest of its key."""
 
 
 class Part(NamedTuple):
@@ -59,11 +61,13 @@ class PartFolder:
         return part
 
     def read(self, table: Table, part: Part) -> pa.Table:
+        """The rows, mapped into memory: the processes of a host share one copy."""
         path = self.folder / part.name
         hint = "restore the whole pipeline folder, or start a new pipeline with --new"
         with refusals_named(path):
             try:
-                content = path.read_bytes()
+                empty = not path.stat().st_size  # which cannot be mapped
+                content = pa.py_buffer(b"") if empty else pa.memory_map(str(path)).read_buffer()
             except FileNotFoundError as error:
                 raise CorruptionError("a part of the state is missing", where=str(path), hint=hint) from error
         if hashlib.sha256(content).hexdigest() != part.checksum:
@@ -79,8 +83,13 @@ class PartFolder:
             return table.schema.empty_table()
         return newest_rows(table, pa.concat_tables([self.read(table, part) for part in parts]))
 
-    def push(self, table: Table, parts: tuple[Part, ...], rows: pa.Table, batch: int) -> tuple[Part, ...]:
-        """The stack with `rows` of `batch` on top, merged where neighbours are of like size."""
+    def push(
+        self, table: Table, parts: tuple[Part, ...], rows: pa.Table, ended: Ended | None = None
+    ) -> tuple[Part, ...]:
+        """The stack with `rows` on top, merged where neighbours are of like size.
+
+        Where a merge reaches the bottom, rows that have `ended` are left out: nothing below needs their word.
+        """
         if not rows.num_rows:
             return parts
         stack = [*parts, self.write(table, rows)]
@@ -92,8 +101,8 @@ class PartFolder:
         if first == len(stack) - 1:
             return tuple(stack)
         merged = self.read_all(table, stack[first:])
-        if table.removable:
-            merged = _without_ended(merged, batch, is_bottom=first == 0)
+        if first == 0 and ended is not None:
+            merged = merged.filter(pa.array(~ended(merged)))
         return (*stack[:first], *([self.write(table, merged)] if merged.num_rows else []))
 
     def sweep(self, keep: frozenset[str]) -> None:
@@ -120,11 +129,3 @@ def newest_rows(table: Table, rows: pa.Table) -> pa.Table:
     last: npt.NDArray[np.int64] = np.zeros(codes.max() + 1, dtype=np.int64)
     np.maximum.at(last, codes, np.arange(rows.num_rows))
     return rows.take(pa.array(np.sort(last))).combine_chunks()
-
-
-def _without_ended(rows: pa.Table, batch: int, *, is_bottom: bool) -> pa.Table:
-    """Ended rows are needed while a lower part holds their key, or while they still count in `batch`."""
-    if not is_bottom:
-        return rows
-    ended = rows.column("removed_in")
-    return rows.filter(pc.or_kleene(pc.is_null(ended), pc.equal(ended, batch)))

@@ -11,6 +11,11 @@ from pyspark.sql.types import StructType
 from roamcast.journal.records import RECORD_SCHEMA
 
 __all__ = [
+    "BINDINGS",
+    "EARLIEST",
+    "FORGOTTEN",
+    "LATEST",
+    "NOTIFIED",
     "RECEIVERS",
     "RECORDS",
     "SIFTED_SCHEMA",
@@ -28,38 +33,40 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 RECORDS: Final = spark_schema(RECORD_SCHEMA)
 
-# What the driver is told of each record: its place, an event's identity and whether it has all it needs, a control
-# record's content; and of an event that matched its JSON and the rows of the subscriptions it matched.
+# The times that Python has a date for, the years 1 to 9999, in microseconds since 1970.
+EARLIEST: Final = -62_135_596_800_000_000
+LATEST: Final = 253_402_300_799_999_999
+
+# What the driver is told of each event: its place and identity, and whether it has all it needs. Of an event that
+# matched, or that is the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as
+# rows of the admission and of the layers of bindings. Times are microseconds since 1970, as in all tables below.
 SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("position", pa.int64()),
-        pa.field("kind", pa.string()),
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
-        pa.field("id", pa.string()),
-        pa.field("body", pa.string()),
+        pa.field("time", pa.int64()),
         pa.field("whole", pa.bool_()),
         pa.field("event", pa.string()),
+        pa.field("attributes", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int32())),
+        pa.field("bindings", pa.list_(pa.int64())),
     ]
 )
 
 
 class Table(NamedTuple):
-    """A table of the state: a row replaces earlier rows with the same key; a row with `removed_in` ends its key."""
+    """A table of the state: a row replaces earlier rows with the same key."""
 
     name: str
     keys: tuple[str, ...]
     schema: pa.Schema
 
-    @property
-    def removable(self) -> bool:
-        return "removed_in" in self.schema.names
-
 
 # (node, since) is the place of the record that made the subscription: an id that is removed and made again is two rows.
-# A removed row still counts in the batch `removed_in`, for that node's events before `until`.
+# A removed row still counts in the batch `removed_in`, for that node's events before `until`. `query`, `area` and
+# `space` are what is tested after box and terms (see `SubscriptionBody`).
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
     ("node", "since"),
@@ -74,17 +81,67 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("max_x", pa.float64()),
             pa.field("max_y", pa.float64()),
             pa.field("terms", pa.list_(pa.string())),
+            pa.field("query", pa.string()),
+            pa.field("area", pa.string()),
+            pa.field("every", pa.int64()),
+            pa.field("space", pa.string()),
             pa.field("until", pa.int64()),
             pa.field("removed_in", pa.int64()),
         ]
     ),
 )
 
-# The numbers of each source's events that were seen, as ranges. Nodes give ids on their own.
+# (node, since) is the place of the record that bound, `until` that of the one that unbound; `begin` and `end` are when.
+# Ended bindings are kept for a while, for events that come late.
+BINDINGS: Final = Table(
+    "bindings",
+    ("node", "since"),
+    pa.schema(
+        [
+            pa.field("node", pa.string()),
+            pa.field("since", pa.int64()),
+            pa.field("id", pa.string()),
+            pa.field("subscriber", pa.string()),
+            pa.field("source", pa.string()),
+            pa.field("begin", pa.int64()),
+            pa.field("on", pa.string()),
+            pa.field("every", pa.int64()),
+            pa.field("until", pa.int64()),
+            pa.field("end", pa.int64()),
+        ]
+    ),
+)
+
+# Of each source that has had bindings which are kept no more: when the last of these ended.
+FORGOTTEN: Final = Table(
+    "forgotten",
+    ("node", "source"),
+    pa.schema([pa.field("node", pa.string()), pa.field("source", pa.string()), pa.field("end", pa.int64())]),
+)
+
+# The numbers of each source's events that were seen, as ranges; and its newest event, the one with the highest number,
+# with the attributes it had then. Nodes give ids on their own.
 SOURCES: Final = Table(
     "sources",
     ("node", "source"),
-    pa.schema([pa.field("node", pa.string()), pa.field("source", pa.string()), pa.field("seen", pa.string())]),
+    pa.schema(
+        [
+            pa.field("node", pa.string()),
+            pa.field("source", pa.string()),
+            pa.field("seen", pa.string()),
+            pa.field("seq", pa.int64()),
+            pa.field("time", pa.int64()),
+            pa.field("event", pa.string()),
+            pa.field("attributes", pa.string()),
+        ]
+    ),
+)
+
+# When each subscription with `Every` may be notified again.
+NOTIFIED: Final = Table(
+    "notified",
+    ("node", "id"),
+    pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("again", pa.int64())]),
 )
 
 # The last number given to a letter for each receiver.
@@ -94,4 +151,4 @@ RECEIVERS: Final = Table(
     pa.schema([pa.field("office", pa.string()), pa.field("receiver", pa.string()), pa.field("last", pa.int64())]),
 )
 
-TABLES: Final = (SUBSCRIPTIONS, SOURCES, RECEIVERS)
+TABLES: Final = (SUBSCRIPTIONS, BINDINGS, FORGOTTEN, SOURCES, NOTIFIED, RECEIVERS)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import SUBSCRIPTIONS, TABLES
+from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES
 
 __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
@@ -53,9 +53,9 @@ class StateFolder:
         """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name."""
         make_folder(self.parts.folder)
         rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
-        tables = {t.name: self.parts.push(t, (), rows[t], BEFORE_FIRST) for t in rows if rows[t].num_rows}
-        live = rows[SUBSCRIPTIONS].num_rows if SUBSCRIPTIONS in rows else 0
-        self.publish(Manifest(pipeline, tables=tables, counters={"subscriptions": live} if live else {}))
+        tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
+        live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
+        self.publish(Manifest(pipeline, tables=tables, counters={name: count for name, count in live.items() if count}))
 
     def newest(self) -> Manifest | None:
         """The last state that was published; None where there is none."""

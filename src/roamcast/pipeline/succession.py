@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.errors import RoamcastError
-from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
-from roamcast.pipeline.state import StateFolder
+from roamcast.errors import CorruptionError, RoamcastError
+from roamcast.journal.bodies import BindingBody
+from roamcast.journal.records import BINDING, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
+from roamcast.lacl import parse
+from roamcast.pipeline.control import changes_of
+from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
+from roamcast.pipeline.state import BEFORE_FIRST, StateFolder
+from roamcast.store.port import RegistryStore
 from roamcast.store.sql import SqlRegistry, open_sqlite
 
 __all__ = ["from_registries", "from_state"]
 
 
 def from_state(folder: Path) -> Mapping[str, pa.Table] | None:
-    """The live subscriptions and the numbers seen, out of an earlier state; None if it is not all there.
+    """All that an earlier state holds but the numbers of letters, which were its own; None if it is not all there.
 
-    With them, what the earlier pipeline has done is not done again: only the batch it may have been in comes twice.
+    With it, what the earlier pipeline has done is not done again: only the batch it may have been in comes twice.
     """
     state = StateFolder(folder)
     try:
         manifest = state.newest() if folder.is_dir() else None
         if manifest is None:
             return None
-        rows = {t.name: state.parts.read_all(t, manifest.parts(t.name)) for t in (SUBSCRIPTIONS, SOURCES)}
+        kept = [table for table in TABLES if table is not RECEIVERS]
+        rows = {table.name: state.parts.read_all(table, manifest.parts(table.name)) for table in kept}
     except RoamcastError:
         return None
     subscriptions = rows[SUBSCRIPTIONS.name]
@@ -35,24 +41,41 @@ def from_state(folder: Path) -> Mapping[str, pa.Table] | None:
 
 
 def from_registries(data: Path) -> Mapping[str, pa.Table]:
-    """The subscriptions that the nodes of a data folder know, in force from the first record that is left.
+    """The subscriptions and bindings that the nodes of a data folder know, in force from the first record that is left.
 
     What was seen is not known any more: whatever is still in the journal is matched again.
     """
-    rows: list[dict[str, object]] = []
+    tables = [RECORD_SCHEMA.empty_table()]
     for store in sorted((data / "nodes").glob("*/store.sqlite")):
         registry = SqlRegistry(open_sqlite(store))
-        for subscription in registry.subscriptions():
-            box = subscription.box or (-math.inf, -math.inf, math.inf, math.inf)
-            rows.append(
-                {
-                    "node": store.parent.name,
-                    "since": -1 - len(rows),  # before any record, and a key of its own
-                    "id": subscription.id,
-                    "subscriber": subscription.subscriber,
-                    **dict(zip(("min_x", "min_y", "max_x", "max_y"), box, strict=True)),
-                    "terms": sorted(set(subscription.terms)),
-                }
-            )
-        registry.close()
-    return {SUBSCRIPTIONS.name: pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema)}
+        try:
+            records = list(_in_force(registry))
+        finally:
+            registry.close()
+        # At places before any record of the node, each of its own.
+        tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
+    changes = changes_of(pa.concat_tables(tables), BEFORE_FIRST, lambda _: (), lambda _: ())
+    for item in changes.set_aside:
+        hint = "restore the node's store from a copy"
+        raise CorruptionError(f"the registry has what cannot be used: {item.reason}", where=item.node, hint=hint)
+    return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings}
+
+
+def _in_force(registry: RegistryStore) -> Iterator[Record]:
+    """The control records that would make what is in force."""
+    texts: dict[str, tuple[str, str]] = {}
+    for subscription in registry.subscriptions():
+        if subscription.is_told:
+            yield Record(
+                SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=subscription.accepted,
+                body=subscription.body,
+            )  # fmt: skip
+        elif subscription.body is None:
+            texts[subscription.id] = subscription.text, subscription.subscriber
+    for bound in registry.live_bindings():
+        text, subscriber = texts[bound.subscription]
+        body = BindingBody.of(_query(text), subscriber, initial=False).to_json()
+        yield Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
+
+
+_query = lru_cache(maxsize=1000)(parse)  # many ask for the same

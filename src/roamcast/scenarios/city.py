@@ -18,7 +18,7 @@ from roamcast.client import AsyncClient, Letter
 from roamcast.errors import NotFoundError
 from roamcast.scenarios.crew import Crew, Sleep, enduring, until
 from roamcast.scenarios.tokens import Tokens
-from roamcast.scenarios.town import Layout, Person, Town, Want, load_layout
+from roamcast.scenarios.town import Layout, Person, Town, load_layout
 
 __all__ = ["City", "Sketch"]
 
@@ -109,16 +109,14 @@ class City:
         """Have exactly the subscriptions that the person wants, then read and acknowledge each letter."""
         attributes = {"kind": person.kind, "label": person.label}
         client = await crew.join("subscriber", person.id, attributes, *person.point)
-        wanted = set(person.wants)
+        wanted = dict.fromkeys(want.text for want in person.wants)
         for subscription in await client.subscriptions():
-            want = Want(subscription.box, subscription.terms)
-            if want in wanted:
-                wanted.remove(want)
+            if subscription.text in wanted:
+                del wanted[subscription.text]
             else:
                 await client.unsubscribe(subscription.id)
-        for want in person.wants:
-            if want in wanted:
-                await client.subscribe(box=want.box, terms=want.terms)
+        for text in wanted:
+            await client.subscribe(text)
         async for letter in client.letters():
             sketch.add(person, letter)
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roamcast.lacl import parse, to_text
+from roamcast.lacl.printing import quoted
 from roamcast.model import Box
 from roamcast.space import GEOGRAPHIC
 
@@ -24,6 +26,13 @@ class Want(NamedTuple):
 
     box: Box | None
     terms: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As LACL, in its canonical form."""
+        region = [] if self.box is None else [f"&location in box({', '.join(map(repr, self.box))})"]
+        terms = [f"&terms has ({', '.join(map(quoted, self.terms))})"] if self.terms else []
+        return to_text(parse(f"Select all() Where {' and '.join(region + terms)}"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,53 +6,44 @@ Every method raises StorageError when the disk refuses; then nothing has changed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+from roamcast.bind.messages import Bound
 from roamcast.deliver.ranges import Ranges
 from roamcast.journal.records import Record
-from roamcast.model import Letter, Position, Subscription
+from roamcast.model import Letter, Subscription
+from roamcast.store.values import Binding, Change, Entity, EntityKind
 
 __all__ = ["Delivery", "Entity", "EntityKind", "Entry", "MailboxStore", "RegistryStore"]
 
-EntityKind = Literal["source", "subscriber"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """A registered source or subscriber. Only the hash of its token is kept."""
-
-    id: str
-    kind: EntityKind
-    token_hash: str
-    attributes: Mapping[str, str | float | bool] = field(default_factory=dict)
-    position: Position | None = None
-
 
 class RegistryStore(Protocol):
-    """Who is registered here, who wants what, and which control records are still to be journalled.
+    """Who is registered here, who wants what, who is bound to what, and which records are still to be journalled.
 
-    A subscription change and its control record are stored in one transaction; the node then journals the record
-    and says so. After a crash `unjournalled` gives what must be journalled (again), in order.
+    A change and its control records are stored in one transaction; the node then journals the records and says so.
+    After a crash `unjournalled` gives what must be journalled (again), in order.
     """
 
-    def add_entity(self, entity: Entity) -> None:
-        """Raises ConflictError when the id is taken, by either kind."""
+    def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
+        """Make all the changes, in their order, or none. Returns the ticket of the last control record, 0 without any.
+
+        `at` is when it happened; `latest` does not go back behind it. Control records with tickets up to `journalled`
+        are forgotten, as by the method of that name. Raises ConflictError for an id or a token that is taken, and
+        NotFoundError for an entity or a subscription that is not there.
+        """
 
     def entity(self, id: str) -> Entity:
         """Raises NotFoundError."""
 
-    def entity_by_token(self, token_hash: str) -> Entity | None: ...
-
-    def entities(self, kind: EntityKind | None = None) -> list[Entity]:
+    def entities(self) -> list[Entity]:
         """Ordered by id."""
 
-    def set_positions(self, positions: Sequence[Position]) -> None:
-        """The last position in the sequence counts; an older one than is stored changes nothing.
+    def retired(self, id: str) -> EntityKind | None:
+        """What an entity was that had this id and was removed; None if the id is in use or was never used."""
 
-        Raises NotFoundError, and changes nothing at all, if any entity is unknown.
-        """
+    def retired_subscribers(self) -> list[str]:
+        """The ids of all that were removed: never given again, or a new token would open an old mailbox."""
 
     def sequence_bound(self, source: str) -> int:
         """Every number this source has used here is below it; 1 for a source that has used none."""
@@ -60,26 +51,43 @@ class RegistryStore(Protocol):
     def raise_sequence_bound(self, source: str, bound: int) -> None:
         """Never lowers it. Raises NotFoundError for an unknown source."""
 
-    def add_subscription(self, subscription: Subscription, record: Record) -> None:
-        """Raises ConflictError when the id is taken."""
-
-    def remove_subscription(self, id: str, record: Record) -> None:
-        """Raises NotFoundError."""
-
     def subscription(self, id: str) -> Subscription:
         """Raises NotFoundError."""
 
-    def subscriptions(self, subscriber: str | None = None) -> list[Subscription]:
-        """Ordered by id."""
+    def subscriptions(
+        self, subscriber: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[Subscription]:
+        """Ordered by id, those behind `after` only, at most `limit`."""
+
+    def standing(self) -> list[Subscription]:
+        """Those that have a standing, ordered by id."""
+
+    def naming_places(self) -> list[Subscription]:
+        """Those that name a place, ordered by id."""
+
+    def always_running(self) -> int:
+        """How many subscriptions have no standing."""
+
+    def live_bindings(self) -> list[Bound]:
+        """Ordered by subscription and source."""
+
+    def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
+        """The history of a subscription, newest first, without the first `skip`, at most `limit`."""
+
+    def prune(self, before: int, limit: int) -> int:
+        """Forget bindings that ended before then, oldest first, at most `limit`; how many there were."""
 
     def unjournalled(self) -> list[tuple[int, Record]]:
-        """Control records not yet known to be journalled, each with its ticket, oldest first."""
+        """Control records not yet known to be journalled, each with its ticket, oldest first. Tickets only rise."""
 
-    def journalled(self, tickets: Sequence[int]) -> None:
-        """Forget these control records."""
+    def journalled(self, through: int) -> None:
+        """Forget the control records with tickets up to and with this one."""
+
+    def latest(self) -> int:
+        """The latest time of any change; 0 before the first."""
 
     def pipeline(self) -> str | None:
-        """The identity of the pipeline that has been told of all subscriptions."""
+        """The identity of the pipeline that has been told of all subscriptions and bindings."""
 
     def set_pipeline(self, identity: str) -> None: ...
 
@@ -108,7 +116,7 @@ class MailboxStore(Protocol):
 
     A letter is readable once all letters of its sender with lower numbers have been received; until then it is held
     back. What was received is kept per sender as ranges, exactly and for ever. A letter is deleted only when
-    acknowledged. A mailbox exists from its first letter on.
+    acknowledged, or with its whole mailbox. A mailbox exists from its first letter on.
     """
 
     def deliver(self, letters: Sequence[Letter]) -> Delivery:
@@ -125,6 +133,9 @@ class MailboxStore(Protocol):
 
         Acknowledging again is harmless. Raises InputError for a place that no readable letter has had yet.
         """
+
+    def erase(self, receivers: Iterable[str]) -> None:
+        """Delete these mailboxes with all their letters, for good: letters that come later are dropped. Idempotent."""
 
     def waiting(self, receiver: str) -> int:
         """How many letters are readable now."""

@@ -7,6 +7,7 @@ from roamcast.errors import ConflictError, InputError, NotFoundError
 __all__ = [
     "bad_limit",
     "entity_taken",
+    "id_used_up",
     "no_such_place",
     "subscription_taken",
     "unknown_entity",
@@ -17,6 +18,11 @@ __all__ = [
 
 def entity_taken(id: str) -> ConflictError:
     return ConflictError("this id, or its token, is taken", where=id, hint="choose another id")
+
+
+def id_used_up(id: str, was: str) -> ConflictError:
+    """A subscriber's id is never given again: a new token must not open an old mailbox."""
+    return ConflictError(f"this id was a {was}'s, who has left", where=id, hint="choose another id")
 
 
 def subscription_taken(id: str) -> ConflictError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Double,
@@ -22,8 +23,11 @@ from roamcast.errors import ConflictError, CorruptionError
 __all__ = [
     "DELIVERIES",
     "FORMAT",
+    "LATEST",
     "PIPELINE",
+    "bindings",
     "entities",
+    "erased",
     "letters",
     "mailboxes",
     "meta",
@@ -33,12 +37,13 @@ __all__ = [
     "to_journal",
 ]
 
-FORMAT = "roamcast-store/1"
+FORMAT = "roamcast-store/2"
 
 # Names in `meta`.
 _SCHEMA = "schema"
 PIPELINE = "pipeline"
 DELIVERIES = "deliveries"
+LATEST = "latest"
 
 _all = MetaData()
 # SQLite counts up a key by itself only if its type is plain INTEGER.
@@ -51,7 +56,7 @@ entities = Table(
     _all,
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False),
-    Column("token_hash", Text, nullable=False, unique=True),
+    Column("token_hash", Text, unique=True),  # none once the entity is removed
     Column("attributes", Text, nullable=False),  # a JSON object
     Column("x", Double),
     Column("y", Double),
@@ -63,13 +68,42 @@ subscriptions = Table(
     "subscriptions",
     _all,
     Column("id", Text, primary_key=True),
-    Column("subscriber", Text, nullable=False, index=True),
-    Column("min_x", Double),
-    Column("min_y", Double),
-    Column("max_x", Double),
-    Column("max_y", Double),
-    Column("terms", Text, nullable=False),  # a JSON array
+    Column("subscriber", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("body", Text),  # a JSON object
+    Column("accepted", BigInteger, nullable=False),
+    Column("places", Text),  # a JSON array of names; none if there are none
+    Column("state", Text),  # none without a standing, and so are the next three
+    Column("why", Text),
+    Column("since", BigInteger),
+    Column("joined", Boolean),
+    Index("subscriptions_of", "subscriber", "id"),
 )
+_standing = subscriptions.c.state.is_not(None)
+_in_places = subscriptions.c.places.is_not(None)
+Index("subscriptions_standing", subscriptions.c.id, sqlite_where=_standing, postgresql_where=_standing)
+Index("subscriptions_in_places", subscriptions.c.id, sqlite_where=_in_places, postgresql_where=_in_places)
+
+bindings = Table(
+    "bindings",
+    _all,
+    Column("subscription", Text, primary_key=True),
+    Column("bound_at", BigInteger, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("unbound_at", BigInteger),  # none while it is live
+    sqlite_with_rowid=False,
+)
+_live = bindings.c.unbound_at.is_(None)
+_ended = bindings.c.unbound_at.is_not(None)
+Index(
+    "bindings_live",
+    bindings.c.subscription,
+    bindings.c.source,
+    unique=True,
+    sqlite_where=_live,
+    postgresql_where=_live,
+)
+Index("bindings_ended", bindings.c.unbound_at, sqlite_where=_ended, postgresql_where=_ended)
 
 to_journal = Table(
     "to_journal",
@@ -95,6 +129,8 @@ received = Table(
     Column("ranges", Text, nullable=False),
     sqlite_with_rowid=False,
 )
+
+erased = Table("erased", _all, Column("receiver", Text, primary_key=True), sqlite_with_rowid=False)
 
 letters = Table(
     "letters",
@@ -135,7 +171,8 @@ def prepare(connection: Connection, where: str) -> None:
     names = inspect(connection).get_table_names()
     if not names:
         _all.create_all(connection, checkfirst=False)
-        connection.execute(meta.insert(), [{"name": _SCHEMA, "value": FORMAT}, {"name": DELIVERIES, "value": "0"}])
+        first = {_SCHEMA: FORMAT, DELIVERIES: "0", LATEST: "0"}
+        connection.execute(meta.insert(), [{"name": name, "value": value} for name, value in first.items()])
         return
     format = connection.scalar(select(meta.c.value).filter_by(name=_SCHEMA)) if meta.name in names else None
     if format is None:

@@ -14,7 +14,7 @@ from roamcast.store import refusals
 from roamcast.store.engine import portions, reading, writing
 from roamcast.store.fitting import fitting
 from roamcast.store.port import Delivery, Entry
-from roamcast.store.schema import DELIVERIES, letters, mailboxes, meta, received
+from roamcast.store.schema import DELIVERIES, erased, letters, mailboxes, meta, received
 
 __all__ = ["SqlMailboxes"]
 
@@ -30,13 +30,14 @@ class SqlMailboxes:
         self._engine = engine
         self._lock = Lock()  # writers of this process wait here rather than at the database, which polls
         self._known: dict[str, Mailbox] = {}
+        self._erased: set[str] = set()
         self._deliveries = -1
 
     def deliver(self, letters: Sequence[Letter]) -> Delivery:
         with self._lock:
             with writing(self._engine) as connection:
                 self._learn(connection, {letter.receiver for letter in letters})
-                receipt = receive(self._known, letters)
+                receipt = receive(self._known, [it for it in letters if it.receiver not in self._erased])
                 if receipt.changed:
                     self._store(connection, receipt)
             if receipt.changed:
@@ -59,6 +60,19 @@ class SqlMailboxes:
             done = letters.delete().filter_by(receiver=receiver).where(letters.c.place <= through)
             return connection.execute(done).rowcount
 
+    def erase(self, receivers: Iterable[str]) -> None:
+        with self._lock, writing(self._engine) as connection:
+            for some in portions(dict.fromkeys(receivers)):
+                before = set(connection.scalars(_erased_among, {"receivers": some}))
+                left = [receiver for receiver in some if receiver not in before]
+                if left:
+                    connection.execute(erased.insert(), [{"receiver": receiver} for receiver in left])
+                    for table in (letters, received, mailboxes):
+                        connection.execute(table.delete().where(table.c.receiver.in_(_among)), {"receivers": left})
+                    # Who remembers mailboxes learns of it as of a delivery.
+                    deliveries = int(connection.scalar(_deliveries) or 0)
+                    connection.execute(_delivered, {"count": str(deliveries + 1)})
+
     def waiting(self, receiver: str) -> int:
         return self._count(receiver, held=False)
 
@@ -79,12 +93,16 @@ class SqlMailboxes:
             return connection.scalar(count.where(place.is_(None) if held else place.is_not(None))) or 0
 
     def _learn(self, connection: Connection, receivers: set[str]) -> None:
-        """See that `_known` has the mailboxes of `receivers` that exist, as they are in the database."""
+        """See that `_known` and `_erased` have what the database has of `receivers`."""
         deliveries = int(connection.scalar(_deliveries) or 0)
         if deliveries != self._deliveries:
             self._known.clear()
+            self._erased.clear()
             self._deliveries = deliveries
-        self._known.update(_load(connection, receivers - self._known.keys()))
+        unknown = receivers - self._known.keys() - self._erased
+        for some in portions(unknown):
+            self._erased.update(connection.scalars(_erased_among, {"receivers": some}))
+        self._known.update(_load(connection, unknown - self._erased))
 
     def _store(self, connection: Connection, receipt: Receipt) -> None:
         """A handful of statements, each for many rows."""
@@ -148,6 +166,7 @@ def _load(connection: Connection, receivers: Iterable[str]) -> dict[str, Mailbox
 _among: BindParameter[list[str]] = bindparam("receivers", expanding=True)
 _mailboxes_of = select(mailboxes.c.receiver, mailboxes.c.next_place).where(mailboxes.c.receiver.in_(_among))
 _received_by = select(received.c.receiver, received.c.sender, received.c.ranges).where(received.c.receiver.in_(_among))
+_erased_among = select(erased.c.receiver).where(erased.c.receiver.in_(_among))
 _readable = (
     select(letters.c.place, letters.c.sender, letters.c.number, letters.c.body)
     .where(letters.c.receiver == bindparam("owner"), letters.c.place > bindparam("after"))

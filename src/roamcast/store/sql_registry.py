@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any
 
-import orjson
-from sqlalchemy import Engine, Row, bindparam, or_, select
+from sqlalchemy import Connection, Engine, func, select, tuple_
 
+from roamcast.bind.messages import Bound
 from roamcast.journal.records import Record
-from roamcast.model import Box, Position, Subscription
+from roamcast.model import Subscription
 from roamcast.store import refusals
-from roamcast.store.engine import portions, reading, writing
-from roamcast.store.port import Entity, EntityKind
-from roamcast.store.schema import PIPELINE, entities, meta, subscriptions, to_journal
+from roamcast.store.engine import reading, writing
+from roamcast.store.schema import LATEST, PIPELINE, bindings, entities, meta, subscriptions, to_journal
+from roamcast.store.sql_changes import make_changes
+from roamcast.store.sql_rows import entity_of, record_of, subscription_of
+from roamcast.store.values import Binding, Change, Entity, EntityKind
 
 __all__ = ["SqlRegistry"]
 
@@ -26,63 +27,42 @@ class SqlRegistry:
         self._engine = engine
         self._lock = Lock()  # writers of this process wait here rather than at the database, which polls
 
-    def add_entity(self, entity: Entity) -> None:
-        taken = or_(entities.c.id == entity.id, entities.c.token_hash == entity.token_hash)
-        position = entity.position
-        row = {
-            "id": entity.id,
-            "kind": entity.kind,
-            "token_hash": entity.token_hash,
-            "attributes": orjson.dumps(dict(entity.attributes)).decode(),
-            "x": position.x if position else None,
-            "y": position.y if position else None,
-            "time": position.time if position else None,
-            "sequence_bound": 1,
-        }
+    def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
         with self._lock, writing(self._engine) as connection:
-            if connection.execute(select(entities.c.id).where(taken)).first():
-                raise refusals.entity_taken(entity.id)
-            connection.execute(entities.insert(), row)
+            ticket = make_changes(connection, changes)
+            if journalled:
+                connection.execute(to_journal.delete().where(to_journal.c.ticket <= journalled))
+            if at > _latest(connection):
+                connection.execute(meta.update().filter_by(name=LATEST).values(value=str(at)))
+            return ticket
 
     def entity(self, id: str) -> Entity:
         with reading(self._engine) as connection:
-            row = connection.execute(select(entities).filter_by(id=id)).first()
+            row = connection.execute(select(entities).filter_by(id=id).where(_registered)).first()
         if row is None:
             raise refusals.unknown_entity(id)
-        return _entity(row)
+        return entity_of(row)
 
-    def entity_by_token(self, token_hash: str) -> Entity | None:
+    def entities(self) -> list[Entity]:
+        query = select(entities).where(_registered).order_by(entities.c.id)
         with reading(self._engine) as connection:
-            row = connection.execute(select(entities).filter_by(token_hash=token_hash)).first()
-        return None if row is None else _entity(row)
+            return [entity_of(row) for row in connection.execute(query)]
 
-    def entities(self, kind: EntityKind | None = None) -> list[Entity]:
-        query = select(entities).order_by(entities.c.id)
+    def retired(self, id: str) -> EntityKind | None:
         with reading(self._engine) as connection:
-            return [_entity(row) for row in connection.execute(query.filter_by(kind=kind) if kind else query)]
+            return connection.scalar(select(entities.c.kind).filter_by(id=id, token_hash=None))
 
-    def set_positions(self, positions: Sequence[Position]) -> None:
-        newest: dict[str, Position] = {}
-        for position in positions:
-            known = newest.setdefault(position.entity, position)
-            if position.time >= known.time:
-                newest[position.entity] = position
-        rows = [{"entity": p.entity, "x": p.x, "y": p.y, "time": p.time, "now": p.time} for p in newest.values()]
-        if not rows:
-            return
-        with self._lock, writing(self._engine) as connection:
-            registered = {id for ids in portions(newest) for id in connection.scalars(_ids_among, {"ids": ids})}
-            for id in newest:
-                if id not in registered:
-                    raise refusals.unknown_entity(id)
-            connection.execute(_set_position, rows)
+    def retired_subscribers(self) -> list[str]:
+        query = select(entities.c.id).filter_by(kind="subscriber", token_hash=None).order_by(entities.c.id)
+        with reading(self._engine) as connection:
+            return list(connection.scalars(query))
 
     def sequence_bound(self, source: str) -> int:
         with reading(self._engine) as connection:
             return connection.scalar(select(entities.c.sequence_bound).filter_by(id=source)) or 1
 
     def raise_sequence_bound(self, source: str, bound: int) -> None:
-        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source")
+        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(_registered)
         with self._lock, writing(self._engine) as connection:
             present = connection.scalar(of_source)
             if present is None:
@@ -90,50 +70,71 @@ class SqlRegistry:
             if bound > present:
                 connection.execute(entities.update().filter_by(id=source).values(sequence_bound=bound))
 
-    def add_subscription(self, subscription: Subscription, record: Record) -> None:
-        row = {
-            "id": subscription.id,
-            "subscriber": subscription.subscriber,
-            **(subscription.box._asdict() if subscription.box else dict.fromkeys(Box._fields)),
-            "terms": orjson.dumps(subscription.terms).decode(),
-        }
-        with self._lock, writing(self._engine) as connection:
-            if connection.execute(select(subscriptions.c.id).filter_by(id=subscription.id)).first():
-                raise refusals.subscription_taken(subscription.id)
-            connection.execute(subscriptions.insert(), row)
-            connection.execute(to_journal.insert(), {"record": _to_text(record)})
-
-    def remove_subscription(self, id: str, record: Record) -> None:
-        with self._lock, writing(self._engine) as connection:
-            if not connection.execute(subscriptions.delete().filter_by(id=id)).rowcount:
-                raise refusals.unknown_subscription(id)
-            connection.execute(to_journal.insert(), {"record": _to_text(record)})
-
     def subscription(self, id: str) -> Subscription:
         with reading(self._engine) as connection:
             row = connection.execute(select(subscriptions).filter_by(id=id)).first()
         if row is None:
             raise refusals.unknown_subscription(id)
-        return _subscription(row)
+        return subscription_of(row)
 
-    def subscriptions(self, subscriber: str | None = None) -> list[Subscription]:
-        query = select(subscriptions).order_by(subscriptions.c.id)
+    def subscriptions(
+        self, subscriber: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[Subscription]:
+        query = select(subscriptions).where(subscriptions.c.id > after).order_by(subscriptions.c.id).limit(limit)
         if subscriber is not None:
             query = query.filter_by(subscriber=subscriber)
         with reading(self._engine) as connection:
-            return [_subscription(row) for row in connection.execute(query)]
+            return [subscription_of(row) for row in connection.execute(query)]
+
+    def standing(self) -> list[Subscription]:
+        query = select(subscriptions).where(subscriptions.c.state.is_not(None)).order_by(subscriptions.c.id)
+        with reading(self._engine) as connection:
+            return [subscription_of(row) for row in connection.execute(query)]
+
+    def naming_places(self) -> list[Subscription]:
+        query = select(subscriptions).where(subscriptions.c.places.is_not(None)).order_by(subscriptions.c.id)
+        with reading(self._engine) as connection:
+            return [subscription_of(row) for row in connection.execute(query)]
+
+    def always_running(self) -> int:
+        query = select(func.count()).select_from(subscriptions).where(subscriptions.c.state.is_(None))
+        with reading(self._engine) as connection:
+            return connection.scalar(query) or 0
+
+    def live_bindings(self) -> list[Bound]:
+        live = select(bindings).where(bindings.c.unbound_at.is_(None))
+        with reading(self._engine) as connection:
+            rows = connection.execute(live.order_by(bindings.c.subscription, bindings.c.source))
+            return [Bound(row.subscription, row.source, row.bound_at) for row in rows]
+
+    def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
+        query = select(bindings).filter_by(subscription=subscription)
+        query = query.order_by(bindings.c.bound_at.desc(), bindings.c.source).limit(limit).offset(skip)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query)
+            return [Binding(row.subscription, row.source, row.bound_at, row.unbound_at) for row in rows]
+
+    def prune(self, before: int, limit: int) -> int:
+        key = (bindings.c.subscription, bindings.c.bound_at, bindings.c.source)
+        old = select(*key).where(bindings.c.unbound_at < before).order_by(bindings.c.unbound_at).limit(limit)
+        with reading(self._engine) as connection:
+            if connection.execute(old.limit(1)).first() is None:
+                return 0
+        with self._lock, writing(self._engine) as connection:
+            return connection.execute(bindings.delete().where(tuple_(*key).in_(old))).rowcount
 
     def unjournalled(self) -> list[tuple[int, Record]]:
         query = select(to_journal.c.ticket, to_journal.c.record).order_by(to_journal.c.ticket)
         with reading(self._engine) as connection:
-            return [(ticket, _from_text(text)) for ticket, text in connection.execute(query)]
+            return [(ticket, record_of(text)) for ticket, text in connection.execute(query)]
 
-    def journalled(self, tickets: Sequence[int]) -> None:
-        if not tickets:
-            return
-        done = to_journal.delete().where(to_journal.c.ticket == bindparam("done"))
+    def journalled(self, through: int) -> None:
         with self._lock, writing(self._engine) as connection:
-            connection.execute(done, [{"done": ticket} for ticket in tickets])
+            connection.execute(to_journal.delete().where(to_journal.c.ticket <= through))
+
+    def latest(self) -> int:
+        with reading(self._engine) as connection:
+            return _latest(connection)
 
     def pipeline(self) -> str | None:
         with reading(self._engine) as connection:
@@ -148,31 +149,8 @@ class SqlRegistry:
         self._engine.dispose()
 
 
-_ids_among = select(entities.c.id).where(entities.c.id.in_(bindparam("ids", expanding=True)))
-
-_set_position = (
-    entities.update()
-    .where(entities.c.id == bindparam("entity"))
-    .where(or_(entities.c.time.is_(None), entities.c.time <= bindparam("now")))
-    .values(x=bindparam("x"), y=bindparam("y"), time=bindparam("time"))
-)
+_registered = entities.c.token_hash.is_not(None)
 
 
-def _entity(row: Row[Any]) -> Entity:
-    position = None if row.time is None else Position(row.id, row.x, row.y, row.time)
-    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position)
-
-
-def _subscription(row: Row[Any]) -> Subscription:
-    box = None if row.min_x is None else Box(row.min_x, row.min_y, row.max_x, row.max_y)
-    return Subscription(row.id, row.subscriber, box, tuple(orjson.loads(row.terms)))
-
-
-def _to_text(record: Record) -> str:
-    return orjson.dumps(record._asdict()).decode()
-
-
-def _from_text(text: str) -> Record:
-    fields = orjson.loads(text)
-    terms = fields.pop("terms")
-    return Record(**fields, terms=None if terms is None else tuple(terms))
+def _latest(connection: Connection) -> int:
+    return int(connection.scalar(select(meta.c.value).filter_by(name=LATEST)) or 0)

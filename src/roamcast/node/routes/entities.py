@@ -1,25 +1,27 @@
-"""Sources and subscribers: registration, and who one is."""
+"""Sources and subscribers: registration, who one is, what one is like, leaving."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
+from roamcast.errors import PermissionDeniedError
 from roamcast.model import Position
-from roamcast.node.bodies import EntityIn
-from roamcast.node.dependencies import AnyCaller, TheNode
-from roamcast.node.features import entity_feature, layer_of
+from roamcast.node.bodies import AttributesIn, EntityIn
+from roamcast.node.dependencies import AnyCaller, CallerOrOperator, TheNode
+from roamcast.node.features import layer_of
+from roamcast.node.following import Following
 from roamcast.node.forms import Form
 from roamcast.node.security import hash_of, new_token
-from roamcast.node.service import Node, now
+from roamcast.node.service import Node, acknowledged
 from roamcast.node.times import iso
-from roamcast.store.port import Entity, EntityKind
+from roamcast.store.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
 
 _ENTITY = Form(EntityIn)
+_ATTRIBUTES = Form(AttributesIn)
 
 
 @router.post("/sources", status_code=201, openapi_extra=_ENTITY.openapi)
@@ -30,24 +32,64 @@ async def register_source(request: Request, node: TheNode) -> dict[str, Any]:
 
 @router.post("/subscribers", status_code=201, openapi_extra=_ENTITY.openapi)
 async def register_subscriber(request: Request, node: TheNode) -> dict[str, Any]:
-    """Register a subscriber. Its token is told here and never again. 409 if the id is taken."""
+    """Register a subscriber. Its token is told here and never again. 409 if the id is taken, or ever was."""
     return await _register(request, node, "subscriber")
 
 
 @router.get("/me")
 async def me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """The entity whose token this is; for a source also `next_seq`, the number its next event gets."""
-    entity = await run_in_threadpool(node.registry.entity, caller.id)
-    position = entity.position
-    answer: dict[str, Any] = {
-        "id": entity.id,
-        "kind": entity.kind,
-        "attributes": dict(entity.attributes),
-        "position": position and {"x": position.x, "y": position.y, "time": iso(position.time)},
-    }
+    entity = node.directory.get(caller.id)
+    answer = _described(entity)
     if entity.kind == "source":
         answer["next_seq"] = await node.sequences.next_of(entity.id)
     return answer
+
+
+@router.put("/me/attributes", openapi_extra=_ATTRIBUTES.openapi)
+async def set_attributes(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
+    """Replace all attributes of the caller. Events that it posts after the answer carry the new ones."""
+    given = await _ATTRIBUTES.read(request, node)
+    entity = await acknowledged(node.bindery.change(caller.id, given.root))
+    node.show_entity(entity)
+    return _described(entity)
+
+
+@router.delete("/me", status_code=204)
+async def leave(node: TheNode, caller: AnyCaller) -> None:
+    """Leave for good: the token is worth nothing any more.
+
+    With a subscriber go its subscriptions and its mailbox, and its id is never given again. A source may be registered
+    under the same id again; its numbers go on above those that were used.
+    """
+    entity = node.directory.get(caller.id)
+    subscriptions = await acknowledged(node.bindery.leave(caller.id))
+    node.show_gone(layer_of(entity), [entity.id])
+    node.show_gone("subscriptions", subscriptions)
+    node.bells.ring([entity.id])
+
+
+@router.get("/entities/{id}")
+async def where(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, Any]:
+    """An entity, where it is, and its subscriptions: a subscriber's own, or those that are bound to a source now.
+
+    `count` is how many there are; `subscriptions` has the first of them. One sees oneself; the operator sees all.
+    """
+    if caller is not None and caller.id != id:
+        raise PermissionDeniedError(f"this token is of {caller.id}", where="id", hint="use the token of that entity")
+    entity = node.directory.get(id)
+    subscriptions = await acknowledged(node.bindery.ask(lambda following: _subscriptions_of(node, following, entity)))
+    return {
+        **_described(entity),
+        "subscriptions": subscriptions[: node.limits.page],
+        "count": len(subscriptions),
+    }
+
+
+def _subscriptions_of(node: Node, following: Following, entity: Entity) -> list[str]:
+    if entity.kind == "source":
+        return list(following.where(entity.id).subscriptions)
+    return [subscription.id for subscription in node.registry.subscriptions(entity.id)]
 
 
 async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str, Any]:
@@ -55,10 +97,20 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
     position = None
     if given.x is not None and given.y is not None:
         node.space.check_point(given.x, given.y)
-        position = Position(given.id, given.x, given.y, now())
+        position = Position(given.id, given.x, given.y, node.clock.now())
     token = new_token()
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
-    await run_in_threadpool(node.registry.add_entity, entity)
+    await acknowledged(node.bindery.register(entity))
     if position:
-        node.show(layer_of(entity), entity.id, entity_feature(entity))
+        node.show_entity(entity)
     return {"id": entity.id, "kind": entity.kind, "token": token}
+
+
+def _described(entity: Entity) -> dict[str, Any]:
+    position = entity.position
+    return {
+        "id": entity.id,
+        "kind": entity.kind,
+        "attributes": dict(entity.attributes),
+        "position": position and {"x": position.x, "y": position.y, "time": iso(position.time)},
+    }

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.model import Position
 from roamcast.node.bodies import EventIn, NumbersIn, PositionIn
 from roamcast.node.dependencies import AnyCaller, Source, TheNode
-from roamcast.node.features import entity_feature, layer_of
 from roamcast.node.forms import Form
-from roamcast.node.service import Node, now
+from roamcast.node.service import acknowledged
 
 router = APIRouter(tags=["events"])
 
@@ -31,7 +29,7 @@ async def post_events(request: Request, node: TheNode, caller: Source) -> dict[s
     where an answer could be lost. Do not mix numbers of your own with the node's for one source.
     """
     events, bulk = await _EVENTS.read_bulk(request, node)
-    taken = await node.intake.take(caller.id, events, bulk=bulk, now=now())
+    taken = await node.intake.take(caller.id, events, bulk=bulk, now=node.clock.now())
     return taken._asdict()
 
 
@@ -48,9 +46,12 @@ async def take_numbers(request: Request, node: TheNode, caller: Source) -> dict[
 
 @router.post("/positions", openapi_extra=_POSITIONS.openapi)
 async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
-    """Tell where the caller is: one position or a list of them, all or none. The one with the latest time counts."""
+    """Tell where the caller is: one position or a list of them, all or none. The one with the latest time counts.
+
+    `stale` is how many of them were older than what was known, and changed nothing.
+    """
     given, bulk = await _POSITIONS.read_bulk(request, node)
-    time = now()
+    time = node.clock.now()
     positions = []
     for row, position in enumerate(given):
         place = f"positions[{row}]." if bulk else ""
@@ -63,13 +64,7 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
         except InputError as error:
             raise InputError(error.message, where=f"{place}{error.where}", hint=error.hint) from None
         positions.append(Position(caller.id, position.x, position.y, time if position.time is None else position.time))
-    await run_in_threadpool(node.registry.set_positions, positions)
-    if node.scene is not None:
-        await _show(node, caller.id)
-    return {"accepted": len(positions)}
-
-
-async def _show(node: Node, id: str) -> None:
-    """Show the stored position: an older one than it has changed nothing."""
-    entity = await run_in_threadpool(node.registry.entity, id)
-    node.show(layer_of(entity), entity.id, entity_feature(entity))
+    stale = await acknowledged(node.bindery.move(positions))
+    if (entity := node.directory.find(caller.id)) is not None:
+        node.show_entity(entity)
+    return {"accepted": len(positions), "stale": stale}

@@ -114,7 +114,7 @@ async def _stream(node: Node, receiver: str, after: int) -> AsyncIterator[bytes]
         return  # others were let in at the same moment; who asks again is told
     with node.bells.hung(receiver) as bell:
         yield HEARTBEAT
-        while not node.bells.stopped:
+        while not node.bells.stopped and node.directory.find(receiver) is not None:
             bell.clear()
             entries = await _next_letters(node, receiver, _PORTION, after)
             if entries:

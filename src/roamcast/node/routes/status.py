@@ -16,7 +16,7 @@ router = APIRouter(tags=["status"])
 async def health(node: TheNode) -> dict[str, Any]:
     """`status` is `ok`, or `degraded` with the reason in `trouble`; `pipeline` is the last batch it told of."""
     sender = node.mailroom.sender
-    trouble = node.mailroom.trouble
+    trouble = node.mailroom.trouble or node.bindery.trouble
     return {
         "status": "ok" if trouble is None else "degraded",
         "trouble": trouble,

@@ -1,0 +1,64 @@
+"""`roamcast subscriptions`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from roamcast.cli.credentials import known
+from roamcast.cli.options import DEFAULT_URL, Url
+from roamcast.cli.tables import clock_time, table
+from roamcast.client import Binding, Subscription
+
+__all__ = ["subscriptions"]
+
+
+def subscriptions(
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this one, with its history.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many bindings of its history.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show subscriptions: state, bound source, since when, and why one hears nothing.
+
+    Example: roamcast subscriptions --subscriber anna
+    """
+    with known(url, subscriber) as client:
+        if id is None:
+            found, history = client.subscriptions(), []
+        else:
+            found, history = [client.subscription(id)], client.bindings(id, limit=limit)
+    if as_json:
+        shown = {"subscriptions": [asdict(one) for one in found]}
+        if id is not None:
+            shown["bindings"] = [asdict(one) for one in history]
+        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    elif not found:
+        typer.echo("no subscriptions", err=True)
+    else:
+        typer.echo(_states(found))
+        if id is not None:
+            typer.echo(f"\n{found[0].text}\n\n{_history(history)}")
+
+
+def _states(found: list[Subscription]) -> str:
+    rows = [
+        (one.id, one.state, ", ".join(one.sources) or _sources_of(one), clock_time(one.since), one.why or "")
+        for one in found
+    ]
+    return table(("id", "state", "source", "since", "why not"), rows)
+
+
+def _sources_of(subscription: Subscription) -> str:
+    return "every event" if subscription.plan == "match" else "-"
+
+
+def _history(history: list[Binding]) -> str:
+    if not history:
+        return "it has had no source"
+    rows = [(one.source, clock_time(one.bound_at), clock_time(one.unbound_at) or "now") for one in history]
+    return table(("source", "from", "to"), rows)

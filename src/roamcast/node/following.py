@@ -1,0 +1,209 @@
+"""The binder of this node, its effects turned into what the registry stores and the pipeline is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from roamcast.bind.core import Binder
+from roamcast.bind.messages import (
+    Activated,
+    Attributes,
+    Bound,
+    Deactivated,
+    Effect,
+    Message,
+    Registered,
+    SourceRegistered,
+    StateChanged,
+    Subscribed,
+    SubscriberRegistered,
+    Unbound,
+    Unsubscribed,
+    Unwanted,
+    Wanted,
+)
+from roamcast.bind.states import State
+from roamcast.bind.views import Status, Whereabouts
+from roamcast.errors import RoamcastError
+from roamcast.journal.bodies import BindingBody
+from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.lacl import Query
+from roamcast.model import Position, Subscription
+from roamcast.node.queries import Asked, Queries
+from roamcast.store.port import RegistryStore
+from roamcast.store.values import Change, Entity
+
+__all__ = ["Following", "Outcome", "registered"]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Changes to be stored, and records to be journalled, each in the order in which they happened."""
+
+    changes: list[Change] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        self.changes += other.changes
+        self.records += other.records
+
+
+@dataclass(slots=True)
+class _Row:
+    """A subscription that stands: what the binder does not know of it. `expression` is its agent's, if it has one."""
+
+    subscriber: str
+    query: Query
+    body: str | None
+    joined: bool
+    expression: str | None
+    state: State = State.START
+    binding: str = ""
+
+    def binding_body(self) -> str:
+        """Of a binding that is not the first; made once."""
+        self.binding = self.binding or BindingBody.of(self.query, self.subscriber, initial=False).to_json()
+        return self.binding
+
+
+class Following:
+    """Everybody who is registered, and the subscriptions that stand. One thread at a time.
+
+    If what happened cannot be stored, it is of no use any more: make another from the registry.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        self._binder = Binder(queries.space, queries.places)
+        self._rows: dict[str, _Row] = {}
+        self._agents: Counter[str] = Counter()
+        self.states: Counter[str] = Counter()
+        self.bindings = 0
+
+    @classmethod
+    def restored(cls, registry: RegistryStore, queries: Queries, at: int) -> tuple[Following, Outcome]:
+        """As it was, and what is different now: after a restart in between that is nothing."""
+        following = cls(queries)
+        standing, bindings = registry.standing(), registry.live_bindings()
+        messages: list[Registered | Subscribed] = [registered(entity) for entity in registry.entities()]
+        states = []
+        for subscription in standing:
+            asked = queries.stored(subscription)
+            following._add(subscription, asked)
+            messages.append(Subscribed(subscription.id, subscription.subscriber, asked.query))
+            if (stands := subscription.standing) is not None:
+                states.append(StateChanged(subscription.id, State(stands.state), stands.why, stands.since))
+        following.bindings = len(bindings)
+        return following, following._outcome(following._binder.restore(messages, bindings, states, at))
+
+    def __contains__(self, subscription: str) -> bool:
+        return subscription in self._rows
+
+    @property
+    def agents(self) -> int:
+        """How many there are."""
+        return len(self._agents)
+
+    def tell(self, message: Message, at: int) -> Outcome:
+        with _agreed():
+            return self._outcome(self._binder.handle(message, at))
+
+    def move(self, positions: Sequence[Position], at: int) -> Outcome:
+        """One position of each entity."""
+        ids, x, y, times = zip(*((p.entity, p.x, p.y, p.time) for p in positions), strict=True)
+        with _agreed():
+            return self._outcome(self._binder.handle_moves(ids, x, y, times, at))
+
+    def subscribe(self, subscription: Subscription, asked: Asked, at: int) -> Outcome:
+        self._add(subscription, asked)
+        return self.tell(Subscribed(subscription.id, subscription.subscriber, asked.query), at)
+
+    def unsubscribe(self, id: str, at: int) -> Outcome:
+        outcome = self.tell(Unsubscribed(id), at)
+        self.forget(id)
+        return outcome
+
+    def forget(self, id: str) -> None:
+        """The binder has it no more."""
+        row = self._rows.pop(id)
+        self.states[row.state.value] -= 1
+        if row.expression is not None:
+            self._agents[row.expression] -= 1
+            if not self._agents[row.expression]:
+                del self._agents[row.expression]
+
+    def status(self, subscription: str) -> Status:
+        return self._binder.status(subscription)
+
+    def where(self, entity: str) -> Whereabouts:
+        return self._binder.where(entity)
+
+    def binding_record(self, bound: Bound) -> Record:
+        """Of a binding that is live already."""
+        return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=self._body(bound))
+
+    def _add(self, subscription: Subscription, asked: Asked) -> None:
+        stands = subscription.standing
+        state = State.START if stands is None else State(stands.state)
+        joined = stands is not None and stands.joined
+        row = _Row(subscription.subscriber, asked.query, subscription.body, joined, asked.expression, state)
+        self._rows[subscription.id] = row
+        self.states[state.value] += 1
+        if asked.expression is not None:
+            self._agents[asked.expression] += 1
+
+    def _body(self, bound: Bound) -> str:
+        return self._rows[bound.subscription].binding_body()
+
+    def _outcome(self, effects: Iterable[Effect]) -> Outcome:
+        outcome = Outcome()
+        joined = []
+        for effect in effects:
+            match effect:
+                case Bound(id, source, at):
+                    row = self._rows[id]
+                    record = self.binding_record(effect)
+                    if not row.joined:
+                        first = BindingBody.of(row.query, row.subscriber, initial=True)
+                        record = record._replace(body=first.to_json())
+                        joined.append(row)
+                    outcome.changes.append(effect)
+                    outcome.records.append(record)
+                    self.bindings += 1
+                case Unbound(id, source, at):
+                    outcome.changes.append(effect)
+                    outcome.records.append(Record(UNBINDING, source, id=id, time=at))
+                    self.bindings -= 1
+                case StateChanged(id, state):
+                    outcome.changes.append(effect)
+                    self.states[self._rows[id].state.value] -= 1
+                    self.states[state.value] += 1
+                    self._rows[id].state = state
+                case Activated(id, at):
+                    row = self._rows[id]
+                    outcome.records.append(Record(SUBSCRIPTION, row.subscriber, id=id, time=at, body=row.body))
+                case Deactivated(id, at):
+                    outcome.records.append(Record(REMOVAL, self._rows[id].subscriber, id=id, time=at))
+                case Wanted() | Unwanted():
+                    pass
+        for row in joined:
+            row.joined = True
+        return outcome
+
+
+@contextmanager
+def _agreed() -> Iterator[None]:
+    """What the binder is told has been checked: if it refuses, it has lost touch with the registry."""
+    try:
+        yield
+    except RoamcastError as error:
+        raise RuntimeError(f"the binder does not agree with the registry: {error}") from error
+
+
+def registered(entity: Entity) -> Registered:
+    attributes: Attributes = entity.attributes
+    if entity.kind == "source":
+        return SourceRegistered(entity.id, attributes, entity.position)
+    return SubscriberRegistered(entity.id, attributes, entity.position)

@@ -1,0 +1,233 @@
+"""The books: the state of a pipeline, carried on from batch to batch.
+
+`open` takes a batch's control records and says what its events meet; `close` takes the events and makes the letters and
+the state after them. Nothing has happened until that state is published and the page is turned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.deliver.ranges import Ranges
+from roamcast.pipeline.control import Changes, Control, SetAside, changes_of
+from roamcast.pipeline.drafts import Again, bound, first_readings, matched, thinned
+from roamcast.pipeline.intake import Intake, Source, take_in
+from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.matching import Sieve
+from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
+from roamcast.pipeline.parts import Part
+from roamcast.pipeline.schemas import (
+    BINDINGS,
+    FORGOTTEN,
+    NOTIFIED,
+    RECEIVERS,
+    SOURCES,
+    SUBSCRIPTIONS,
+    Table,
+)
+from roamcast.pipeline.state import Manifest, StateFolder
+
+__all__ = ["COUNTERS", "HISTORY", "Books", "Entry", "Page"]
+
+COUNTERS: Final = (
+    "events", "duplicates_dropped", "set_aside", "late", "thinned_out", "letters", "subscriptions", "bindings",
+)  # fmt: skip
+
+HISTORY: Final = 3600 * 1_000_000
+"""How long an ended binding is kept for events that come late, in microseconds by the clock of its node."""
+
+
+class Page(NamedTuple):
+    """A batch whose control records are applied. `forgotten`: when bindings of sources ended that are kept no more."""
+
+    sieve: Sieve
+    changes: Changes
+    forgotten: dict[Source, int]
+
+
+class Entry(NamedTuple):
+    """What a batch comes to."""
+
+    numbered: Numbered
+    set_aside: list[SetAside]
+    manifest: Manifest
+    intake: Intake
+    forgotten: dict[Source, int]
+
+
+class Books:
+    """Holds in memory what every batch asks for: the numbers seen of each source and given to each receiver."""
+
+    def __init__(self, state: StateFolder, manifest: Manifest, *, history: int = HISTORY) -> None:
+        self.manifest = manifest
+        self._parts = state.parts
+        self._history = history
+        sources, receivers, forgotten = (self._all(table) for table in (SOURCES, RECEIVERS, FORGOTTEN))
+        self.seen = dict(zip(_sources(sources), map(Ranges.from_text, sources["seen"].to_pylist()), strict=True))
+        names = map(Receiver, receivers["office"].to_pylist(), receivers["receiver"].to_pylist())
+        self.last = dict(zip(names, receivers["last"].to_pylist(), strict=True))
+        self.forgotten = dict(zip(_sources(forgotten), forgotten["end"].to_pylist(), strict=True))
+
+    def open(self, control: Control, batch: int) -> Page:
+        changes = changes_of(control.records, batch, self._live_subscriptions, self._known_bindings)
+        forgotten: dict[Source, int] = {}
+        subscriptions = self._push(SUBSCRIPTIONS, changes.subscriptions, partial(_removed_before, batch))
+        bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
+        sources = frozenset((row["node"], row["source"]) for row in changes.initial)
+        removals = changes.subscriptions.num_rows > 0
+        return Page(Sieve(self._parts.folder, subscriptions, bindings, batch, removals, sources), changes, forgotten)
+
+    def close(self, page: Page, sifted: pa.Table) -> Entry:
+        """`sifted` has SIFTED_SCHEMA: what the executors made of the batch's events with the page's sieve."""
+        sieve, changes = page.sieve, page.changes
+        intake = take_in(sifted, self.seen)
+        forgotten = self.forgotten | page.forgotten
+        late = _late(intake.fresh, forgotten)
+        drafts = pa.concat_tables(
+            [
+                matched(intake.fresh, sieve.admission().rows),
+                bound(intake.fresh, sieve.layers()),
+                first_readings(changes.initial, intake.fresh, self._layers(SOURCES)),
+            ]
+        )
+        ordered = in_order(drafts)
+        kept, again = thinned(ordered, self._notified(ordered))
+        numbered = number_letters(kept, self.last)
+        set_aside = sorted([*changes.set_aside, *intake.set_aside])
+        grown = {
+            "events": intake.fresh.num_rows,
+            "duplicates_dropped": intake.duplicates,
+            "set_aside": len(set_aside),
+            "late": len(late),
+            "thinned_out": ordered.num_rows - kept.num_rows,
+            "letters": kept.num_rows,
+            "subscriptions": changes.more_subscriptions,
+            "bindings": changes.more_bindings,
+        }
+        tables = {
+            SUBSCRIPTIONS.name: sieve.subscriptions,
+            BINDINGS.name: sieve.bindings,
+            FORGOTTEN.name: self._push(FORGOTTEN, _forgotten_rows(page.forgotten)),
+            SOURCES.name: self._push(SOURCES, self._source_rows(intake)),
+            NOTIFIED.name: self._push(NOTIFIED, _again_rows(again)),
+            RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(numbered)),
+        }
+        counters = {name: self.manifest.counters.get(name, 0) + grown[name] for name in COUNTERS}
+        manifest = replace(self.manifest, batch=sieve.batch, tables=tables, counters=counters)
+        return Entry(numbered, [*set_aside, *late], manifest, intake, page.forgotten)
+
+    def turn(self, entry: Entry) -> None:
+        """The batch has happened."""
+        self.manifest = entry.manifest
+        self.seen.update(entry.intake.seen)
+        self.last.update(entry.numbered.last)
+        self.forgotten.update(entry.forgotten)
+
+    def _all(self, table: Table) -> pa.Table:
+        return self._parts.read_all(table, self.manifest.parts(table.name))
+
+    def _layers(self, table: Table) -> Layers:
+        return Layers(self._parts.folder, table.name, self.manifest.parts(table.name))
+
+    def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
+        return self._parts.push(table, self.manifest.parts(table.name), rows, ended)
+
+    def _live_subscriptions(self, keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        return [row for row in self._find(SUBSCRIPTIONS, ("node", "id"), keys) if row["until"] is None]
+
+    def _known_bindings(self, keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        return self._find(BINDINGS, ("node", "id", "source"), keys)
+
+    def _find(self, table: Table, columns: Sequence[str], keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        layers = self._layers(table)
+        found = layers.find(columns, [pa.array(column, pa.string()) for column in keys])
+        rows: list[dict[str, Any]] = layers.take(found.row).to_pylist()
+        return rows
+
+    def _over(self, changes: Changes, forgotten: dict[Source, int], rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which bindings ended so long ago that they need not be kept; `forgotten` is told of them."""
+        encoded = rows["node"].combine_chunks().dictionary_encode()
+        horizons = [changes.clocks.get(node, 0) - self._history for node in encoded.dictionary.to_pylist()]
+        end = pc.fill_null(rows["end"], np.iinfo(np.int64).max).to_numpy()
+        over: npt.NDArray[np.bool_] = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
+        gone = rows.filter(pa.array(over))
+        for source, ended in zip(_sources(gone), gone["end"].to_pylist(), strict=True):
+            forgotten[source] = max(ended, forgotten.get(source, ended), self.forgotten.get(source, ended))
+        return over
+
+    def _source_rows(self, intake: Intake) -> pa.Table:
+        """What is known now of the sources with new events: numbers seen, and the newest event."""
+        told = intake.fresh.filter(pc.is_valid(intake.fresh["event"]))
+        known = list(intake.seen)
+        layers = self._layers(SOURCES)
+        keys = [pa.array([part[i] for part in known], pa.string()) for i in range(2)]
+        found = layers.find(SOURCES.keys, keys)
+        before = layers.take(found.row, ("node", "source", "seq", "time", "event", "attributes"))
+        now = told.select(["node", "entity", "seq", "time", "event", "attributes"]).rename_columns(before.column_names)
+        newest: dict[Source, dict[str, Any]] = {}
+        for row in pa.concat_tables([before, now]).to_pylist():
+            source = Source(row["node"], row["source"])
+            if row["event"] is not None and (source not in newest or row["seq"] > newest[source]["seq"]):
+                newest[source] = row
+        rows = [
+            {**newest.get(source, {}), "node": source.node, "source": source.name, "seen": ranges.to_text()}
+            for source, ranges in intake.seen.items()
+        ]
+        return pa.Table.from_pylist(rows, SOURCES.schema)
+
+    def _notified(self, drafts: pa.Table) -> Again:
+        """When the subscriptions with `Every` that have drafts may be notified again, as far as it is known."""
+        limited = drafts.filter(pc.is_valid(drafts["every"]))
+        if not limited.num_rows:
+            return {}
+        names = limited.select(["office", "subscription"]).group_by(["office", "subscription"]).aggregate([])
+        layers = self._layers(NOTIFIED)
+        found = layers.find(NOTIFIED.keys, [names[name].combine_chunks() for name in ("office", "subscription")])
+        rows = layers.take(found.row).to_pylist()
+        return {(row["node"], row["id"]): row["again"] for row in rows}
+
+
+def _removed_before(batch: int, rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """A removed subscription still counts in the batch that removed it."""
+    removed: npt.NDArray[np.bool_] = pc.fill_null(pc.not_equal(rows["removed_in"], batch), False).to_numpy()
+    return removed
+
+
+def _late(fresh: pa.Table, forgotten: dict[Source, int]) -> list[SetAside]:
+    """Events that came when the bindings of their time were forgotten. Plan match has had them all the same."""
+    if not forgotten:
+        return []
+    reason = "it came too late: how its source was bound when it happened is known no more"
+    columns = (fresh[name].to_pylist() for name in ("node", "entity", "position", "time"))
+    return [
+        SetAside(node, position, reason)
+        for node, entity, position, time in zip(*columns, strict=True)
+        if time < forgotten.get(Source(node, entity), time)
+    ]
+
+
+def _sources(rows: pa.Table) -> list[Source]:
+    return list(map(Source, rows["node"].to_pylist(), rows["source"].to_pylist()))
+
+
+def _forgotten_rows(forgotten: dict[Source, int]) -> pa.Table:
+    rows = [{"node": source.node, "source": source.name, "end": end} for source, end in forgotten.items()]
+    return pa.Table.from_pylist(rows, FORGOTTEN.schema)
+
+
+def _again_rows(again: Again) -> pa.Table:
+    rows = [{"node": office, "id": id, "again": time} for (office, id), time in again.items()]
+    return pa.Table.from_pylist(rows, NOTIFIED.schema)
+
+
+def _receiver_rows(numbered: Numbered) -> pa.Table:
+    rows = [{"office": to.office, "receiver": to.name, "last": last} for to, last in numbered.last.items()]
+    return pa.Table.from_pylist(rows, RECEIVERS.schema)

@@ -1,0 +1,161 @@
+"""Drafts: letters before they have numbers. Who gets which event under which subscription, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from math import isinf
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.lacl import explain, holds, parse
+from roamcast.lacl.printing import number_text, quoted
+from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
+from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.schemas import SOURCES
+
+__all__ = ["DRAFTS_SCHEMA", "Again", "bound", "first_readings", "matched", "thinned"]
+
+# (node, position) is the place of the event, or of the binding that brought an earlier event.
+DRAFTS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("node", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("time", pa.int64()),
+        pa.field("event", pa.string()),
+        pa.field("office", pa.string()),
+        pa.field("receiver", pa.string()),
+        pa.field("subscription", pa.string()),
+        pa.field("every", pa.int64()),
+        pa.field("why", pa.string()),
+    ]
+)
+
+Binding: TypeAlias = Mapping[str, Any]
+Again: TypeAlias = dict[tuple[str, str], int]
+"""By (office, subscription): when it may be notified again."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def matched(events: pa.Table, subscriptions: pa.Table) -> pa.Table:
+    """The drafts of plan match. `events` has SIFTED_SCHEMA; its lists are rows of `subscriptions`."""
+    lists = events["subscriptions"].combine_chunks()
+    rows = pc.list_flatten(lists)
+    distinct = rows.dictionary_encode()
+    whys = pa.array([_why_matched(row) for row in subscriptions.take(distinct.dictionary).to_pylist()], pa.string())
+    return _drafts(events, lists, subscriptions.take(rows), whys.take(distinct.indices))
+
+
+def bound(events: pa.Table, bindings: Layers) -> pa.Table:
+    """The drafts of plan bind. `events` has SIFTED_SCHEMA; its lists are rows of `bindings`."""
+    lists = events["bindings"].combine_chunks()
+    rows = bindings.take(pc.list_flatten(lists).to_numpy())
+    facts = (rows[name].to_pylist() for name in ("source", "begin", "on"))
+    whys = [f"{source} is bound since {_iso(begin)}{_and(on)}" for source, begin, on in zip(*facts, strict=True)]
+    return _drafts(events, lists, rows, pa.array(whys, pa.string()))
+
+
+def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> pa.Table:
+    """The drafts of what was known of a source when a subscription first got it.
+
+    `initial` are the bindings; `sources` tells the newest events of earlier batches, and `fresh` (SIFTED_SCHEMA) those
+    of this one.
+    """
+    drafts = []
+    for binding, newest in zip(initial, _newest_before(initial, fresh, sources), strict=True):
+        if newest is None or not _satisfies(newest, binding["on"]):
+            continue
+        drafts.append(
+            {
+                "node": binding["node"], "position": binding["since"], "time": newest["time"], "event": newest["event"],
+                "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
+                "every": binding["every"],
+                "why": f"the last of {binding['source']} when it was bound, at {_iso(binding['begin'])}"
+                f"{_and(binding['on'])}",
+            }
+        )  # fmt: skip
+    return pa.Table.from_pylist(drafts, DRAFTS_SCHEMA)
+
+
+def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> list[Mapping[str, Any] | None]:
+    """For each binding the newest event of its source that its node had journalled before."""
+    if not initial:
+        return []
+    names = [pa.array([binding[column] for binding in initial], pa.string()) for column in SOURCES.keys]
+    found = sources.find(SOURCES.keys, names)
+    known: list[list[Mapping[str, Any]]] = [[] for _ in initial]
+    earlier = sources.take(found.row, ("seq", "time", "event", "attributes")).to_pylist()
+    for binding, row in zip(found.key.tolist(), earlier, strict=True):
+        known[binding].append(row)
+    told = fresh.filter(pc.is_valid(fresh["event"])).select(
+        ["node", "entity", "position", "seq", "time", "event", "attributes"]
+    )
+    here: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in told.to_pylist():
+        here.setdefault((row["node"], row["entity"]), []).append(row)
+    for rows, binding in zip(known, initial, strict=True):
+        of_source = here.get((binding["node"], binding["source"]), [])
+        rows += (row for row in of_source if row["position"] < binding["since"])
+    return [
+        max((row for row in rows if row["event"] is not None), key=lambda row: row["seq"], default=None)
+        for rows in known
+    ]
+
+
+def _satisfies(newest: Mapping[str, Any], on: str | None) -> bool:
+    if on is None:
+        return True
+    context = attributes_of(newest["attributes"]).get(CONTEXT)
+    readings = orjson.loads(newest["event"])["readings"]
+    return holds(on_of(on), readings, context=context if isinstance(context, str) else None)
+
+
+def thinned(drafts: pa.Table, again: Again) -> tuple[pa.Table, Again]:
+    """Of the drafts under `Every` at most one in each period, by the time of the events; and what is to be remembered.
+
+    `drafts` come in the order in which they will be numbered.
+    """
+    limited = np.flatnonzero(pc.is_valid(drafts["every"]).to_numpy())
+    if not len(limited):
+        return drafts, {}
+    rows = drafts.take(pa.array(limited))
+    columns = (rows[name].to_pylist() for name in ("office", "subscription", "time", "every"))
+    keep = np.ones(drafts.num_rows, np.bool_)
+    changed: Again = {}
+    for row, office, subscription, time, every in zip(limited.tolist(), *columns, strict=True):
+        name = office, subscription
+        if time < changed.get(name, again.get(name, time)):
+            keep[row] = False
+        else:
+            changed[name] = time + every
+    return drafts.filter(pa.array(keep)), changed
+
+
+def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Array) -> pa.Table:
+    """One for each element of `lists`: `rows` and `whys` are what they stand for."""
+    parents = events.select(["node", "position", "time", "event"]).take(pc.list_parent_indices(lists))
+    columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
+    return pa.table(columns, schema=DRAFTS_SCHEMA)
+
+
+def _why_matched(row: Mapping[str, Any]) -> str:
+    if row["query"] is not None:
+        sentence = str(explain(parse(row["query"]))["reads"])
+        return sentence.removeprefix("Takes every event").lstrip(" ,").removesuffix(".")
+    box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
+    where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
+    has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
+    return ", ".join(filter(None, (where, has)))
+
+
+def _and(on: str | None) -> str:
+    return "" if on is None else f", and {on}"
+
+
+def _iso(micros: int) -> str:
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat()

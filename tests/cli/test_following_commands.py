@@ -1,0 +1,165 @@
+"""The commands that show who is where, and what is bound to what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import RunningNode, journalled, running_node
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.cli.credentials import Tokens
+from roamcast.errors import ConflictError, InputError, NotFoundError
+from roamcast.lacl import LaclError
+
+NEAREST = "Select Where &context = noise and &location in nearest"
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningNode]:
+    monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
+    monkeypatch.chdir(tmp_path)
+    with running_node(tmp_path / "data") as node:
+        monkeypatch.setenv("ROAMCAST_URL", node.url)
+        yield node
+
+
+def run(*arguments: str) -> str:
+    """What a command prints. Raises what it raises."""
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def told(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+def walk() -> None:
+    """Anna goes from one microphone to the other."""
+    run("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
+    run("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
+    run("register", "subscriber", "anna", "--at", "-9", "-5")
+    run("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
+    run("move", "anna", "9", "5")
+
+
+@pytest.mark.parametrize("command", ["register", "move", "subscribe", "subscriptions", "unsubscribe", "where"])
+def test_help_has_an_example(command: str) -> None:
+    """That begins with the command itself."""
+    assert f"Example: roamcast {command}" in " ".join(run(command, "--help").split())
+
+
+def test_an_entity_is_registered_with_attributes_and_position(node: RunningNode) -> None:
+    """Numbers, truth values and texts are told apart; its token is kept."""
+    attributes = ["context=noise", "floor=-2", "indoors=true", "maker=Acme = Works"]
+    options = [part for attribute in attributes for part in ("--attribute", attribute)]
+    assert run("register", "source", "mic", *options, "--at", "-1.5", "-2") == "registered source mic\n"
+    found = told("where", "mic")
+    assert found["attributes"] == {"context": "noise", "floor": -2, "indoors": True, "maker": "Acme = Works"}
+    assert (found["kind"], found["position"]["x"], found["position"]["y"]) == ("source", -1.5, -2)
+    with pytest.raises(ConflictError):
+        run("register", "subscriber", "mic")
+
+
+def test_an_entity_is_moved(node: RunningNode) -> None:
+    """Negative coordinates are coordinates, not options."""
+    run("register", "subscriber", "anna")
+    assert run("move", "anna", "-0.5", "-51.25") == "anna is at -0.5, -51.25\n"
+    position = told("where", "anna")["position"]
+    assert (position["x"], position["y"]) == (-0.5, -51.25)
+
+
+def test_a_subscription_is_read_from_a_file(node: RunningNode, tmp_path: Path) -> None:
+    """Given with @."""
+    (tmp_path / "near.lacl").write_text(f"{NEAREST} -- the microphones\nOn @ > 50\n")
+    id = run("subscribe", "--subscriber", "anna", "--lacl", "@near.lacl").strip()
+    assert told("subscriptions", "--subscriber", "anna", id)["subscriptions"][0]["text"] == f"{NEAREST}\nOn @ > 50"
+
+
+def test_subscriptions_are_shown_as_a_table(node: RunningNode) -> None:
+    """State, source, since when, and why not."""
+    walk()
+    run("subscribe", "--subscriber", "anna", "--term", "fire", "--id", "r")
+    run("subscribe", "--subscriber", "anna", "--lacl", f"{NEAREST} and &floor = 7", "--id", "s")
+    head, *rows = run("subscriptions", "--subscriber", "anna").splitlines()
+    assert head.split() == ["id", "state", "source", "since", "why", "not"]
+    assert [row.split()[:3] for row in rows] == [
+        ["q", "active", "mic-2"],
+        ["r", "active", "every"],
+        ["s", "start", "-"],
+    ]
+    assert rows[2].endswith("no source with &context = noise and &floor = 7 is registered")
+
+
+def test_one_subscription_is_shown_with_its_history(node: RunningNode) -> None:
+    """Newest first; what lives lasts until now."""
+    walk()
+    lines = run("subscriptions", "--subscriber", "anna", "q").splitlines()
+    assert NEAREST in lines
+    newest, oldest = (line.split() for line in lines[-2:])
+    assert (newest[0], newest[-1], oldest[0]) == ("mic-2", "now", "mic-1")
+    assert oldest[-2:] == newest[1:3]
+    assert [b["source"] for b in told("subscriptions", "--subscriber", "anna", "q")["bindings"]] == ["mic-2", "mic-1"]
+
+
+def test_a_subscription_is_removed(node: RunningNode) -> None:
+    """Its binding ends."""
+    walk()
+    assert run("unsubscribe", "--subscriber", "anna", "q") == "removed subscription q\n"
+    assert journalled(node.data)[-1]["kind"] == "unbinding"
+    assert told("subscriptions", "--subscriber", "anna") == {"subscriptions": []}
+
+
+def test_where_says_it_in_words(node: RunningNode) -> None:
+    """Kind, position, attributes, and who listens."""
+    walk()
+    lines = run("where", "mic-2").splitlines()
+    assert lines[0] == "source mic-2"
+    assert lines[1].startswith("position: 10, 5, since ")
+    assert lines[2:] == ['context: "noise"', "bound to it: q"]
+
+
+def test_the_operator_sees_whose_token_is_not_kept(node: RunningNode) -> None:
+    """With the token from a file, or from the data folder."""
+    node.source("stranger", x=1, y=2)
+    with pytest.raises(NotFoundError, match=r"tokens\.json"):
+        run("where", "stranger")
+    token = str(node.data / "operator.token")
+    for option in (("--operator-token-file", token), ("--data", str(node.data))):
+        assert told("where", "stranger", *option)["position"]["x"] == 1
+
+
+def test_nobody_is_registered_by_looking(node: RunningNode) -> None:
+    """Commands that show or move need a token that is kept."""
+    for command in (("subscriptions", "--subscriber", "anna"), ("move", "anna", "1", "1"), ("where", "anna")):
+        with pytest.raises(NotFoundError, match="register"):
+            run(*command)
+    assert Tokens().get(node.url, "anna") is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["register", "source", "mic", "--attribute", "noise"],
+        ["register", "source", "a b"],
+        ["register", "source", "mic", "--at", "0", "95"],
+        ["subscribe", "--subscriber", "anna", "--lacl", "@no-such-file"],
+        ["subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--term", "fire"],
+        ["where", "anna", "--operator-token-file", "no-such-file"],
+    ],
+)
+def test_bad_arguments_are_refused(node: RunningNode, arguments: list[str]) -> None:
+    """InputError, which ends in one line and exit code 2."""
+    with pytest.raises(InputError):
+        run(*arguments)
+
+
+def test_an_error_in_lacl_shows_its_place(node: RunningNode) -> None:
+    """With a caret below it."""
+    with pytest.raises(LaclError, match=r"line 1, column 13.*\n.*\n +\^"):
+        run("subscribe", "--subscriber", "anna", "--lacl", "Select Were &location in nearest")

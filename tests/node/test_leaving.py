@@ -1,0 +1,131 @@
+"""Attributes that change, and entities that leave."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from nodes import RunningNode, bearer, journalled, leave, running_node, until
+
+from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
+
+NOISE = {"context": "noise"}
+
+
+def test_events_carry_the_attributes_of_their_source(node: RunningNode) -> None:
+    """Those it has when they are posted: changed ones from the acknowledgement on; null without any."""
+    source = node.source(attributes=NOISE, x=1, y=1)
+    source.publish({})
+    assert source.change({"floor": 2, "indoors": True})["attributes"] == {"floor": 2, "indoors": True}
+    source.publish({})
+    source.change({})
+    source.publish({})
+    bodies = [row["body"] for row in journalled(node.data)]
+    assert [body and json.loads(body) for body in bodies] == [NOISE, {"floor": 2, "indoors": True}, None]
+
+
+def test_attributes_outlive_a_restart(tmp_path: Path) -> None:
+    """All are replaced, and the position stays."""
+    with running_node(tmp_path) as node:
+        source = node.source(attributes={"a": 1, "b": 2}, x=1, y=1)
+        source.change({"b": 3})
+    with running_node(tmp_path) as node:
+        me = node.client(source.token).me()
+        assert (me["attributes"], me["position"]["x"]) == ({"b": 3}, 1)
+
+
+@pytest.mark.parametrize("attributes", [{"a": []}, {"a": None}, {"": 1}, {str(n): n for n in range(65)}])
+def test_bad_attributes_are_refused(shared_node: RunningNode, attributes: dict[str, object]) -> None:
+    """And the old ones stay."""
+    source = shared_node.source(
+        f"source-{len(attributes)}-{next(iter(attributes.values()))}".strip("-[]"), attributes=NOISE
+    )
+    with pytest.raises(InputError):
+        source.change(attributes)  # type: ignore[arg-type]
+    assert source.me()["attributes"] == NOISE
+
+
+def test_a_list_is_no_attributes(shared_node: RunningNode) -> None:
+    """422."""
+    headers = bearer(shared_node.source("lister"))
+    assert shared_node.http.put("/v1/me/attributes", json=[1], headers=headers).status_code == 422
+
+
+def test_who_has_left_is_nobody(node: RunningNode) -> None:
+    """Its token is worth nothing, at once and after all; it is not shown any more."""
+    source, anna = node.source(x=1, y=1), node.subscriber(x=2, y=2)
+    anna.subscribe(box=(0, 0, 1, 1), id="q")
+    for client in (source, anna):
+        client.leave()
+        with pytest.raises(AuthenticationError):
+            client.me()
+    with pytest.raises(NotFoundError):
+        node.operator().where("anna")
+    layers = node.http.get("/v1/scene").json()["layers"]
+    assert not layers.keys() & {"sources", "subscribers", "subscriptions"}
+    assert [(row["kind"], row["id"]) for row in journalled(node.data)] == [("subscription", "q"), ("removal", "q")]
+
+
+def test_leaving_ends_bindings(node: RunningNode) -> None:
+    """Of a source that leaves, and of a subscriber."""
+    mics = [node.source(f"mic-{n}", attributes=NOISE, x=n, y=0) for n in (1, 2)]
+    anna = node.subscriber(x=0, y=0)
+    anna.subscribe("Select Where &location in nearest", id="q")
+    mics[0].leave()
+    assert anna.subscription("q").sources == ("mic-2",)
+    anna.leave()
+    assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
+        ("binding", "mic-1"),
+        ("unbinding", "mic-1"),
+        ("binding", "mic-2"),
+        ("unbinding", "mic-2"),
+    ]
+    assert node.operator().where("mic-2")["subscriptions"] == []
+
+
+def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> None:
+    """Though the node has restarted in between."""
+    with running_node(tmp_path) as node:
+        source = node.source()
+        source.publish([{"x": 1, "y": 1}] * 5)
+        source.leave()
+        again = node.source()
+        again.publish({"x": 1, "y": 1})
+        again.leave()
+    with running_node(tmp_path) as node:
+        node.source().publish({"x": 1, "y": 1})
+    numbers = [row["seq"] for row in journalled(tmp_path)]
+    assert len(numbers) == len(set(numbers)) == 7
+    assert numbers == sorted(numbers)
+
+
+def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
+    """Its letters are erased, those under way are dropped, and nobody else gets the id."""
+    with running_node(tmp_path) as node:
+        anna = node.subscriber()
+        leave(tmp_path, 1, ("anna", 1, "private"))
+        assert anna.pull(wait=10)
+        anna.leave()
+        leave(tmp_path, 2, ("anna", 2, "late"))
+        until(lambda: not list((tmp_path / "outbox" / "local").iterdir()), "the letter to be taken")
+        with pytest.raises(ConflictError):
+            node.subscriber()
+    with running_node(tmp_path) as node, pytest.raises(ConflictError):
+        node.subscriber()
+    with sqlite3.connect(tmp_path / "nodes" / "local" / "store.sqlite") as store:
+        assert store.execute("select count(*) from letters").fetchone() == (0,)
+    store.close()
+
+
+def test_a_stream_ends_when_its_reader_leaves(node: RunningNode) -> None:
+    """The connection is closed, not left hanging."""
+    anna = node.subscriber()
+    with node.http.stream("GET", "/v1/mailbox/stream", headers=bearer(anna)) as stream:
+        pieces = stream.iter_bytes()
+        next(pieces)
+        node.client(anna.token).leave()
+        for _ in pieces:
+            pass
+    assert stream.is_closed

@@ -1,0 +1,374 @@
+"""Control: what a batch's records change in subscriptions and bindings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pure import Placed, control, placed
+from worlds import NOON, event, removal, subscription
+
+from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.model import Box
+from roamcast.pipeline.control import Changes, Lookup, Row, changes_of
+
+AREA = '{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,0]]]}'
+
+
+def bind(id: str, source: str, time: int = NOON, body: BindingBody | None = None) -> Record:
+    return Record(BINDING, source, id=id, time=time, body=(body or BindingBody("ann")).to_json())
+
+
+def unbind(id: str, source: str, time: int = NOON) -> Record:
+    return Record(UNBINDING, source, id=id, time=time)
+
+
+def among(rows: Sequence[Row], names: tuple[str, ...]) -> Lookup:
+    """A lookup that finds rows by these columns."""
+
+    def lookup(keys: Sequence[Sequence[str]]) -> list[Row]:
+        asked = set(zip(*keys, strict=True))
+        return [row for row in rows if tuple(row[name] for name in names) in asked]
+
+    return lookup
+
+
+def change(rows: Sequence[Placed], wishes: Sequence[Row] = (), bonds: Sequence[Row] = (), batch: int = 7) -> Changes:
+    """What records make of subscriptions and bindings."""
+    live = [row for row in wishes if row["until"] is None]
+    found = among(live, ("node", "id")), among(bonds, ("node", "id", "source"))
+    return changes_of(control(rows).records, batch, *found)
+
+
+def wishes(*records: Record, node: str = "local") -> list[Row]:
+    """The rows of subscriptions that an earlier batch made."""
+    return change(placed(records, node), batch=0).subscriptions.to_pylist()
+
+
+def bonds(*records: Record, node: str = "local") -> list[Row]:
+    """The rows of bindings that an earlier batch made."""
+    return change(placed(records, node), batch=0).bindings.to_pylist()
+
+
+def lives(changes: Changes) -> list[tuple[str, str, int, int | None, int | None]]:
+    """(node, id, since, until, removed_in) of the subscriptions that were written."""
+    rows = changes.subscriptions.to_pylist()
+    return [(row["node"], row["id"], row["since"], row["until"], row["removed_in"]) for row in rows]
+
+
+def spans(changes: Changes) -> list[tuple[str, str, int, int | None, int, int | None]]:
+    """(id, source, since, until, begin, end) of the bindings that were written."""
+    rows = changes.bindings.to_pylist()
+    return [tuple(row[name] for name in ("id", "source", "since", "until", "begin", "end")) for row in rows]
+
+
+def test_a_subscription_begins_at_its_place() -> None:
+    """Its row carries where it counts from and what it asks for, terms sorted and each once."""
+    (row,) = wishes(subscription("s1", "ann", (0, -1, 2, 1), ("smoke", "fire", "smoke")))
+    assert row == {
+        "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "min_x": 0.0, "min_y": -1.0, "max_x": 2.0,
+        "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None, "every": None, "space": "geographic",
+        "until": None, "removed_in": None,
+    }  # fmt: skip
+
+
+def test_a_subscription_brings_all_of_its_body() -> None:
+    """What is tested after box and terms lies in the row as it was written."""
+    text = 'Select all() Where &location in within("p") and &terms has ("fire")\nOn @level > 1\nEvery 5 s'
+    body = SubscriptionBody(Box(0, 0, 1, 1), ("fire",), text, AREA, 5_000_000, "planar")
+    (row,) = wishes(subscription("s1", "ann")._replace(body=body.to_json()))
+    assert [row[name] for name in ("query", "area", "every", "space")] == [text, AREA, 5_000_000, "planar"]
+
+
+def test_no_box_is_the_whole_plane() -> None:
+    """Without a box every point is inside."""
+    (row,) = wishes(subscription("s1", "ann", None))
+    assert [row[side] for side in ("min_x", "min_y", "max_x", "max_y")] == [-math.inf, -math.inf, math.inf, math.inf]
+
+
+def test_a_box_across_the_antimeridian_is_a_box() -> None:
+    """min_x may be above max_x."""
+    (row,) = wishes(subscription("s1", "ann", (170, 0, -170, 1)))
+    assert (row["min_x"], row["max_x"]) == (170.0, -170.0)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_making_the_same_again_changes_nothing(times: int) -> None:
+    """A subscription that is live with the same content keeps its place."""
+    again = [subscription("s1", "ann", (-1.0, -1.0, 1.0, 1.0), ("b", "a"))] * times
+    changes = change(placed(again, first=5), wishes(subscription("s1", "ann", (-1, -1, 1, 1), ("a", "b"))))
+    assert (lives(changes), changes.more_subscriptions) == ([], 0)
+
+
+FULL = SubscriptionBody(
+    Box(0, 0, 1, 1), ("fire",), 'Select all() Where &location in within("p") and &terms has ("fire")', AREA, 5
+)
+OTHERS = {
+    "subscriber": ("bob", FULL),
+    "no box": ("ann", SubscriptionBody(None, FULL.terms, FULL.query, AREA, 5)),
+    "box": ("ann", SubscriptionBody(Box(0, 0, 1, 2), FULL.terms, FULL.query, AREA, 5)),
+    "terms": ("ann", SubscriptionBody(FULL.box, ("ice",), FULL.query, AREA, 5)),
+    "query": ("ann", SubscriptionBody(FULL.box, FULL.terms, f"{FULL.query}\nOn @ > 1", AREA, 5)),
+    "area": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA.replace("1,0", "1,0.5"), 5)),
+    "every": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA, 6)),
+    "space": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA, 5, "planar")),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_making_it_with_other_content_replaces_it(other: str) -> None:
+    """The earlier row ends where the new one begins, whatever part is another."""
+    first = Record(SUBSCRIPTION, "ann", id="s1", body=FULL.to_json())
+    subscriber, body = OTHERS[other]
+    changes = change(placed([first._replace(entity=subscriber, body=body.to_json())], first=5), wishes(first))
+    assert lives(changes) == [("local", "s1", 1, 5, 7), ("local", "s1", 5, None, None)]
+    assert changes.more_subscriptions == 0
+
+
+def test_a_removal_ends_it() -> None:
+    """The row says at which position and in which batch."""
+    changes = change(placed([removal("s1", "ann")], first=5), wishes(subscription("s1", "ann")))
+    assert (lives(changes), changes.more_subscriptions) == ([("local", "s1", 1, 5, 7)], -1)
+
+
+def test_removing_what_is_not_there_changes_nothing() -> None:
+    """A removal may come twice, or for an id that never was."""
+    rows = placed([removal("s1", "ann"), removal("s1", "ann"), removal("s9", "ann")], first=5)
+    changes = change(rows, wishes(subscription("s1", "ann")))
+    assert (len(lives(changes)), changes.more_subscriptions, changes.set_aside) == (1, -1, [])
+
+
+def test_removed_and_made_again_is_two_rows() -> None:
+    """Within one batch each of its lives has its own beginning and end."""
+    again = [removal("s1", "ann"), subscription("s1", "ann"), removal("s1", "ann"), subscription("s1", "ann")]
+    changes = change(placed(again, first=5), wishes(subscription("s1", "ann")))
+    assert lives(changes) == [
+        ("local", "s1", 1, 5, 7),
+        ("local", "s1", 6, 7, 7),
+        ("local", "s1", 8, None, None),
+    ]
+    assert changes.more_subscriptions == 0
+
+
+def test_made_and_removed_in_one_batch_is_one_ended_row() -> None:
+    """It counts for the events between the two records, and nothing is live afterwards."""
+    changes = change(placed([subscription("s1", "ann"), event("cam", 1), removal("s1", "ann")]))
+    assert (lives(changes), changes.more_subscriptions) == ([("local", "s1", 1, 3, 7)], 0)
+
+
+def test_nodes_give_ids_on_their_own() -> None:
+    """The same id at two nodes names two subscriptions: neither replaces nor removes the other."""
+    north = wishes(subscription("s1", "ann"), node="north")
+    made = change(placed([subscription("s1", "bob")], "south", 3), north)
+    assert (lives(made), made.more_subscriptions) == ([("south", "s1", 3, None, None)], 1)
+    removed = change(placed([removal("s1", "ann")], "south", 3), north)
+    assert (lives(removed), removed.more_subscriptions) == ([], 0)
+
+
+def test_a_binding_begins_at_its_place_and_time() -> None:
+    """Its row carries since when it counts, by position and by clock, and what it lets through."""
+    (row,) = bonds(bind("b1", "cam", NOON + 3, BindingBody("ann", "@level > 1", 5_000_000)))
+    assert row == {
+        "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "source": "cam", "begin": NOON + 3,
+        "on": "@level > 1", "every": 5_000_000, "until": None, "end": None,
+    }  # fmt: skip
+
+
+def test_an_unbinding_ends_it() -> None:
+    """The row says at which position, and when."""
+    changes = change(placed([unbind("b1", "cam", 30)], first=5), bonds=bonds(bind("b1", "cam", 10)))
+    assert (spans(changes), changes.more_bindings) == ([("b1", "cam", 1, 5, 10, 30)], -1)
+
+
+@pytest.mark.parametrize("other", [BindingBody("ann"), BindingBody("bob", "@ > 1", 9, initial=True)])
+def test_binding_what_is_bound_changes_nothing(other: BindingBody) -> None:
+    """Whatever it brings, a binding that is live keeps its place, its beginning and its content."""
+    again = [bind("b1", "cam", 20, other)] * 2
+    changes = change(placed(again, first=5), bonds=bonds(bind("b1", "cam", 10)))
+    assert (spans(changes), changes.more_bindings, changes.initial) == ([], 0, [])
+
+
+def test_unbinding_what_is_not_bound_changes_nothing() -> None:
+    """It may come twice, for another source, or for what never was."""
+    rows = placed([unbind("b1", "cam"), unbind("b1", "cam"), unbind("b1", "car"), unbind("b9", "cam")], first=5)
+    changes = change(rows, bonds=bonds(bind("b1", "cam")))
+    assert (len(spans(changes)), changes.more_bindings, changes.set_aside) == (1, -1, [])
+
+
+def test_a_subscription_may_be_bound_to_several_sources() -> None:
+    """Each pair of subscription and source begins and ends on its own."""
+    rows = placed([bind("b1", "cam", 10), bind("b1", "car", 11), unbind("b1", "cam", 12)])
+    changes = change(rows)
+    assert spans(changes) == [("b1", "cam", 1, 3, 10, 12), ("b1", "car", 2, None, 11, None)]
+    assert changes.more_bindings == 1
+
+
+def test_bound_again_is_two_rows() -> None:
+    """Each time it is bound has its own beginning and end."""
+    again = [unbind("b1", "cam", 20), bind("b1", "cam", 30), unbind("b1", "cam", 40), bind("b1", "cam", 50)]
+    changes = change(placed(again, first=5), bonds=bonds(bind("b1", "cam", 10)))
+    assert spans(changes) == [
+        ("b1", "cam", 1, 5, 10, 20), ("b1", "cam", 6, 7, 30, 40), ("b1", "cam", 8, None, 50, None),
+    ]  # fmt: skip
+    assert changes.more_bindings == 0
+
+
+def test_nodes_bind_on_their_own() -> None:
+    """An unbinding of one node ends nothing of another."""
+    changes = change(placed([unbind("b1", "cam")], "south"), bonds=bonds(bind("b1", "cam"), node="north"))
+    assert (spans(changes), changes.more_bindings) == ([], 0)
+
+
+def test_bindings_and_subscriptions_do_not_meet() -> None:
+    """A removal ends no binding and an unbinding no subscription, of the same id neither."""
+    rows = placed([removal("x", "cam"), unbind("x", "ann")], first=5)
+    changes = change(rows, wishes(subscription("x", "ann")), bonds(bind("x", "cam")))
+    assert (lives(changes), spans(changes)) == ([("local", "x", 1, 5, 7)], [])
+
+
+def test_a_binding_from_before_the_last_one_ended_is_an_old_record() -> None:
+    """A node that crashed may journal it again, in the same batch or in a later one."""
+    rows = placed([bind("b1", "cam", 10), unbind("b1", "cam", 20), bind("b1", "cam", 10), bind("b1", "cam", 20)])
+    changes = change(rows)
+    assert (spans(changes), changes.more_bindings) == (spans(change(rows[:2])), 0)
+    assert spans(change(placed([bind("b1", "cam", 10)], first=9), (), changes.bindings.to_pylist())) == []
+    assert len(spans(change(placed([bind("b1", "cam", 21)], first=9), (), changes.bindings.to_pylist()))) == 1
+
+
+def test_first_bindings_are_told_apart() -> None:
+    """Those that are made and say so, in the order they were made; also if they ended since."""
+    first = BindingBody("ann", initial=True)
+    rows = placed([bind("b1", "cam", 10, first), bind("b2", "cam", 10), bind("b3", "car", 10, first)])
+    rows += placed([unbind("b1", "cam", 20), bind("b3", "car", 20, first)], first=4)
+    assert [(row["id"], row["since"]) for row in change(rows).initial] == [("b1", 1), ("b3", 3)]
+
+
+def test_a_clock_is_the_latest_time_that_a_node_tells() -> None:
+    """Bindings and their ends tell it, subscriptions do not; what changes nothing tells it too."""
+    north = [bind("b1", "cam", 10), unbind("b9", "cam", 40), bind("b2", "cam", 20), subscription("s1", "ann")]
+    rows = [*placed(north, "north"), *placed([bind("b1", "cam", 7)], "south")]
+    assert change(rows).clocks == {"north": 40, "south": 7}
+    assert change(placed([subscription("s1", "ann")])).clocks == {}
+
+
+def test_no_records_change_nothing() -> None:
+    """Nothing in, nothing out, and nobody is asked."""
+
+    def unasked(keys: Sequence[Sequence[str]]) -> list[Row]:
+        raise AssertionError(keys)
+
+    changes = changes_of(control([]).records, 7, unasked, unasked)
+    assert (lives(changes), spans(changes), changes.more_subscriptions, changes.more_bindings) == ([], [], 0, 0)
+    assert (changes.initial, changes.clocks, changes.set_aside) == ([], {}, [])
+
+
+_records = st.one_of(
+    st.builds(subscription, st.sampled_from("st"), st.sampled_from(["ann", "bob"])),
+    st.builds(removal, st.sampled_from("st"), st.just("ann")),
+    st.builds(bind, st.sampled_from("st"), st.sampled_from("xy"), st.integers(1, 9)),
+    st.builds(unbind, st.sampled_from("st"), st.sampled_from("xy"), st.integers(1, 9)),
+)
+_batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _records), max_size=8), max_size=4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches=_batches)
+def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]]]) -> None:
+    """Wherever batches are cut, rows end up as if each record had been applied alone, and growth adds up."""
+    tables: dict[str, dict[tuple[str, int], Row]] = {SUBSCRIPTION: {}, BINDING: {}}
+    grown = {SUBSCRIPTION: 0, BINDING: 0}
+    alone: dict[str, list[list[Any]]] = {SUBSCRIPTION: [], BINDING: []}  # name, content, since, until, end
+    positions = {"north": 0, "south": 0}
+    for batch in batches:
+        rows = []
+        for node, record in batch:
+            positions[node] += 1
+            rows.append(Placed(node, positions[node], record))
+            kind = SUBSCRIPTION if record.kind in (SUBSCRIPTION, REMOVAL) else BINDING
+            name = (node, record.id) if kind == SUBSCRIPTION else (node, record.id, record.entity)
+            content = record.entity if kind == SUBSCRIPTION else None
+            live = [life for life in alone[kind] if life[0] == name and life[3] is None]
+            if record.kind in (SUBSCRIPTION, BINDING) and live and live[0][1] == content:
+                continue
+            ends = [life[4] for life in alone[kind] if life[0] == name and life[3] is not None]
+            if record.kind == BINDING and ends and (record.time or 0) <= ends[-1]:
+                continue
+            for life in live:
+                life[3:] = positions[node], record.time
+            if record.kind in (SUBSCRIPTION, BINDING):
+                alone[kind].append([name, content, positions[node], None, None])
+        changes = change(rows, list(tables[SUBSCRIPTION].values()), list(tables[BINDING].values()))
+        for kind, written in ((SUBSCRIPTION, changes.subscriptions), (BINDING, changes.bindings)):
+            tables[kind].update({(row["node"], row["since"]): row for row in written.to_pylist()})
+        grown[SUBSCRIPTION] += changes.more_subscriptions
+        grown[BINDING] += changes.more_bindings
+    for kind, table in tables.items():
+        expected = {(name[0], since): (name[1], until) for name, _, since, until, _ in alone[kind]}
+        assert {place: (row["id"], row["until"]) for place, row in table.items()} == expected
+        assert grown[kind] == sum(until is None for _, until in expected.values())
+
+
+GOOD = {"version": 1, "box": [0, 0, 1, 1], "terms": ["fire"]}
+
+
+def wish(**changed: Any) -> Record:
+    """A subscription whose body has other parts."""
+    return Record(SUBSCRIPTION, "ann", id="s1", body=orjson.dumps({**GOOD, **changed}).decode())
+
+
+def bond(**changed: Any) -> Record:
+    """A binding whose body has other parts."""
+    body = {"version": 1, "subscriber": "ann", "initial": False, **changed}
+    return Record(BINDING, "cam", id="b1", time=NOON, body=orjson.dumps(body).decode())
+
+
+WITHIN = 'Select all() Where &location in within("p")'
+
+POISON = {
+    "unknown kind": Record("teleport", "cam", 1, "t1"),
+    "subscription without id": subscription("s1", "ann")._replace(id=None),
+    "subscription with an empty id": subscription("", "ann"),
+    "subscription without subscriber": subscription("s1", "ann")._replace(entity=None),
+    "removal without id": Record(REMOVAL, "ann"),
+    "removal without subscriber": removal("s1", "ann")._replace(entity=None),
+    "subscription without body": Record(SUBSCRIPTION, "ann", id="s1"),
+    "subscription with a broken body": wish(box=[0, 1, 1, 0]),
+    "query that is none": wish(query="Select nothing"),
+    "query nested too deep": wish(query=f'Select all() Where &terms has ("a") and {"(" * 200}&b = 1{")" * 200}'),
+    "place without area": wish(query=WITHIN),
+    "place with an area that is none": wish(query=WITHIN, area='{"type":"Polygon"}'),
+    "binding without id": bind("b1", "cam")._replace(id=None),
+    "binding with an empty id": bind("", "cam"),
+    "binding without source": bind("b1", "cam")._replace(entity=None),
+    "binding without time": bind("b1", "cam")._replace(time=None),
+    "binding at a time before all dates": bind("b1", "cam", -62_135_596_800_000_001),
+    "binding at a time after all dates": bind("b1", "cam", 253_402_300_800_000_000),
+    "binding without body": bind("b1", "cam")._replace(body=None),
+    "binding with a broken body": bond(subscriber=""),
+    "binding with a condition that is none": bond(on="@level >"),
+    "binding with more than a condition": bond(on="@level > 1 Every 5 s"),
+    "unbinding without id": unbind("b1", "cam")._replace(id=None),
+    "unbinding without source": unbind("b1", "cam")._replace(entity=None),
+    "unbinding without time": unbind("b1", "cam")._replace(time=None),
+    "unbinding at a time after all dates": unbind("b1", "cam", 2**63 - 1),
+}
+
+
+@pytest.mark.parametrize("poison", POISON)
+def test_what_cannot_be_processed_is_set_aside(poison: str) -> None:
+    """It is named with its place and a reason, and the rest of the batch goes on as if it were not there."""
+    good = [subscription("s2", "ann"), bind("b2", "cam", 9), removal("s3", "ann"), unbind("b3", "cam", 9)]
+    rows = placed([*good[:2], POISON[poison], *good[2:]], first=5)
+    changes = change(rows, wishes(subscription("s3", "ann")), bonds(bind("b3", "cam", 5)))
+    ((node, position, reason),) = changes.set_aside
+    assert (node, position) == ("local", 7)
+    assert reason
+    assert lives(changes) == [("local", "s2", 5, None, None), ("local", "s3", 1, 8, 7)]
+    assert spans(changes) == [("b2", "cam", 6, None, 9, None), ("b3", "cam", 1, 9, 5, 9)]
+    assert (changes.more_subscriptions, changes.more_bindings, changes.clocks) == (0, 0, {"local": 9})

@@ -1,0 +1,152 @@
+"""Layers: lookups over a stack of parts find what reading all of it and filtering finds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.errors import CorruptionError
+from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.parts import Part, PartFolder
+from roamcast.pipeline.schemas import BINDINGS, NOTIFIED
+
+Push = dict[tuple[str, int], int | None]  # by (node, since): until
+
+NODES, NAMES = ("n", "né", ""), ("a", "ab", "", "b")
+
+
+def bindings(push: Push) -> pa.Table:
+    """Rows whose id and source depend on their key alone, as those of a binding do."""
+    rows = [
+        {"node": node, "since": since, "id": f"s{since % 2}", "source": NAMES[since % 3], "until": until}
+        for (node, since), until in push.items()
+    ]
+    return pa.Table.from_pylist(rows, BINDINGS.schema)
+
+
+def stack_of(folder: PartFolder, pushes: Sequence[Push]) -> tuple[Part, ...]:
+    """A part for each push, unmerged."""
+    return tuple(folder.write(BINDINGS, bindings(push)) for push in pushes if push)
+
+
+def arrays(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
+    types = [BINDINGS.schema.field(column).type for column in columns]
+    return [pa.array([key[i] for key in keys], type) for i, type in enumerate(types)]
+
+
+def looked_up(layers: Layers, columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> list[list[dict[str, Any]]]:
+    """For each key the rows that were found, by their place."""
+    found = layers.find(columns, arrays(columns, keys))
+    assert found.key.tolist() == sorted(found.key.tolist())
+    rows = layers.take(found.row).to_pylist()
+    under: list[list[dict[str, Any]]] = [[] for _ in keys]
+    for key, row in zip(found.key.tolist(), rows, strict=True):
+        under[key].append(row)
+    return [sorted(rows, key=lambda row: (row["node"], row["since"])) for rows in under]
+
+
+_pushes = st.lists(
+    st.dictionaries(
+        st.tuples(st.sampled_from(NODES), st.integers(1, 8)), st.none() | st.integers(1, 9), min_size=1, max_size=8
+    ),
+    max_size=5,
+)
+_questions = st.one_of(
+    st.tuples(
+        st.just(("node", "source")),
+        st.lists(st.tuples(st.sampled_from([*NODES, "x"]), st.sampled_from(NAMES)), max_size=6),
+    ),
+    st.tuples(
+        st.just(("node", "id", "source")),
+        st.lists(st.tuples(st.sampled_from(NODES), st.sampled_from(["s0", "s1", "s2"]), st.sampled_from(NAMES))),
+    ),
+    st.tuples(st.just(("node", "since")), st.lists(st.tuples(st.sampled_from(NODES), st.integers(0, 9)), max_size=6)),
+)
+
+
+def all_alike(columns: Sequence[pa.Array]) -> Any:
+    return np.zeros(len(columns[0]), np.uint64)
+
+
+@pytest.mark.parametrize("collide", [False, True])
+@settings(max_examples=80, deadline=None)
+@given(pushes=_pushes, questions=st.lists(_questions, max_size=3))
+def test_finding_equals_reading_all_and_filtering(collide: bool, pushes: list[Push], questions: list[Any]) -> None:
+    """On random stacks, for keys that are there, not there and asked twice; also if all hashes are the same."""
+    with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
+        if collide:
+            patch.setattr("roamcast.pipeline.layers._hashes", all_alike)
+        folder = PartFolder(Path(path))
+        stack = stack_of(folder, pushes)
+        rows = folder.read_all(BINDINGS, stack).to_pylist()
+        rows.sort(key=lambda row: (row["node"], row["since"]))
+        layers = Layers(folder.folder, BINDINGS.name, stack)
+        for columns, keys in questions:
+            expected = [[row for row in rows if tuple(row[column] for column in columns) == key] for key in keys]
+            assert looked_up(layers, columns, keys) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(pushes=_pushes, data=st.data())
+def test_rows_are_taken_in_the_order_asked(pushes: list[Push], data: st.DataObject) -> None:
+    """Any of them, as often as they are named, whatever parts they lie in."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = PartFolder(Path(path))
+        layers = Layers(folder.folder, BINDINGS.name, stack_of(folder, pushes))
+        places = sorted({place for push in pushes for place in push})
+        found = layers.find(("node", "since"), arrays(("node", "since"), places))
+        assert found.key.tolist() == list(range(len(places)))
+        wanted = data.draw(st.lists(st.sampled_from(range(len(places))), max_size=12) if places else st.just([]))
+        rows = found.row[np.array(wanted, np.int64)]
+        for columns in (None, ("since", "node")):
+            taken = layers.take(rows, columns)
+            assert [(row["node"], row["since"]) for row in taken.to_pylist()] == [places[number] for number in wanted]
+            assert taken.schema.names == list(columns or BINDINGS.schema.names)
+
+
+def test_a_row_keeps_its_number_wherever_the_parts_are_opened(tmp_path: Path) -> None:
+    """What an executor found the driver can take."""
+    stack = stack_of(PartFolder(tmp_path), [{("n", 1): None, ("n", 2): None}, {("n", 3): None, ("n", 1): 4}])
+    keys = arrays(("node", "since"), [("n", 3), ("n", 1)])
+    found = Layers(tmp_path, BINDINGS.name, stack).find(("node", "since"), keys)
+    again = PartFolder(tmp_path / "copy")
+    again.folder.mkdir()
+    for part in stack:
+        (again.folder / part.name).write_bytes((tmp_path / part.name).read_bytes())
+    rows = Layers(again.folder, BINDINGS.name, stack).take(found.row).to_pylist()
+    assert [(row["since"], row["until"]) for row in rows] == [(3, None), (1, 4)]
+
+
+def test_columns_are_compared_one_by_one(tmp_path: Path) -> None:
+    """Keys that only look alike when joined are different keys."""
+    names = [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", "")]
+    rows = [{"node": node, "id": id, "again": number} for number, (node, id) in enumerate(names)]
+    part = PartFolder(tmp_path).write(NOTIFIED, pa.Table.from_pylist(rows, NOTIFIED.schema))
+    layers = Layers(tmp_path, NOTIFIED.name, (part,))
+    found = layers.find(NOTIFIED.keys, [pa.array([name[i] for name in names], pa.string()) for i in range(2)])
+    assert layers.take(found.row, ("again",)).to_pydict() == {"again": [0, 1, 2, 3]}
+
+
+def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
+    """Without parts there are no rows, but all columns that were asked for."""
+    layers = Layers(tmp_path, BINDINGS.name, ())
+    found = layers.find(("node", "source"), arrays(("node", "source"), [("n", "a")]))
+    assert (found.key.tolist(), found.row.tolist()) == ([], [])
+    assert layers.take(found.row).equals(BINDINGS.schema.empty_table())
+    assert layers.take(found.row, ("source", "end")).schema.names == ["source", "end"]
+
+
+def test_a_damaged_part_is_never_used(tmp_path: Path) -> None:
+    """Layers verify what they open."""
+    (part,) = stack_of(PartFolder(tmp_path), [{("n", 1): None}])
+    (tmp_path / part.name).write_bytes(b"other")
+    with pytest.raises(CorruptionError, match="a part of the state is damaged"):
+        Layers(tmp_path, BINDINGS.name, (part,))

@@ -1,0 +1,150 @@
+"""What tests of the bindery share: one over a registry in memory and a real journal, which refuse when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from roamcast.errors import StorageError
+from roamcast.journal.bodies import BindingBody
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import Record
+from roamcast.journal.segments import SegmentFolder, read
+from roamcast.model import Position
+from roamcast.node.bindery import Bindery
+from roamcast.node.metrics import Metrics
+from roamcast.node.queries import Queries
+from roamcast.node.settings import Limits
+from roamcast.node.times import Clock
+from roamcast.places import Places
+from roamcast.space import PLANAR
+from roamcast.store.memory import MemoryMailboxes, MemoryRegistry
+from roamcast.store.values import Change, Entity, EntityKind
+
+SECONDS = 20.0
+
+
+def full() -> StorageError:
+    return StorageError("the disk is full", hint="free some space")
+
+
+class Registry(MemoryRegistry):
+    """Counts its transactions; refuses the next `refusals` of them; calls `before` ahead of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transactions: list[Sequence[Change]] = []
+        self.refusals = 0
+        self.before: Callable[[], object] = lambda: None
+
+    def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
+        self.before()
+        if self.refusals:
+            self.refusals -= 1
+            raise full()
+        self.transactions.append(changes)
+        return super().apply(changes, at=at, journalled=journalled)
+
+
+class Journal(FileJournal):
+    """Counts its appends; refuses the next `refusals` of them."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, "local", linger=0.0)
+        self.appends = 0
+        self.refusals = 0
+
+    def append(self, records: Sequence[Record]) -> Future[int]:
+        if self.refusals:
+            self.refusals -= 1
+            failed: Future[int] = Future()
+            failed.set_exception(full())
+            return failed
+        self.appends += 1
+        return super().append(records)
+
+
+class World:
+    """A bindery that can be stopped and started again on the same registry and journal."""
+
+    def __init__(self, folder: Path, places: Places | None = None) -> None:
+        self.folder = folder
+        self.places = places or Places({}, PLANAR)
+        self.registry = Registry()
+        self.mailboxes = MemoryMailboxes()
+        self.wall = count(1_000_000)
+        self.start()
+
+    def start(self) -> None:
+        self.journal = Journal(self.folder)
+        self.queries = Queries(self.places, PLANAR, Limits(), places_from="rooms.geojson")
+        self.metrics = Metrics(lambda: {})
+        self.clock = Clock(after=self.registry.latest(), wall=lambda: next(self.wall))
+        try:
+            self.bindery = Bindery(
+                self.registry, self.mailboxes, self.journal, self.queries, self.clock, self.metrics, history=3600.0
+            )
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def stop(self) -> None:
+        self.bindery.close()
+        self.journal.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def register(self, id: str, kind: EntityKind, at: tuple[float, float] | None = None, **attributes: Any) -> None:
+        position = None if at is None else Position(id, *at, self.clock.now())
+        self.bindery.register(Entity(id, kind, f"hash of {id}", attributes, position)).result(SECONDS)
+
+    def source(self, id: str, at: tuple[float, float] | None = None, **attributes: Any) -> None:
+        self.register(id, "source", at, **attributes)
+
+    def subscriber(self, id: str, at: tuple[float, float] | None = None, **attributes: Any) -> None:
+        self.register(id, "subscriber", at, **attributes)
+
+    def move(self, id: str, x: float, y: float = 0.0) -> int:
+        return self.bindery.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
+
+    def asking(self, id: str, subscriber: str, text: str) -> Future[bool]:
+        asked = self.queries.read(text)
+        return self.bindery.subscribe(id, subscriber, asked, self.queries.body_of(asked.query))
+
+    def subscribe(self, id: str, subscriber: str, text: str) -> bool:
+        return self.asking(id, subscriber, text).result(SECONDS)
+
+    def state(self, id: str) -> str:
+        return self.bindery.ask(lambda following: following.status(id).state.value).result(SECONDS)
+
+    def sources(self, id: str) -> tuple[str, ...]:
+        return self.bindery.ask(lambda following: following.status(id).sources).result(SECONDS)
+
+    def journalled(self) -> list[dict[str, Any]]:
+        """Every record, in order."""
+        folder = SegmentFolder(self.folder, "local")
+        return [row for batch in read(folder.refresh(), 0, folder.last_position()) for row in batch.to_pylist()]
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """(kind, entity, id) of every record; of a first binding the kind is `initial`."""
+        return [(_kind(row), row["entity"], row["id"]) for row in self.journalled()]
+
+
+def _kind(row: dict[str, Any]) -> str:
+    first = row["kind"] == "binding" and BindingBody.from_json(row["body"]).initial
+    return "initial" if first else str(row["kind"])
+
+
+@contextmanager
+def world(folder: Path, places: Places | None = None) -> Iterator[World]:
+    made = World(folder, places)
+    try:
+        yield made
+    finally:
+        made.stop()
