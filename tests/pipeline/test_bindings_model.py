@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pure import Placed, PureStream, placed
 
 from roamcast.journal.bodies import BindingBody
-from roamcast.journal.records import BINDING, EVENT, UNBINDING, Record
+from roamcast.journal.records import BINDING, EVENT, REMOVAL, UNBINDING, Record
 from roamcast.lacl import holds
 from roamcast.pipeline.books import Entry
 from roamcast.pipeline.facts import on_of
@@ -38,6 +38,10 @@ def bind(
 
 def unbind(id: str, source: str, time: int) -> Record:
     return Record(UNBINDING, source, id=id, time=time)
+
+
+def remove(id: str, time: int) -> Record:
+    return Record(REMOVAL, "ann", id=id, time=time)
 
 
 def letters_of(entries: Sequence[Entry]) -> Letters:
@@ -92,6 +96,24 @@ def test_records_that_are_journalled_again_change_nothing(tmp_path: Path) -> Non
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): expected}
 
 
+def test_a_removed_subscription_gets_nothing_more(tmp_path: Path) -> None:
+    """Not even an event that happened while it was bound, if it is journalled after the removal."""
+    changes = [bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b1", "t2", 20), unbind("b1", "t2", 30)]
+    rows = placed([*changes, remove("b1", 30), reading("t1", 1, 15), reading("t2", 1, 25)])
+    for number, cuts in enumerate([(), (3,), (5,)]):
+        assert run(tmp_path / str(number), rows, cuts) == {}
+
+
+def test_a_period_begins_anew_with_a_new_subscription_of_the_same_name(tmp_path: Path) -> None:
+    """And an event from the future does not mute the ones after it."""
+    old, new = bind("b1", "t1", 10, every=1000), bind("b1", "t1", 50, every=10)
+    gone = [unbind("b1", "t1", 40), remove("b1", 40)]
+    rows = placed([old, reading("t1", 1, 900), *gone, new, *(reading("t1", 2 + n, 50 + 5 * n) for n in range(3))])
+    for number, cuts in enumerate([(), (2,), (3,), (4,), (5, 6)]):
+        expected = [("b1", "t1:1"), ("b1", "t1:2"), ("b1", "t1:4")]
+        assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): expected}
+
+
 def test_what_is_too_late_is_counted_and_set_aside(tmp_path: Path) -> None:
     """Once ended bindings are forgotten, an event of their time is not guessed at; others go on."""
     stream = PureStream(tmp_path, history=100)
@@ -116,6 +138,7 @@ class Bond:
     body: BindingBody
     until: int | None = None
     end: int = 0
+    final: bool = False
 
 
 class Interpreter:
@@ -125,7 +148,7 @@ class Interpreter:
         self.bonds: dict[tuple[str, str, str], list[Bond]] = defaultdict(list)  # by node, subscription, source
         self.seen: set[tuple[str, str, int]] = set()
         self.newest: dict[tuple[str, str], Record] = {}
-        self.again: dict[tuple[str, str], int] = {}
+        self.last: dict[tuple[str, str], int] = {}
         self.letters: Letters = defaultdict(list)
 
     def take(self, row: Placed) -> None:
@@ -139,8 +162,15 @@ class Interpreter:
             newest = self.newest.get((row.node, key[2]))
             if bonds[-1].body.initial and newest is not None:
                 self.tell(row.node, key[1], bonds[-1].body, newest)
-        elif record.kind == UNBINDING and bonds and bonds[-1].until is None:
+        elif record.kind == UNBINDING and bonds and bonds[-1].until is None and record.time >= bonds[-1].begin:
             bonds[-1].until, bonds[-1].end = row.position, record.time
+        elif record.kind == REMOVAL:
+            own = [bond for name, bonds in self.bonds.items() if name[:2] == key[:2] for bond in bonds]
+            if all(bond.begin <= record.time for bond in own):
+                self.last.pop(key[:2], None)
+                for bond in own:
+                    bond.end = record.time if bond.until is None else bond.end
+                    bond.until, bond.final = bond.until or row.position, True
 
     def event(self, row: Placed) -> None:
         record, source = row.record, (row.node, str(row.record.entity))
@@ -155,7 +185,9 @@ class Interpreter:
         for (node, id, name), bonds in sorted(self.bonds.items()):
             if (node, name) == source:
                 for bond in bonds:
-                    if bond.begin <= record.time and (bond.until is None or record.time < bond.end):
+                    if bond.begin <= record.time and (
+                        bond.until is None or (record.time < bond.end and not bond.final)
+                    ):
                         self.tell(node, id, bond.body, record)
 
     def tell(self, node: str, id: str, body: BindingBody, record: Record) -> None:
@@ -164,9 +196,9 @@ class Interpreter:
             return
         assert record.time is not None
         if body.every is not None:
-            if record.time < self.again.get((node, id), record.time):
+            if abs(record.time - self.last.get((node, id), record.time - body.every)) < body.every:
                 return
-            self.again[node, id] = record.time + body.every
+            self.last[node, id] = record.time
         self.letters[node, body.subscriber].append((id, str(record.id)))
 
 
@@ -178,8 +210,35 @@ _records = st.one_of(
     st.builds(bind, _ids, _sources, _times, on=st.sampled_from([None, "@ > 5", "@level < 5 or not @ > 0"]),
               every=st.sampled_from([None, None, 4]), initial=st.booleans()),
     st.builds(unbind, _ids, _sources, _times),
+    st.builds(remove, _ids, _times),
 )  # fmt: skip
 _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.sampled_from("....|r")), max_size=40)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    changes=st.lists(
+        st.one_of(
+            st.builds(bind, _ids, _sources, st.just(0), every=st.sampled_from([None, 3]), initial=st.booleans()),
+            st.builds(unbind, _ids, _sources, st.just(0)),
+            st.builds(remove, _ids, st.just(0)),
+        ),
+        max_size=12,
+    ),
+    again=st.integers(1, 12),
+    cut=st.booleans(),
+)
+def test_the_last_records_journalled_again_change_no_letter(changes: list[Record], again: int, cut: bool) -> None:
+    """However many of them; events come before, between and after."""
+    rising = [record._replace(time=10 * number) for number, record in enumerate(changes, 1)]
+    events = [reading(f"t{1 + n % 2}", 1 + n // 2, 7 + 5 * n) for n in range(20)]
+    before = [record for pair in zip(events, rising, strict=False) for record in pair]
+    found = []
+    for repeated in ([], rising[-again:]):
+        rows = placed([*before, *repeated, *events[len(rising) :]])
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(run(Path(folder), rows, [len(before)] if cut else []))
+    assert found[0] == found[1]
 
 
 @settings(max_examples=150, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -16,7 +16,7 @@ from worlds import NOON, event, removal, subscription
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Box
-from roamcast.pipeline.control import Changes, Lookup, Row, changes_of
+from roamcast.pipeline.control import Changes, Row, changes_of
 
 AREA = '{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,0]]]}'
 
@@ -29,21 +29,33 @@ def unbind(id: str, source: str, time: int = NOON) -> Record:
     return Record(UNBINDING, source, id=id, time=time)
 
 
-def among(rows: Sequence[Row], names: tuple[str, ...]) -> Lookup:
-    """A lookup that finds rows by these columns."""
+class World(NamedTuple):
+    """A state that knows these rows."""
 
-    def lookup(keys: Sequence[Sequence[str]]) -> list[Row]:
-        asked = set(zip(*keys, strict=True))
-        return [row for row in rows if tuple(row[name] for name in names) in asked]
+    wishes: Sequence[Row]
+    bonds: Sequence[Row]
 
-    return lookup
+    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        asked = set(zip(node, id, strict=True))
+        return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
+
+    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+        found = []
+        for *name, since in zip(node, id, source, time, strict=True):
+            for row in self.bonds:
+                named = [row["node"], row["id"], row["source"]] == name
+                if named and (row["until"] is None or row["end"] >= since) and row not in found:
+                    found.append(row)
+        return found
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        asked = set(zip(node, id, strict=True))
+        return [row for row in self.bonds if (row["node"], row["id"]) in asked]
 
 
 def change(rows: Sequence[Placed], wishes: Sequence[Row] = (), bonds: Sequence[Row] = (), batch: int = 7) -> Changes:
     """What records make of subscriptions and bindings."""
-    live = [row for row in wishes if row["until"] is None]
-    found = among(live, ("node", "id")), among(bonds, ("node", "id", "source"))
-    return changes_of(control(rows).records, batch, *found)
+    return changes_of(control(rows).records, batch, World(wishes, bonds))
 
 
 def wishes(*records: Record, node: str = "local") -> list[Row]:
@@ -72,9 +84,9 @@ def test_a_subscription_begins_at_its_place() -> None:
     """Its row carries where it counts from and what it asks for, terms sorted and each once."""
     (row,) = wishes(subscription("s1", "ann", (0, -1, 2, 1), ("smoke", "fire", "smoke")))
     assert row == {
-        "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "min_x": 0.0, "min_y": -1.0, "max_x": 2.0,
-        "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None, "every": None, "space": "geographic",
-        "until": None, "removed_in": None,
+        "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "begin": NOON, "min_x": 0.0, "min_y": -1.0,
+        "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None, "every": None,
+        "space": "geographic", "until": None, "removed_in": None,
     }  # fmt: skip
 
 
@@ -124,7 +136,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_making_it_with_other_content_replaces_it(other: str) -> None:
     """The earlier row ends where the new one begins, whatever part is another."""
-    first = Record(SUBSCRIPTION, "ann", id="s1", body=FULL.to_json())
+    first = Record(SUBSCRIPTION, "ann", id="s1", time=NOON, body=FULL.to_json())
     subscriber, body = OTHERS[other]
     changes = change(placed([first._replace(entity=subscriber, body=body.to_json())], first=5), wishes(first))
     assert lives(changes) == [("local", "s1", 1, 5, 7), ("local", "s1", 5, None, None)]
@@ -176,7 +188,7 @@ def test_a_binding_begins_at_its_place_and_time() -> None:
     (row,) = bonds(bind("b1", "cam", NOON + 3, BindingBody("ann", "@level > 1", 5_000_000)))
     assert row == {
         "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "source": "cam", "begin": NOON + 3,
-        "on": "@level > 1", "every": 5_000_000, "until": None, "end": None,
+        "on": "@level > 1", "every": 5_000_000, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 
@@ -225,11 +237,27 @@ def test_nodes_bind_on_their_own() -> None:
     assert (spans(changes), changes.more_bindings) == ([], 0)
 
 
-def test_bindings_and_subscriptions_do_not_meet() -> None:
-    """A removal ends no binding and an unbinding no subscription, of the same id neither."""
-    rows = placed([removal("x", "cam"), unbind("x", "ann")], first=5)
-    changes = change(rows, wishes(subscription("x", "ann")), bonds(bind("x", "cam")))
-    assert (lives(changes), spans(changes)) == ([("local", "x", 1, 5, 7)], [])
+def test_an_unbinding_ends_no_subscription() -> None:
+    """Of the same id neither."""
+    changes = change(placed([unbind("x", "ann")], first=5), wishes(subscription("x", "ann")))
+    assert (lives(changes), spans(changes)) == ([], [])
+
+
+def test_a_removal_ends_all_bindings_for_good() -> None:
+    """Those that are live, and those that have ended: no event after it is to meet them."""
+    known = bonds(bind("x", "cam", 10), unbind("x", "cam", 20), bind("x", "car", 30), bind("y", "car", 30))
+    changes = change(placed([Record(REMOVAL, "ann", id="x", time=40)], first=9), (), known)
+    assert spans(changes) == [("x", "cam", 1, 2, 10, 20), ("x", "car", 3, 9, 30, 40)]
+    assert changes.bindings["final"].to_pylist() == [True, True]
+    assert (changes.more_bindings, changes.removed) == (-1, {("local", "x"): 9})
+
+
+def test_an_old_removal_removes_nothing() -> None:
+    """What has the name now began after it."""
+    old = placed([Record(REMOVAL, "ann", id="x", time=NOON - 1)], first=9)
+    for known in ((wishes(subscription("x", "ann")), ()), ((), bonds(bind("x", "cam")))):
+        changes = change(old, *known)
+        assert (lives(changes), spans(changes), changes.removed) == ([], [], {})
 
 
 def test_a_binding_from_before_the_last_one_ended_is_an_old_record() -> None:
@@ -260,10 +288,11 @@ def test_a_clock_is_the_latest_time_that_a_node_tells() -> None:
 def test_no_records_change_nothing() -> None:
     """Nothing in, nothing out, and nobody is asked."""
 
-    def unasked(keys: Sequence[Sequence[str]]) -> list[Row]:
-        raise AssertionError(keys)
+    class Unasked(World):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
 
-    changes = changes_of(control([]).records, 7, unasked, unasked)
+    changes = changes_of(control([]).records, 7, Unasked((), ()))
     assert (lives(changes), spans(changes), changes.more_subscriptions, changes.more_bindings) == ([], [], 0, 0)
     assert (changes.initial, changes.clocks, changes.set_aside) == ([], {}, [])
 
@@ -271,8 +300,8 @@ def test_no_records_change_nothing() -> None:
 _records = st.one_of(
     st.builds(subscription, st.sampled_from("st"), st.sampled_from(["ann", "bob"])),
     st.builds(removal, st.sampled_from("st"), st.just("ann")),
-    st.builds(bind, st.sampled_from("st"), st.sampled_from("xy"), st.integers(1, 9)),
-    st.builds(unbind, st.sampled_from("st"), st.sampled_from("xy"), st.integers(1, 9)),
+    st.builds(bind, st.sampled_from("uv"), st.sampled_from("xy"), st.integers(1, 9)),
+    st.builds(unbind, st.sampled_from("uv"), st.sampled_from("xy"), st.integers(1, 9)),
 )
 _batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _records), max_size=8), max_size=4)
 
@@ -283,7 +312,7 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
     """Wherever batches are cut, rows end up as if each record had been applied alone, and growth adds up."""
     tables: dict[str, dict[tuple[str, int], Row]] = {SUBSCRIPTION: {}, BINDING: {}}
     grown = {SUBSCRIPTION: 0, BINDING: 0}
-    alone: dict[str, list[list[Any]]] = {SUBSCRIPTION: [], BINDING: []}  # name, content, since, until, end
+    alone: dict[str, list[list[Any]]] = {SUBSCRIPTION: [], BINDING: []}  # name, content, since, until, end, begin
     positions = {"north": 0, "south": 0}
     for batch in batches:
         rows = []
@@ -299,17 +328,19 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
             ends = [life[4] for life in alone[kind] if life[0] == name and life[3] is not None]
             if record.kind == BINDING and ends and (record.time or 0) <= ends[-1]:
                 continue
+            if record.kind == UNBINDING and any((record.time or 0) < life[5] for life in live):
+                continue
             for life in live:
-                life[3:] = positions[node], record.time
+                life[3:5] = positions[node], record.time
             if record.kind in (SUBSCRIPTION, BINDING):
-                alone[kind].append([name, content, positions[node], None, None])
+                alone[kind].append([name, content, positions[node], None, None, record.time])
         changes = change(rows, list(tables[SUBSCRIPTION].values()), list(tables[BINDING].values()))
         for kind, written in ((SUBSCRIPTION, changes.subscriptions), (BINDING, changes.bindings)):
             tables[kind].update({(row["node"], row["since"]): row for row in written.to_pylist()})
         grown[SUBSCRIPTION] += changes.more_subscriptions
         grown[BINDING] += changes.more_bindings
     for kind, table in tables.items():
-        expected = {(name[0], since): (name[1], until) for name, _, since, until, _ in alone[kind]}
+        expected = {(name[0], since): (name[1], until) for name, _, since, until, *_ in alone[kind]}
         assert {place: (row["id"], row["until"]) for place, row in table.items()} == expected
         assert grown[kind] == sum(until is None for _, until in expected.values())
 

@@ -39,7 +39,7 @@ from roamcast.lacl.syntax import (
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.pipeline import exact
-from roamcast.pipeline.control import changes_of
+from roamcast.pipeline.control import Nothing, changes_of
 from roamcast.pipeline.facts import Facts
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
@@ -69,8 +69,8 @@ class Happening(NamedTuple):
 def subscriptions(queries: Sequence[Query], space: Space) -> pa.Table:
     """As rows of the state."""
     bodies = [SubscriptionBody.of(query, PLACES[space.name], space).to_json() for query in queries]
-    records = [Record(SUBSCRIPTION, "ann", id=f"s{number}", body=body) for number, body in enumerate(bodies)]
-    changes = changes_of(control(placed(records)).records, 0, lambda keys: (), lambda keys: ())
+    records = [Record(SUBSCRIPTION, "ann", time=0, id=f"s{number}", body=body) for number, body in enumerate(bodies)]
+    changes = changes_of(control(placed(records)).records, 0, Nothing())
     assert changes.set_aside == []
     return changes.subscriptions
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.layers import Ends, Layers
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import BINDINGS, NOTIFIED
 
@@ -26,9 +26,12 @@ NODES, NAMES = ("n", "né", ""), ("a", "ab", "", "b")
 def bindings(push: Push) -> pa.Table:
     """Rows whose id and source depend on their key alone, as those of a binding do."""
     rows = [
-        {"node": node, "since": since, "id": f"s{since % 2}", "source": NAMES[since % 3], "until": until}
+        {
+            "node": node, "since": since, "id": f"s{since % 2}", "source": NAMES[since % 3], "until": until,
+            "end": None if until is None else 10 * (until % 4),
+        }
         for (node, since), until in push.items()
-    ]
+    ]  # fmt: skip
     return pa.Table.from_pylist(rows, BINDINGS.schema)
 
 
@@ -128,11 +131,11 @@ def test_a_row_keeps_its_number_wherever_the_parts_are_opened(tmp_path: Path) ->
 def test_columns_are_compared_one_by_one(tmp_path: Path) -> None:
     """Keys that only look alike when joined are different keys."""
     names = [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", "")]
-    rows = [{"node": node, "id": id, "again": number} for number, (node, id) in enumerate(names)]
+    rows = [{"node": node, "id": id, "last": number} for number, (node, id) in enumerate(names)]
     part = PartFolder(tmp_path).write(NOTIFIED, pa.Table.from_pylist(rows, NOTIFIED.schema))
     layers = Layers(tmp_path, NOTIFIED.name, (part,))
     found = layers.find(NOTIFIED.keys, [pa.array([name[i] for name in names], pa.string()) for i in range(2)])
-    assert layers.take(found.row, ("again",)).to_pydict() == {"again": [0, 1, 2, 3]}
+    assert layers.take(found.row, ("last",)).to_pydict() == {"last": [0, 1, 2, 3]}
 
 
 def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
@@ -150,3 +153,26 @@ def test_a_damaged_part_is_never_used(tmp_path: Path) -> None:
     (tmp_path / part.name).write_bytes(b"other")
     with pytest.raises(CorruptionError, match="a part of the state is damaged"):
         Layers(tmp_path, BINDINGS.name, (part,))
+
+
+@settings(max_examples=80, deadline=None)
+@given(pushes=_pushes, position=st.integers(0, 9), time=st.integers(0, 40))
+def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], position: int, time: int) -> None:
+    """All that is live or ended later is found; whatever is found is in force, and not an older state of it."""
+    keys = [(node, name) for node in NODES for name in NAMES]
+    with tempfile.TemporaryDirectory() as folder:
+        parts = PartFolder(Path(folder))
+        layers = Layers(parts.folder, BINDINGS.name, stack_of(parts, pushes))
+        columns = arrays(("node", "source"), keys)
+        ends = Ends(np.full(len(keys), position), np.full(len(keys), time))
+        found = {
+            row["node"] + str(row["since"]): row
+            for row in layers.take(layers.find(("node", "source"), columns, ends).row).to_pylist()
+        }
+        rows = layers.take(layers.find(("node", "source"), columns).row).to_pylist()
+        alive = layers.take(layers.find(("node", "source"), columns, Ends.all(len(keys))).row).to_pylist()
+    known = {row["node"] + str(row["since"]): row for row in rows}
+    wanted = {key for key, row in known.items() if row["until"] is None or row["until"] > position or row["end"] > time}
+    assert wanted <= found.keys()
+    assert all(known[key] == row for key, row in found.items())
+    assert sorted(map(str, alive)) == sorted(str(row) for row in rows if row["until"] is None)

@@ -107,7 +107,7 @@ def test_other_files_in_the_folder_are_ignored(state: StateFolder) -> None:
     assert state.newest() == manifest
 
 
-GOOD = {"format": "roamcast-state/1", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}}
+GOOD = {"format": "roamcast-state/2", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ GOOD = {"format": "roamcast-state/1", "pipeline": "pipe", "batch": 3, "tables": 
         b"{",
         b"[]",
         b"\xff",
-        orjson.dumps({**GOOD, "format": "roamcast-state/2"}),
+        orjson.dumps({**GOOD, "format": "roamcast-state/1"}),
         orjson.dumps({**GOOD, "batch": 2}),
         orjson.dumps({**GOOD, "tables": []}),
         orjson.dumps({**GOOD, "tables": {"sources": [{"checksum": "1"}]}}),

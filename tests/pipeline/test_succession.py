@@ -64,7 +64,7 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     del row["since"]
     assert row == {
         "node": "local", "id": "b1", "subscriber": "bob", "source": "car", "begin": 8, "on": "@ > 5",
-        "every": 10_000_000, "until": None, "end": None,
+        "every": 10_000_000, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ STATE: dict[Table, list[dict[str, Any]]] = {
         {"node": "n", "since": 4, "id": "b2", "source": "cam", "begin": 7, "until": 6, "end": 9},
     ],
     SOURCES: [{"node": "n", "source": "cam", "seen": "1-7", "time": 7, "event": "{}"}],
-    NOTIFIED: [{"node": "n", "id": "b1", "again": 70}],
+    NOTIFIED: [{"node": "n", "id": "b1", "last": 70}],
     RECEIVERS: [{"office": "n", "receiver": "ann", "last": 4}],
 }
 
@@ -110,8 +110,19 @@ def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
     assert taken is not None
     assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name}
     assert taken[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
-    for table in (BINDINGS, SOURCES, NOTIFIED):
+    for table in (SOURCES, NOTIFIED):
         assert taken[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))
+    places = ("id", "since", "until", "end")
+    bindings = [tuple(row[name] for name in places) for row in taken[BINDINGS.name].to_pylist()]
+    assert bindings == [("b1", -3, None, None), ("b2", -2, -1, 9)]
+
+
+def test_what_is_taken_over_begins_before_all_records(tmp_path: Path) -> None:
+    """A journal may have begun anew since: its positions must not be taken for earlier ones."""
+    state_with(tmp_path, STATE)
+    taken = from_state(tmp_path)
+    assert taken is not None
+    assert taken[SUBSCRIPTIONS.name]["since"].to_pylist() == [-1]
 
 
 def test_what_is_live_is_counted(tmp_path: Path) -> None:

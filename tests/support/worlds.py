@@ -29,7 +29,7 @@ def subscription(
 
 
 def removal(id_: str, subscriber: str) -> Record:
-    return Record(REMOVAL, subscriber, id=id_, time=NOON)
+    return Record(REMOVAL, subscriber, id=id_, time=NOON + 1)
 
 
 def journal(data: Path, *appends: Sequence[Record], node: str = "local") -> None:

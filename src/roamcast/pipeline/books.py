@@ -6,7 +6,7 @@ the state after them. Nothing has happened until that state is published and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
-from roamcast.pipeline.control import Changes, Control, SetAside, changes_of
-from roamcast.pipeline.drafts import Again, bound, first_readings, matched, thinned
+from roamcast.pipeline.control import Changes, Control, Row, SetAside, changes_of
+from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
 from roamcast.pipeline.intake import Intake, Source, take_in
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.layers import Ends, Layers
 from roamcast.pipeline.matching import Sieve
 from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
-from roamcast.pipeline.parts import Part
+from roamcast.pipeline.parts import Part, newest_rows
 from roamcast.pipeline.schemas import (
     BINDINGS,
     FORGOTTEN,
@@ -77,7 +77,7 @@ class Books:
         self.forgotten = dict(zip(_sources(forgotten), forgotten["end"].to_pylist(), strict=True))
 
     def open(self, control: Control, batch: int) -> Page:
-        changes = changes_of(control.records, batch, self._live_subscriptions, self._known_bindings)
+        changes = changes_of(control.records, batch, self)
         forgotten: dict[Source, int] = {}
         subscriptions = self._push(SUBSCRIPTIONS, changes.subscriptions, partial(_removed_before, batch))
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
@@ -99,7 +99,7 @@ class Books:
             ]
         )
         ordered = in_order(drafts)
-        kept, again = thinned(ordered, self._notified(ordered))
+        kept, notified = thinned(ordered, self._notified(ordered, changes.removed), changes.removed)
         numbered = number_letters(kept, self.last)
         set_aside = sorted([*changes.set_aside, *intake.set_aside])
         grown = {
@@ -117,7 +117,7 @@ class Books:
             BINDINGS.name: sieve.bindings,
             FORGOTTEN.name: self._push(FORGOTTEN, _forgotten_rows(page.forgotten)),
             SOURCES.name: self._push(SOURCES, self._source_rows(intake)),
-            NOTIFIED.name: self._push(NOTIFIED, _again_rows(again)),
+            NOTIFIED.name: self._push(NOTIFIED, _notified_rows(notified), _forgettable),
             RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(numbered)),
         }
         counters = {name: self.manifest.counters.get(name, 0) + grown[name] for name in COUNTERS}
@@ -140,16 +140,25 @@ class Books:
     def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
         return self._parts.push(table, self.manifest.parts(table.name), rows, ended)
 
-    def _live_subscriptions(self, keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        return [row for row in self._find(SUBSCRIPTIONS, ("node", "id"), keys) if row["until"] is None]
+    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        """The live ones with these names."""
+        return self._find(SUBSCRIPTIONS, ("node", "id"), (node, id), Ends.all(len(id)))
 
-    def _known_bindings(self, keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        return self._find(BINDINGS, ("node", "id", "source"), keys)
+    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+        """The live ones of these subscriptions and sources, and those that ended at the time beside them or later."""
+        ends = Ends.all(len(id))._replace(time=np.array(time, np.int64) - 1)
+        return self._find(BINDINGS, ("node", "id", "source"), (node, id, source), ends)
 
-    def _find(self, table: Table, columns: Sequence[str], keys: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        """All of these subscriptions that are kept."""
+        return self._find(BINDINGS, ("node", "id"), (node, id), None)
+
+    def _find(
+        self, table: Table, columns: Sequence[str], keys: Sequence[Sequence[str]], ends: Ends | None
+    ) -> list[Row]:
         layers = self._layers(table)
-        found = layers.find(columns, [pa.array(column, pa.string()) for column in keys])
-        rows: list[dict[str, Any]] = layers.take(found.row).to_pylist()
+        found = layers.find(columns, [pa.array(column, pa.string()) for column in keys], ends)
+        rows: list[Row] = layers.take(found.row).to_pylist()
         return rows
 
     def _over(self, changes: Changes, forgotten: dict[Source, int], rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -165,34 +174,30 @@ class Books:
 
     def _source_rows(self, intake: Intake) -> pa.Table:
         """What is known now of the sources with new events: numbers seen, and the newest event."""
-        told = intake.fresh.filter(pc.is_valid(intake.fresh["event"]))
-        known = list(intake.seen)
-        layers = self._layers(SOURCES)
-        keys = [pa.array([part[i] for part in known], pa.string()) for i in range(2)]
-        found = layers.find(SOURCES.keys, keys)
-        before = layers.take(found.row, ("node", "source", "seq", "time", "event", "attributes"))
-        now = told.select(["node", "entity", "seq", "time", "event", "attributes"]).rename_columns(before.column_names)
-        newest: dict[Source, dict[str, Any]] = {}
-        for row in pa.concat_tables([before, now]).to_pylist():
-            source = Source(row["node"], row["source"])
-            if row["event"] is not None and (source not in newest or row["seq"] > newest[source]["seq"]):
-                newest[source] = row
+        layers, sources = self._layers(SOURCES), list(intake.seen)
+        keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
+        columns = ("node", "source", "seq", "time", "event", "attributes")
+        before = layers.take(layers.find(SOURCES.keys, keys).row, columns)
+        now = intake.fresh.select(["node", "entity", *columns[2:]]).rename_columns(columns)
+        told = pa.concat_tables([before, now])
+        told = told.filter(pc.is_valid(told["event"])).sort_by([("seq", "ascending")])
+        newest = {Source(row["node"], row["source"]): row for row in newest_rows(SOURCES, told).to_pylist()}
         rows = [
             {**newest.get(source, {}), "node": source.node, "source": source.name, "seen": ranges.to_text()}
             for source, ranges in intake.seen.items()
         ]
         return pa.Table.from_pylist(rows, SOURCES.schema)
 
-    def _notified(self, drafts: pa.Table) -> Again:
-        """When the subscriptions with `Every` that have drafts may be notified again, as far as it is known."""
+    def _notified(self, drafts: pa.Table, removed: Iterable[tuple[str, str]]) -> Notified:
+        """Of the subscriptions with `Every` that have drafts or were removed: when they were last notified."""
         limited = drafts.filter(pc.is_valid(drafts["every"]))
-        if not limited.num_rows:
+        names = set(zip(limited["office"].to_pylist(), limited["subscription"].to_pylist(), strict=True)).union(removed)
+        if not names:
             return {}
-        names = limited.select(["office", "subscription"]).group_by(["office", "subscription"]).aggregate([])
+        keys = [pa.array(column, pa.string()) for column in zip(*names, strict=True)]
         layers = self._layers(NOTIFIED)
-        found = layers.find(NOTIFIED.keys, [names[name].combine_chunks() for name in ("office", "subscription")])
-        rows = layers.take(found.row).to_pylist()
-        return {(row["node"], row["id"]): row["again"] for row in rows}
+        rows = layers.take(layers.find(NOTIFIED.keys, keys).row).to_pylist()
+        return {(row["node"], row["id"]): row["last"] for row in rows if row["last"] is not None}
 
 
 def _removed_before(batch: int, rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -202,9 +207,10 @@ def _removed_before(batch: int, rows: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _late(fresh: pa.Table, forgotten: dict[Source, int]) -> list[SetAside]:
-    """Events that came when the bindings of their time were forgotten. Plan match has had them all the same."""
+    """Events that met no binding, and came when those of their time were forgotten. Plan match has had them."""
     if not forgotten:
         return []
+    fresh = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
     reason = "it came too late: how its source was bound when it happened is known no more"
     columns = (fresh[name].to_pylist() for name in ("node", "entity", "position", "time"))
     return [
@@ -223,9 +229,15 @@ def _forgotten_rows(forgotten: dict[Source, int]) -> pa.Table:
     return pa.Table.from_pylist(rows, FORGOTTEN.schema)
 
 
-def _again_rows(again: Again) -> pa.Table:
-    rows = [{"node": office, "id": id, "again": time} for (office, id), time in again.items()]
+def _notified_rows(notified: Mapping[tuple[str, str], int | None]) -> pa.Table:
+    rows = [{"node": office, "id": id, "last": last} for (office, id), last in notified.items()]
     return pa.Table.from_pylist(rows, NOTIFIED.schema)
+
+
+def _forgettable(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Subscriptions that were removed."""
+    removed: npt.NDArray[np.bool_] = pc.is_null(rows["last"]).to_numpy()
+    return removed
 
 
 def _receiver_rows(numbered: Numbered) -> pa.Table:

@@ -5,11 +5,11 @@ The driver reads them out of the journal before Spark reads the events, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -22,10 +22,20 @@ from roamcast.pipeline.exact import tests_of
 from roamcast.pipeline.facts import on_of
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
 
-__all__ = ["Changes", "Control", "SetAside", "Stretches", "changes_of", "control_of", "stretches_of"]
+__all__ = [
+    "Changes",
+    "Control",
+    "Known",
+    "Nothing",
+    "Row",
+    "SetAside",
+    "Stretches",
+    "changes_of",
+    "control_of",
+    "stretches_of",
+]
 
 Row: TypeAlias = dict[str, Any]
-Lookup: TypeAlias = Callable[[Sequence[Sequence[str]]], Iterable[Row]]
 Stretches: TypeAlias = Mapping[str, tuple[int, int]]
 """By node: the positions after < p <= through."""
 
@@ -78,6 +88,7 @@ def control_of(journal: Path, stretches: Stretches) -> Control:
 class Changes:
     """Rows that a batch writes; by how many the live ones grow; and the new bindings that are the first of their kind.
 
+    `removed` are the subscriptions that were removed, as pairs (node, id), each with the place of its last removal.
     `clocks` has the latest time that each node's bindings tell.
     """
 
@@ -86,35 +97,65 @@ class Changes:
     bindings: pa.Table
     more_bindings: int
     initial: list[Row]
+    removed: Mapping[tuple[str, str], int]
     clocks: Mapping[str, int]
     set_aside: list[SetAside]
 
 
-def changes_of(records: pa.Table, batch: int, subscriptions: Lookup, bindings: Lookup) -> Changes:
-    """What these records, in this order, make of the rows that the lookups tell of.
+class Known(Protocol):
+    """What the state knows."""
 
-    `subscriptions` is asked with columns (node, id) and tells the live ones, `bindings` with (node, id, source) and
-    tells all. Making again what is live changes nothing; nor does a binding from before the last one ended: a node
-    that crashed may journal its last records again.
+    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+        """The live ones with these names."""
+
+    def bindings(
+        self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]
+    ) -> Iterable[Row]:
+        """The live ones of these subscriptions and sources, and those that ended at the time beside them or later."""
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+        """All of these subscriptions that are kept."""
+
+
+class Nothing:
+    """Known to a state that is new."""
+
+    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return []
+
+    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+        return []
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return []
+
+
+def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
+    """What these records, in this order, make of what is known.
+
+    Making again what is live changes nothing. Nor does a record that is older than what it speaks of: a node that
+    crashed may journal its last records again.
     """
     columns = {name: records[name] for name in ("node", "position", "kind", "entity", "id", "body")}
-    rows = pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist()
-    refused: list[SetAside] = []
-    of_kind: dict[bool, list[Row]] = {True: [], False: []}
-    for row in rows:
+    rows, refused = [], []
+    for record in pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist():
         try:
-            of_kind[row["kind"] in (BINDING, UNBINDING)].append(_read(row))
+            rows.append(_read(record))
         except InputError as error:
-            refused.append(SetAside(row["node"], row["position"], error.message))
-    wishes = _Live(("node", "id"), subscriptions, of_kind[False])
-    for row in of_kind[False]:
-        wishes.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
-    bonds = _Live(("node", "id", "source"), bindings, of_kind[True])
-    for row in of_kind[True]:
-        if not (row["makes"] and row["begin"] <= bonds.last(row).get("end", -inf)):
-            bonds.apply(row, {"until": row["since"], "end": row["begin"]})
+            refused.append(SetAside(record["node"], record["position"], error.message))
+    bindings = [row for row in rows if "source" in row]
+    wishes, bonds = _wishes(known, [row for row in rows if "source" not in row]), _bonds(known, rows)
+    removed: dict[tuple[str, str], int] = {}
     clocks: dict[str, int] = {}
-    for row in of_kind[True]:
+    for row in rows:
+        if "source" in row:
+            bonds.apply(row, {"until": row["since"], "end": row["begin"]})
+        elif row["makes"] or not (wishes.outlive(row) or bonds.outlive(row)):
+            wishes.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
+            if not row["makes"]:
+                bonds.finish(row)
+                removed[row["node"], row["id"]] = row["since"]
+    for row in bindings:
         clocks[row["node"]] = max(row["begin"], clocks.get(row["node"], row["begin"]))
     return Changes(
         subscriptions=pa.Table.from_pylist(list(wishes.written.values()), SUBSCRIPTIONS.schema),
@@ -122,6 +163,7 @@ def changes_of(records: pa.Table, batch: int, subscriptions: Lookup, bindings: L
         bindings=pa.Table.from_pylist(list(bonds.written.values()), BINDINGS.schema),
         more_bindings=bonds.growth,
         initial=[row for row in bonds.made if row["initial"]],
+        removed=removed,
         clocks=clocks,
         set_aside=refused,
     )
@@ -131,43 +173,87 @@ def changes_of(records: pa.Table, batch: int, subscriptions: Lookup, bindings: L
 _SAME = ("subscriber", "min_x", "min_y", "max_x", "max_y", "terms", "query", "area", "every", "space")
 
 
-class _Live:
-    """The rows that some records speak of, and what becomes of the live ones."""
+class _Lives:
+    """The lives of what some records speak of, and what becomes of them."""
 
-    def __init__(self, name: tuple[str, ...], lookup: Lookup, records: Sequence[Row]) -> None:
+    def __init__(self, name: tuple[str, ...], known: Iterable[Row]) -> None:
         self._name = name
-        asked = list(dict.fromkeys(tuple(row[column] for column in name) for row in records))
-        known = lookup([list(column) for column in zip(*asked, strict=True)]) if asked else ()
-        self._last = {self._key(row): row for row in sorted(known, key=lambda row: row["since"])}
-        self._live = {key: row for key, row in self._last.items() if row["until"] is None}
-        self._before = len(self._live)
+        self._last: dict[tuple[str, ...], Row] = {}
+        self._all: dict[tuple[str, str], dict[int, Row]] = {}
+        for row in sorted(known, key=lambda row: row["since"]):
+            self._note(row)
+        self._before = self._live
         self.written: dict[tuple[str, int], Row] = {}
         self.made: list[Row] = []
 
     @property
     def growth(self) -> int:
-        return len(self._live) - self._before
-
-    def last(self, row: Row) -> Row:
-        """The last one with the name of `row` that has ended; empty if there is none."""
-        known = self._last.get(self._key(row))
-        return {} if known is None or known["until"] is None else known
+        return self._live - self._before
 
     def apply(self, row: Row, end: Row, same: Sequence[str] = ()) -> None:
         """Of the live row with its name, if there is one, `end` says how it ends; unless `row` makes the same again."""
-        key = self._key(row)
-        known = self._live.get(key)
-        if known and row["makes"] and all(known[column] == row[column] for column in same):
+        known = self._last.get(tuple(row[column] for column in self._name))
+        live = known is not None and known["until"] is None
+        if known is not None and live:
+            if row["makes"] and all(known[column] == row[column] for column in same):
+                return
+            if not row["makes"] and row["begin"] < known["begin"]:
+                return
+            self._write({**known, **end})
+        elif known is not None and row["begin"] <= known.get("end", -inf):
             return
-        if known:
-            self._last[key] = self.written[known["node"], known["since"]] = {**known, **end}
-            del self._live[key]
         if row["makes"]:
-            self._last[key] = self._live[key] = self.written[row["node"], row["since"]] = row
+            self._write(row)
             self.made.append(row)
 
-    def _key(self, row: Row) -> tuple[str, ...]:
-        return tuple(row[column] for column in self._name)
+    def outlive(self, removal: Row) -> bool:
+        """Whether the subscription that it removes has begun since: then it is an old record."""
+        return any(row["begin"] > removal["begin"] for row in self._of(removal))
+
+    def finish(self, removal: Row) -> None:
+        """End for good what the subscription had: later events find none of it."""
+        for row in self._of(removal):
+            end = {"until": removal["since"], "end": removal["begin"]} if row["until"] is None else {}
+            self._write({**row, **end, "final": True})
+
+    def _of(self, record: Row) -> list[Row]:
+        return list(self._all.get((record["node"], record["id"]), {}).values())
+
+    @property
+    def _live(self) -> int:
+        return sum(row["until"] is None for row in self._last.values())
+
+    def _write(self, row: Row) -> None:
+        self.written[row["node"], row["since"]] = row
+        self._note(row)
+
+    def _note(self, row: Row) -> None:
+        name = tuple(row[column] for column in self._name)
+        if name not in self._last or self._last[name]["since"] <= row["since"]:
+            self._last[name] = row
+        self._all.setdefault((row["node"], row["id"]), {})[row["since"]] = row
+
+
+def _wishes(known: Known, records: Sequence[Row]) -> _Lives:
+    asked = _columns(records, ("node", "id"))
+    return _Lives(("node", "id"), known.subscriptions(*asked) if asked else ())
+
+
+def _bonds(known: Known, records: Sequence[Row]) -> _Lives:
+    found: dict[tuple[str, int], Row] = {}
+    named = _columns([row for row in records if "source" in row], ("node", "id", "source", "begin"))
+    if named:
+        found |= {(row["node"], row["since"]): row for row in known.bindings(*named)}
+    removed = _columns([row for row in records if "source" not in row and not row["makes"]], ("node", "id"))
+    if removed:
+        found |= {(row["node"], row["since"]): row for row in known.bindings_of(*removed)}
+    return _Lives(("node", "id", "source"), found.values())
+
+
+def _columns(records: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
+    """The columns of what the records speak of, each once; empty if they speak of nothing."""
+    distinct = dict.fromkeys(tuple(row[name] for name in names) for row in records)
+    return [list(column) for column in zip(*distinct, strict=True)]
 
 
 def _read(record: Row) -> Row:
@@ -176,13 +262,13 @@ def _read(record: Row) -> Row:
         raise InputError(f"unknown kind {record['kind']!r}")
     if not record["id"] or not record["entity"]:
         raise InputError(f"a {record['kind']} needs an id and {_ENTITY[record['kind']]}")
-    row = {"node": record["node"], "since": record["position"], "id": record["id"]}
+    if record["time"] is None or not EARLIEST <= record["time"] <= LATEST:
+        raise InputError(f"a {record['kind']} needs a time that has a date")
+    row = {"node": record["node"], "since": record["position"], "id": record["id"], "begin": record["time"]}
     if record["kind"] in (SUBSCRIPTION, REMOVAL):
         row |= {"makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
         return row | _wish(record["body"]) if row["makes"] else row
-    if record["time"] is None or not EARLIEST <= record["time"] <= LATEST:
-        raise InputError(f"a {record['kind']} needs a time that has a date")
-    row |= {"makes": record["kind"] == BINDING, "source": record["entity"], "begin": record["time"]}
+    row |= {"makes": record["kind"] == BINDING, "source": record["entity"]}
     return row | _bond(record["body"]) if row["makes"] else row
 
 
@@ -206,5 +292,5 @@ def _bond(text: str | None) -> Row:
         on_of(body.on)
     return {
         "subscriber": body.subscriber, "on": body.on, "every": body.every, "initial": body.initial,
-        "until": None, "end": None,
+        "until": None, "end": None, "final": False,
     }  # fmt: skip

@@ -12,13 +12,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lacl import explain, holds, parse
-from roamcast.lacl.printing import number_text, quoted
+from roamcast.lacl import holds, parse
+from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
 from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
 from roamcast.pipeline.layers import Layers
 from roamcast.pipeline.schemas import SOURCES
 
-__all__ = ["DRAFTS_SCHEMA", "Again", "bound", "first_readings", "matched", "thinned"]
+__all__ = ["DRAFTS_SCHEMA", "Notified", "bound", "first_readings", "matched", "thinned"]
 
 # (node, position) is the place of the event, or of the binding that brought an earlier event.
 DRAFTS_SCHEMA: Final = pa.schema(
@@ -36,8 +36,8 @@ DRAFTS_SCHEMA: Final = pa.schema(
 )
 
 Binding: TypeAlias = Mapping[str, Any]
-Again: TypeAlias = dict[tuple[str, str], int]
-"""By (office, subscription): when it may be notified again."""
+Notified: TypeAlias = Mapping[tuple[str, str], int]
+"""By (office, subscription): the time of the last event that it was notified of."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -115,24 +115,32 @@ def _satisfies(newest: Mapping[str, Any], on: str | None) -> bool:
     return holds(on_of(on), readings, context=context if isinstance(context, str) else None)
 
 
-def thinned(drafts: pa.Table, again: Again) -> tuple[pa.Table, Again]:
-    """Of the drafts under `Every` at most one in each period, by the time of the events; and what is to be remembered.
+def thinned(
+    drafts: pa.Table, notified: Notified, removed: Mapping[tuple[str, str], int]
+) -> tuple[pa.Table, Mapping[tuple[str, str], int | None]]:
+    """Of the drafts under `Every` those that are a period or more from the last; and what is to be remembered.
 
-    `drafts` come in the order in which they will be numbered.
+    Time is that of the events. `drafts` come in the order in which they will be numbered; `removed` says at which place
+    of its node a subscription was removed: what has its name from there on begins anew.
     """
     limited = np.flatnonzero(pc.is_valid(drafts["every"]).to_numpy())
-    if not len(limited):
-        return drafts, {}
     rows = drafts.take(pa.array(limited))
-    columns = (rows[name].to_pylist() for name in ("office", "subscription", "time", "every"))
+    columns = (rows[name].to_pylist() for name in ("office", "subscription", "node", "position", "time", "every"))
     keep = np.ones(drafts.num_rows, np.bool_)
-    changed: Again = {}
-    for row, office, subscription, time, every in zip(limited.tolist(), *columns, strict=True):
+    last: dict[tuple[str, str], int | None] = dict(notified)
+    anew: set[tuple[str, str]] = set()
+    for row, office, subscription, node, position, time, every in zip(limited.tolist(), *columns, strict=True):
         name = office, subscription
-        if time < changed.get(name, again.get(name, time)):
+        if name in removed and name not in anew and (node != office or position > removed[name]):
+            anew.add(name)
+            last[name] = None
+        before = last.get(name)
+        if before is not None and abs(time - before) < every:
             keep[row] = False
         else:
-            changed[name] = time + every
+            last[name] = time
+    last |= dict.fromkeys((name for name in removed if name in last and name not in anew), None)
+    changed = {name: time for name, time in last.items() if time != notified.get(name)}
     return drafts.filter(pa.array(keep)), changed
 
 
@@ -144,13 +152,16 @@ def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arra
 
 
 def _why_matched(row: Mapping[str, Any]) -> str:
-    if row["query"] is not None:
-        sentence = str(explain(parse(row["query"]))["reads"])
-        return sentence.removeprefix("Takes every event").lstrip(" ,").removesuffix(".")
     box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
     where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
     has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
-    return ", ".join(filter(None, (where, has)))
+    source = when = ""
+    if row["query"] is not None:
+        query = parse(row["query"])
+        where = "" if query.location is None else f"in {region_text(query.location)}"
+        source = "" if query.source_expression is None else condition_text(query.source_expression)
+        when = "" if query.on is None else condition_text(query.on)
+    return ", ".join(filter(None, (where, has, source, when)))
 
 
 def _and(on: str | None) -> str:

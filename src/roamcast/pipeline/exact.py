@@ -27,35 +27,46 @@ Test: TypeAlias = Callable[[Facts, Integers], Truths]
 def passes(facts: Facts, events: Integers, subscriptions: pa.Table, rows: Integers) -> Truths:
     """Whether each event passes what the subscription beside it asks beyond box and terms."""
     truths = np.ones(len(events), np.bool_)
-    asks = pc.is_valid(subscriptions["query"]).to_numpy()[rows]
-    pairs = np.flatnonzero(asks)
+    pairs = np.flatnonzero(pc.is_valid(subscriptions["query"]).to_numpy()[rows])
     if not len(pairs):
         return truths
-    order = pairs[np.argsort(rows[pairs], kind="stable")]
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-    columns = [subscriptions[name] for name in ("query", "area", "space")]
-    for same in np.split(order, starts[1:]):
-        query, area, space = (column[int(rows[same[0]])].as_py() for column in columns)
-        for test in tests_of(query, area, space):
+    asked = subscriptions.select(["query", "area", "space"])
+    asked, alike = _distinct(asked, rows[pairs])
+    order = pairs[np.argsort(alike, kind="stable")]
+    starts = np.flatnonzero(np.diff(np.sort(alike), prepend=-1))
+    for same, ask in zip(np.split(order, starts[1:]), asked.to_pylist(), strict=True):
+        truths[same] = False
+        for test in tests_of(**ask):
             same = same[test(facts, events[same])]
-        asks[same] = False
-    truths[asks] = False
+        truths[same] = True
     return truths
 
 
+def _distinct(asked: pa.Table, rows: Integers) -> tuple[pa.Table, Integers]:
+    """What is asked by these rows, each once; and for each row the number of what it asks."""
+    used, place = np.unique(rows, return_inverse=True)
+    asked = asked.take(pa.array(used))
+    codes = np.zeros(len(used), np.int64)
+    for column in asked.columns:
+        encoded = column.combine_chunks().dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + pc.fill_null(encoded.indices, -1).to_numpy() + 1
+    _, first, number = np.unique(codes, return_index=True, return_inverse=True)
+    return asked.take(pa.array(first)), number[place]
+
+
 @lru_cache(maxsize=100_000)
-def tests_of(text: str, area: str | None, space: str) -> tuple[Test, ...]:
+def tests_of(query: str, area: str | None, space: str) -> tuple[Test, ...]:
     """What is tested of an event after box and terms, the cheapest first. Raises InputError for what cannot be."""
-    query = parse(text)
+    parsed = parse(query)
     tests: list[Test] = []
-    match query.location:
+    match parsed.location:
         case Circle(x, y, radius):
             tests.append(_in_circle(SPACES[space], x, y, radius))
         case Within():
             tests.append(_in_area(area))
-    if (on := query.on) is not None:
+    if (on := parsed.on) is not None:
         tests.append(lambda facts, rows: facts.satisfy(on, rows))
-    if (expression := query.source_expression) is not None:
+    if (expression := parsed.source_expression) is not None:
         tests.append(lambda facts, rows: facts.come_from(expression, rows))
     return tuple(tests)
 

@@ -44,11 +44,15 @@ class Facts:
 
     def come_from(self, condition: Condition, rows: Integers) -> Truths:
         """Whether a condition on the source and on terms holds, for each of `rows`."""
-        truths = [
-            holds(condition, self._attributes[self._attribute_codes[row]], terms=self._terms(row))
-            for row in rows.tolist()
-        ]
-        return np.array(truths, np.bool_)
+        known: dict[tuple[int, frozenset[str]], bool] = {}
+        truths = np.empty(len(rows), np.bool_)
+        terms = self.events["terms"].take(pa.array(rows)).to_pylist()
+        for number, (code, given) in enumerate(zip(self._attribute_codes[rows].tolist(), terms, strict=True)):
+            case = code, frozenset(given or ())
+            if case not in known:
+                known[case] = holds(condition, self._attributes[code], terms=case[1])
+            truths[number] = known[case]
+        return truths
 
     @cached_property
     def contexts(self) -> npt.NDArray[np.object_]:
@@ -69,9 +73,6 @@ class Facts:
     @cached_property
     def _attributes(self) -> list[Mapping[str, Attribute]]:
         return [attributes_of(text) for text in self._encoded.dictionary.to_pylist()]
-
-    def _terms(self, row: int) -> frozenset[str]:
-        return frozenset(self.events["terms"][row].as_py() or ())
 
     def _reading(self, name: str) -> Floats:
         if name not in self._readings:

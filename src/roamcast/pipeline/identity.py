@@ -128,8 +128,9 @@ def _inherit(pipeline: Pipeline, data: Path, earlier: Path | None) -> Mapping[st
         f"{n}: positions {f.first_position()} to {f.last_position()}" for n, f in folders.items() if f.last_position()
     ]
     pipeline.inheritance = (
-        "no earlier state is left, so subscriptions come from the nodes' registries; letters of what is still in the "
-        f"journal may come twice ({'; '.join(left) or 'nothing'})"
+        "no earlier state is left, so subscriptions and live bindings come from the nodes' registries; letters of what "
+        f"is still in the journal may come twice ({'; '.join(left) or 'nothing'}), and those of bindings that have "
+        "ended are missing"
     )
     return from_registries(data)
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from roamcast.lacl.conditions import Truths
 from roamcast.pipeline.facts import Facts, on_of
-from roamcast.pipeline.layers import Found, Integers, Layers
+from roamcast.pipeline.layers import Ends, Found, Integers, Layers
 
 __all__ = ["join"]
 
@@ -23,15 +23,16 @@ def join(facts: Facts, bindings: Layers) -> Found:
     elsewhere makes the same pairs.
     """
     events = facts.events
-    found = bindings.find(("node", "source"), (events["node"], events["entity"]))
+    ends = Ends(events["position"].to_numpy(), events["time"].cast(pa.int64()).to_numpy())
+    found = bindings.find(("node", "source"), (events["node"], events["entity"]), ends)
     if not len(found.key):
         return found
-    rows = bindings.take(found.row, ("since", "begin", "on", "until", "end"))
-    position = events["position"].to_numpy()[found.key]
-    time = events["time"].cast(pa.int64()).to_numpy()[found.key]
+    rows = bindings.take(found.row, ("since", "begin", "on", "until", "end", "final"))
+    position, time = ends.position[found.key], ends.time[found.key]
     since, begin = rows["since"].to_numpy(), rows["begin"].to_numpy()
     until, end = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "end"))
-    valid = (since < position) & (begin <= time) & ((position < until) | (time < end))
+    over = pc.fill_null(rows["final"], False).to_numpy() | (time >= end)
+    valid = (since < position) & (begin <= time) & ((position < until) | ~over)
     kept = np.flatnonzero(valid)
     kept = kept[_satisfied(facts, found.key[kept], rows["on"].take(pa.array(kept)))]
     return Found(found.key[kept], found.row[kept])

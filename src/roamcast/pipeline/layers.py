@@ -18,14 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import TABLES
+from roamcast.pipeline.schemas import TABLES, Table
 
-__all__ = ["Found", "Layers"]
+__all__ = ["Ends", "Found", "Layers"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
+Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS = 40
+_NEVER = np.iinfo(np.int64).max
 
 
 class Found(NamedTuple):
@@ -35,27 +37,38 @@ class Found(NamedTuple):
     row: Integers
 
 
+class Ends(NamedTuple):
+    """For each key: rows that ended at a place up to `position`, and at a time up to `time`, are not wanted."""
+
+    position: Integers
+    time: Integers
+
+    @classmethod
+    def all(cls, keys: int) -> Ends:
+        """Nothing that has ended is wanted."""
+        return cls(np.full(keys, _NEVER - 1), np.full(keys, _NEVER - 1))
+
+
 class Layers:
     """The parts of one table, oldest first. Rows have numbers that mean the same wherever these parts are opened."""
 
     def __init__(self, folder: Path, table: str, parts: Sequence[Part]) -> None:
         self._layers = [_layer(folder, table, part) for part in parts]
-        self._table = next(known for known in TABLES if known.name == table)
+        self._table = _table(table)
 
-    def find(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> Found:
+    def find(self, columns: Sequence[str], keys: Sequence[pa.Array], ends: Ends | None = None) -> Found:
         """The rows in force whose `columns` equal a key; `keys` holds a column of values for each of `columns`.
 
-        The columns must be such that they never change for a key of the table.
+        The columns must be such that they never change for a key of the table. With `ends`, for tables that have
+        `until` (and perhaps `end`): of rows that have ended only those it wants; the others cost next to nothing.
         """
         hashes = _hashes(keys)
-        found = [layer.find(tuple(columns), keys, hashes) for layer in self._layers]
+        found = [layer.find(tuple(columns), keys, hashes, ends) for layer in self._layers]
         key = np.concatenate([np.empty(0, np.int64), *(pairs.key for pairs in found)])
-        row = np.concatenate(
-            [np.empty(0, np.int64), *((level << _ROW_BITS) + pairs.row for level, pairs in enumerate(found))]
-        )
-        if sum(len(pairs.key) > 0 for pairs in found) > 1:
-            newest = self._newest(row, key)
-            key, row = key[newest], row[newest]
+        level = np.repeat(np.arange(len(found)), [len(pairs.key) for pairs in found])
+        row = np.concatenate([np.empty(0, np.int64), *(pairs.row for pairs in found)])
+        kept = self._in_force(level, row)
+        key, row = key[kept], (level[kept] << _ROW_BITS) + row[kept]
         order = np.lexsort((row, key))
         return Found(key[order], row[order])
 
@@ -75,15 +88,31 @@ class Layers:
         together = pa.concat_tables(tables).combine_chunks()
         return together if len(tables) == 1 else together.take(pa.array(np.argsort(np.concatenate(places))))
 
-    def _newest(self, rows: Integers, keys: Integers) -> Integers:
-        """Which of `rows` are the last with their key of the table; equal rows under several `keys` are all kept."""
-        own = self.take(rows, self._table.keys)
-        codes = [own.column(name).combine_chunks().dictionary_encode().indices.to_numpy() for name in own.column_names]
-        order = np.lexsort((rows, *codes, keys))
-        ordered = np.stack([keys, *codes])[:, order]
-        last = np.append((ordered[:, 1:] != ordered[:, :-1]).any(axis=0), True)
-        newest: Integers = order[last]
-        return newest
+    def _in_force(self, level: Integers, row: Integers) -> Truths:
+        """Which rows are not replaced by one with their key in a layer above."""
+        kept = np.ones(len(row), np.bool_)
+        for number, layer in enumerate(self._layers[:-1]):
+            here = np.flatnonzero(level == number)
+            if not len(here):
+                continue
+            own = layer.rows.select(self._table.keys).take(pa.array(row[here]))
+            keys = [own.column(name).combine_chunks() for name in self._table.keys]
+            hashes = _hashes(keys)
+            for above in self._layers[number + 1 :]:
+                kept[here[above.find(self._table.keys, keys, hashes, None).key]] = False
+        return kept
+
+
+class _Index(NamedTuple):
+    """Rows of a part by hash, and among those of equal hash by `until`, the live ones last.
+
+    `until` and `end` tell of each row in this order; `end` is the latest of any up to it among those of equal hash.
+    """
+
+    hashes: Hashes
+    row: Integers
+    until: Integers
+    end: Integers
 
 
 class _Layer:
@@ -91,32 +120,58 @@ class _Layer:
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
-        self._indexes: dict[tuple[str, ...], tuple[Hashes, Integers]] = {}
+        self._indexes: dict[tuple[str, ...], _Index] = {}
 
-    def find(self, columns: tuple[str, ...], keys: Sequence[pa.Array], hashes: Hashes) -> Found:
-        sorted_hashes, order = self._index(columns)
-        first = np.searchsorted(sorted_hashes, hashes, "left")
-        count = np.searchsorted(sorted_hashes, hashes, "right") - first
+    def find(self, columns: tuple[str, ...], keys: Sequence[pa.Array], hashes: Hashes, ends: Ends | None) -> Found:
+        index = self._index(columns)
+        first = np.searchsorted(index.hashes, hashes, "left")
+        stop = np.searchsorted(index.hashes, hashes, "right")
+        if ends is not None:
+            first = _first_wanted(index, first, stop, ends)
+        count = stop - first
         key = np.repeat(np.arange(len(hashes)), count)
         offset = np.arange(len(key)) - np.repeat(np.cumsum(count) - count, count)
-        row = order[np.repeat(first, count) + offset]
+        row = index.row[np.repeat(first, count) + offset]
         equal = np.ones(len(key), np.bool_)
         for column, values in zip(columns, keys, strict=True):
             ours = self.rows.column(column).take(pa.array(row)).combine_chunks()
             equal &= pc.equal(ours, values.take(pa.array(key))).to_numpy(zero_copy_only=False)
         return Found(key[equal], row[equal])
 
-    def _index(self, columns: tuple[str, ...]) -> tuple[Hashes, Integers]:
+    def _index(self, columns: tuple[str, ...]) -> _Index:
         if columns not in self._indexes:
             hashes = _hashes([self.rows.column(column).combine_chunks() for column in columns])
-            order = np.argsort(hashes, kind="stable")
-            self._indexes[columns] = hashes[order], order
+            until, end = (self._ends(name) for name in ("until", "end"))
+            order = np.lexsort((until, hashes))
+            latest = pd.Series(end[order]).groupby(hashes[order], sort=False).cummax().to_numpy()
+            self._indexes[columns] = _Index(hashes[order], order, until[order], latest)
         return self._indexes[columns]
+
+    def _ends(self, name: str) -> Integers:
+        if name not in self.rows.column_names:
+            return np.full(self.rows.num_rows, _NEVER)
+        ends: Integers = pc.fill_null(self.rows[name], _NEVER).to_numpy()
+        return ends
+
+
+def _first_wanted(index: _Index, first: Integers, stop: Integers, ends: Ends) -> Integers:
+    """By halving: before it every row has ended up to the given place and time."""
+    low, high = first.copy(), stop.copy()
+    while (undecided := low < high).any():
+        middle = np.where(undecided, (low + high) // 2, 0)
+        wanted = (index.until[middle] > ends.position) | (index.end[middle] > ends.time)
+        high = np.where(undecided & wanted, middle, high)
+        low = np.where(undecided & ~wanted, middle + 1, low)
+    return low
 
 
 @lru_cache(maxsize=128)
 def _layer(folder: Path, table: str, part: Part) -> _Layer:
-    return _Layer(PartFolder(folder).read(next(known for known in TABLES if known.name == table), part))
+    return _Layer(PartFolder(folder).read(_table(table), part))
+
+
+def _table(name: str) -> Table:
+    return next(table for table in TABLES if table.name == name)
 
 
 def _hashes(columns: Sequence[pa.Array]) -> Hashes:

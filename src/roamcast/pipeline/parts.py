@@ -21,7 +21,7 @@ from roamcast.pipeline.schemas import Table
 
 __all__ = ["FORMAT", "Ended", "Part", "PartFolder", "newest_rows"]
 
-FORMAT = "roamcast-part/1"
+FORMAT = "roamcast-part/2"
 
 Ended: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """Which rows of a table need not be kept: each the newest of its key."""
@@ -73,9 +73,9 @@ class PartFolder:
         if hashlib.sha256(content).hexdigest() != part.checksum:
             raise CorruptionError("a part of the state is damaged", where=str(path), hint=hint)
         rows = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-        if rows.schema.metadata != _metadata(table):
+        if rows.schema.metadata != _metadata(table) or not rows.schema.equals(table.schema):
             raise CorruptionError(f"not a {FORMAT} part of {table.name}", where=str(path), hint=hint)
-        return rows.cast(table.schema)
+        return rows.replace_schema_metadata(None)
 
     def read_all(self, table: Table, parts: Sequence[Part]) -> pa.Table:
         """The rows in force, each key once, in a fixed order; ended ones are among them."""

@@ -76,6 +76,7 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("since", pa.int64()),
             pa.field("id", pa.string()),
             pa.field("subscriber", pa.string()),
+            pa.field("begin", pa.int64()),
             pa.field("min_x", pa.float64()),
             pa.field("min_y", pa.float64()),
             pa.field("max_x", pa.float64()),
@@ -92,7 +93,8 @@ SUBSCRIPTIONS: Final = Table(
 )
 
 # (node, since) is the place of the record that bound, `until` that of the one that unbound; `begin` and `end` are when.
-# Ended bindings are kept for a while, for events that come late.
+# Ended bindings are kept for a while, for events that come late. A `final` one, whose subscription was removed, meets
+# no event after `until`, whenever that happened.
 BINDINGS: Final = Table(
     "bindings",
     ("node", "since"),
@@ -108,6 +110,7 @@ BINDINGS: Final = Table(
             pa.field("every", pa.int64()),
             pa.field("until", pa.int64()),
             pa.field("end", pa.int64()),
+            pa.field("final", pa.bool_()),
         ]
     ),
 )
@@ -137,11 +140,11 @@ SOURCES: Final = Table(
     ),
 )
 
-# When each subscription with `Every` may be notified again.
+# The time of the last event that each subscription with `Every` was notified of; none since it was removed.
 NOTIFIED: Final = Table(
     "notified",
     ("node", "id"),
-    pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("again", pa.int64())]),
+    pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("last", pa.int64())]),
 )
 
 # The last number given to a letter for each receiver.

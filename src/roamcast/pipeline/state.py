@@ -23,7 +23,7 @@ from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES
 
 __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
-FORMAT = "roamcast-state/1"
+FORMAT = "roamcast-state/2"
 BEFORE_FIRST = -1
 _KEPT = 2
 _NUMBER = re.compile(r"-1|\d+")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +14,7 @@ from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import parse
-from roamcast.pipeline.control import changes_of
+from roamcast.pipeline.control import Nothing, changes_of
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state import BEFORE_FIRST, StateFolder
 from roamcast.store.port import RegistryStore
@@ -37,13 +38,26 @@ def from_state(folder: Path) -> Mapping[str, pa.Table] | None:
     except RoamcastError:
         return None
     subscriptions = rows[SUBSCRIPTIONS.name]
-    return {**rows, SUBSCRIPTIONS.name: subscriptions.filter(pc.is_null(subscriptions["removed_in"]))}
+    rows[SUBSCRIPTIONS.name] = subscriptions.filter(pc.is_null(subscriptions["removed_in"]))
+    return {**rows, **{table.name: _before_all(rows[table.name]) for table in (SUBSCRIPTIONS, BINDINGS)}}
+
+
+def _before_all(rows: pa.Table) -> pa.Table:
+    """At places before any record that is left, even where a journal has begun anew; in the order they had."""
+    places = pa.concat_arrays([rows[name].combine_chunks() for name in ("since", "until")])
+    distinct = np.unique(places.drop_null().to_numpy())
+    for name in ("since", "until"):
+        at = np.searchsorted(distinct, pc.fill_null(rows[name], 0).to_numpy()) - len(distinct)
+        moved = pa.array(at, pa.int64(), mask=rows[name].is_null().to_numpy(zero_copy_only=False))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, moved)
+    return rows
 
 
 def from_registries(data: Path) -> Mapping[str, pa.Table]:
     """The subscriptions and bindings that the nodes of a data folder know, in force from the first record that is left.
 
-    What was seen is not known any more: whatever is still in the journal is matched again.
+    What was seen is not known any more: whatever is still in the journal is matched again. Nor are bindings that have
+    ended: events of their time that are still in the journal do not meet them.
     """
     tables = [RECORD_SCHEMA.empty_table()]
     for store in sorted((data / "nodes").glob("*/store.sqlite")):
@@ -54,7 +68,7 @@ def from_registries(data: Path) -> Mapping[str, pa.Table]:
             registry.close()
         # At places before any record of the node, each of its own.
         tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
-    changes = changes_of(pa.concat_tables(tables), BEFORE_FIRST, lambda _: (), lambda _: ())
+    changes = changes_of(pa.concat_tables(tables), BEFORE_FIRST, Nothing())
     for item in changes.set_aside:
         hint = "restore the node's store from a copy"
         raise CorruptionError(f"the registry has what cannot be used: {item.reason}", where=item.node, hint=hint)
@@ -73,6 +87,8 @@ def _in_force(registry: RegistryStore) -> Iterator[Record]:
         elif subscription.body is None:
             texts[subscription.id] = subscription.text, subscription.subscriber
     for bound in registry.live_bindings():
+        if bound.subscription not in texts:
+            continue  # made since by a node that runs; its record is in the journal
         text, subscriber = texts[bound.subscription]
         body = BindingBody.of(_query(text), subscriber, initial=False).to_json()
         yield Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
