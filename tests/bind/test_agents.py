@@ -5,15 +5,15 @@ import math
 import pytest
 from binding import query
 
-from roamcast.bind.agents import Agent, Choice, choice_of
+from roamcast.bind.agents import Agent, Choice, Group, choice_of
 from roamcast.bind.kernels.layout import Rule
 from roamcast.bind.states import Operation, State
 
 LIGHT = "&context = light and "
 
 
-def agent(expression: str = "") -> Agent:
-    return Agent(query(f"Select Where {expression}&location in nearest"), 0)
+def group(expression: str = "") -> Group:
+    return Group(query(f"Select Where {expression}&location in nearest").source_expression, 0)
 
 
 @pytest.mark.parametrize(
@@ -31,16 +31,16 @@ def test_how_sources_are_chosen(text: str, choice: Choice) -> None:
     assert choice_of(query(text)) == choice
 
 
-def test_whom_an_agent_admits() -> None:
+def test_whom_a_group_admits() -> None:
     """The attributes of a source decide whether it qualifies, its position does not."""
-    assert agent(LIGHT).admits({"context": "light", "floor": 2})
-    assert not agent(LIGHT).admits({"context": "noise"})
-    assert not agent(LIGHT).admits({})
+    assert group(LIGHT).admits({"context": "light", "floor": 2})
+    assert not group(LIGHT).admits({"context": "noise"})
+    assert not group(LIGHT).admits({})
 
 
 def test_without_conditions_every_source_qualifies() -> None:
     """A location constraint alone admits all."""
-    assert agent().admits({})
+    assert group().admits({})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_without_conditions_every_source_qualifies() -> None:
 )
 def test_anchors(expression: str, anchors: tuple[tuple[str, str], ...]) -> None:
     """Anchors are attributes one of which every qualifying source must have."""
-    assert agent(expression).anchors == anchors
+    assert group(expression).anchors == anchors
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,5 @@ def test_anchors(expression: str, anchors: tuple[tuple[str, str], ...]) -> None:
 )
 def test_operations_that_follow(state: State, lost: bool, found: bool, operations: list[Operation]) -> None:
     """A source event makes inactive, a source found makes active; a change of source is both."""
-    serving = agent()
-    {State.ACTIVE: serving.active, State.INACTIVE: serving.inactive}.get(state, set()).add("p")
-    assert list(serving.follow("p", state, lost=lost, found=found)) == operations
-
-
-def test_bound_is_active_or_inactive() -> None:
-    """Definition 5: a bound subscription is active or inactive, never both."""
-    serving = agent()
-    serving.follow("p", State.START, lost=False, found=True)
-    serving.follow("q", State.START, lost=False, found=True)
-    serving.follow("q", State.ACTIVE, lost=True, found=False)
-    assert (serving.active, serving.inactive) == ({"p"}, {"q"})
-
-
-def test_who_quits_is_not_bound() -> None:
-    """After quit the agent knows nothing of a subscription's state."""
-    serving = agent()
-    serving.follow("p", State.START, lost=False, found=True)
-    assert serving.quit("p") is Operation.QUIT
-    assert (serving.active, serving.inactive) == (set(), set())
+    agent = Agent(query("Select Where &location in nearest"), group())
+    assert list(agent.follow(state, lost=lost, found=found)) == operations

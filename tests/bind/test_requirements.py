@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from binding import query
 
-from roamcast.bind.agents import Agent
+from roamcast.bind.agents import Agent, Group
 from roamcast.bind.requirements import Requirement, Requirements
 from roamcast.bind.states import Operation, State
 from roamcast.errors import ConflictError, NotFoundError
@@ -12,9 +12,12 @@ from roamcast.lacl.syntax import Circle, Within
 NEAREST = query("Select Where &location in nearest")
 
 
-def row(id: str = "p", subscriber: str = "ann", text: str | None = None, *, match: bool = False) -> Requirement:
+ANN, BOB = 7, 8
+
+
+def row(id: str = "p", subscriber: int = ANN, text: str | None = None, *, match: bool = False) -> Requirement:
     wanted = NEAREST if text is None else query(text)
-    return Requirement(id, subscriber, wanted, None if match else Agent(wanted, 0), State.START, 0)
+    return Requirement(id, subscriber, wanted, None if match else Agent(wanted, Group(None, 0)), State.START, 0)
 
 
 def test_start_waits_for_a_source() -> None:
@@ -61,17 +64,28 @@ def test_without_life_control_there_are_no_regions() -> None:
 
 
 def test_rows_by_subscriber() -> None:
-    """The rows of a subscriber come in the order in which they were added, until they are removed."""
+    """The rows of a subscriber come with the latest first, until they are removed."""
     table = Requirements()
-    first, second, other = row("q"), row("p"), row("r", "bob")
-    for each in (first, second, other):
+    first, second, third, other = row("q"), row("p"), row("s"), row("r", BOB)
+    for each in (first, second, other, third):
         table.add(each)
-    assert table.of("ann") == [first, second]
-    table.remove(first)
-    assert table.of("ann") == [second]
+    assert table.of(ANN) == [third, second, first]
     table.remove(second)
-    assert table.of("ann") == []
+    assert table.of(ANN) == [third, first]
+    table.remove(third)
+    assert table.of(ANN) == [first]
+    table.remove(first)
+    assert table.of(ANN) == []
     assert list(table.all()) == [other]
+
+
+def test_a_row_with_an_id_that_is_taken() -> None:
+    """A row is not put in the place of another."""
+    table = Requirements()
+    table.add(first := row("p"))
+    with pytest.raises(ConflictError, match="taken"):
+        table.add(row("p", BOB))
+    assert list(table.all()) == [first]
 
 
 def test_unknown_row() -> None:
@@ -83,15 +97,13 @@ def test_unknown_row() -> None:
 def test_the_same_subscription_again() -> None:
     """A subscription is known by its id, if subscriber and query are the same."""
     table = Requirements()
-    assert not table.has("p", "ann", NEAREST)
+    assert not table.has("p", ANN, NEAREST)
     table.add(row())
-    assert table.has("p", "ann", query("Select Where &location in nearest"))
+    assert table.has("p", ANN, query("Select Where &location in nearest"))
 
 
-@pytest.mark.parametrize(
-    ("subscriber", "text"), [("bob", NEAREST.text), ("ann", "Select Where &location in nearest(2)")]
-)
-def test_another_subscription_of_the_same_id(subscriber: str, text: str) -> None:
+@pytest.mark.parametrize(("subscriber", "text"), [(BOB, NEAREST.text), (ANN, "Select Where &location in nearest(2)")])
+def test_another_subscription_of_the_same_id(subscriber: int, text: str) -> None:
     """An id is taken by one subscription only."""
     table = Requirements()
     table.add(row())

@@ -50,6 +50,14 @@ def test_anyof_keeps_its_source() -> None:
     assert (status.sources, status.state, status.since) == (("b",), State.ACTIVE, 7)
 
 
+@pytest.mark.parametrize(("bound", "changed"), [(7, 3), (3, 7)])
+def test_since_the_later_of_binding_and_state(bound: int, changed: int) -> None:
+    """A subscription is as it is since its last change, be it of its state or of its source."""
+    states = [StateChanged("p", State.ACTIVE, None, changed)]
+    binder, _ = restore(source("a", 1), ANN, P, bindings=[Bound("p", "a", bound)], states=states)
+    assert binder.status("p").since == 7
+
+
 def test_without_bindings_everything_is_new() -> None:
     """A binder that had nothing says all that is."""
     _, effects = restore(source("a", 1), source("b", 2), ANN, P)
@@ -63,8 +71,9 @@ def test_without_bindings_everything_is_new() -> None:
 def test_a_source_that_no_longer_fits() -> None:
     """What is different is said: another source, and demand."""
     had = [Bound("p", "b", 7)]
-    _, effects = restore(source("a", 1), source("b", 99), ANN, P, bindings=had)
+    binder, effects = restore(source("a", 1), source("b", 99), ANN, P, bindings=had)
     assert effects == [Unbound("p", "b", LATER), Bound("p", "a", LATER), Wanted("a", LATER), Unwanted("b", LATER)]
+    assert binder.status("p").since == LATER
 
 
 def test_a_source_that_is_gone() -> None:
@@ -132,3 +141,25 @@ def test_a_subscription_of_nobody() -> None:
     """A registry that names an unknown subscriber is not restored."""
     with pytest.raises(NotFoundError, match="no subscriber 'ann'"):
         restore(P)
+
+
+@pytest.mark.parametrize("twice", [source("a", 1), ANN, P], ids=repr)
+def test_what_is_there_twice(twice: Registered | Subscribed) -> None:
+    """A registry in which an id comes twice is not restored."""
+    with pytest.raises(ConflictError, match="taken"):
+        restore(source("a", 1), ANN, P, twice)
+
+
+def test_a_source_that_is_read_after_the_subscriptions() -> None:
+    """Sources may come when subscriptions are known already."""
+    binder, effects = restore(ANN, P, source("a", 1), bindings=[Bound("p", "a", 7)])
+    assert effects == []
+    assert binder.status("p").sources == ("a",)
+
+
+def test_demand_after_a_restart() -> None:
+    """Whether a source is wanted is counted from what was restored."""
+    wanted = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
+    binder, _ = restore(source("a", 1), ANN, wanted, bindings=[Bound("p", "a", 3)])
+    assert binder.wanted == {"a"}
+    assert binder.handle(source("b", 2), LATER) == [Bound("p", "b", LATER), Wanted("b", LATER)]

@@ -250,3 +250,28 @@ def test_bad_input_is_refused() -> None:
         world.watch.move(world.subscriber, [0.0, 1.0], [0.0, 1.0])
     with pytest.raises(InputError, match="no such rule"):
         world.watch.subscribe(world.subscriber, world.group, 4)
+
+
+def test_meanwhile_all_have_moved_and_nothing_is_chosen() -> None:
+    """What is weighed while entities move counts for what they then choose."""
+    world = World(a=1.0, b=2.0, c=3.0)
+    subscription = world.subscribe(Rule.ANYOF, 50.0)
+    seen: list[float] = []
+
+    def meanwhile() -> None:
+        seen.extend(world.watch.where(world.source["a"])[0])
+        assert world.bound(subscription) == "a"
+        world.watch.weigh(world.source["c"], 1)
+
+    world.watch.move(world.source["a"], 99.0, 0.0, meanwhile=meanwhile)
+    assert seen == [99.0]
+    assert world.bound(subscription) == "c"
+
+
+def test_only_sources_have_bindings() -> None:
+    """Who has no id is not bound to, and is not counted or weighed."""
+    world = World(a=1.0)
+    with pytest.raises(InputError, match="no source"):
+        world.watch.bindings(world.subscriber)
+    with pytest.raises(InputError, match="no source"):
+        world.watch.weigh(world.subscriber, 1)

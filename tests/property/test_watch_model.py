@@ -184,6 +184,15 @@ class Histories(RuleBasedStateMachine):
         expected = [handles.get(self.bound.get(number) or "", -1) for number in numbers]
         assert self.watch.bound(numbers).tolist() == expected
         assert self.watch.bindings(sources).tolist() == [expected.count(source) for source in sources]
+        assert self.watch.wanted.tolist() == sorted(set(expected) - {-1})
+        for source in sources:
+            listening = [number for number, bound in zip(numbers, expected, strict=True) if bound == source]
+            assert sorted(self.watch.bound_to(source).tolist()) == listening
+
+    @invariant()
+    def everybody_is_where_it_went(self) -> None:
+        entities = sorted(self.where)
+        assert list(zip(*self.watch.where(entities), strict=True)) == [self.where[entity] for entity in entities]
 
 
 class RoundTheWorld(Histories):

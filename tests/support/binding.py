@@ -1,8 +1,9 @@
-"""What tests of binding share: queries from text, places from boxes, and a binder that is told things in a line."""
+"""What tests of binding share: queries, places, a binder that is told things in a line, a model of what must be so."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from shapely.geometry import box
@@ -16,7 +17,8 @@ from roamcast.bind.messages import (
     Subscribed,
     SubscriberRegistered,
 )
-from roamcast.lacl import Query, check, parse
+from roamcast.lacl import Query, check, holds, parse, plan_of
+from roamcast.lacl.syntax import Box, Circle, Nearest, RangLoc, Region, Within
 from roamcast.model import Position
 from roamcast.places import Places
 from roamcast.space import PLANAR, Space
@@ -64,3 +66,78 @@ class Node:
 
     def _position(self, id: str, at: Point | None) -> Position | None:
         return None if at is None else Position(id, *at, self.now)
+
+
+@dataclass
+class Thing:
+    """An entity as the model knows it."""
+
+    attributes: dict[str, str | float | bool]
+    at: tuple[float, float] | None = None
+    time: int = -1
+
+
+@dataclass
+class World:
+    """What was said, and what must be so."""
+
+    space: Space
+    rooms: dict[str, tuple[float, float, float, float]]
+    sources: dict[str, Thing] = field(default_factory=dict)
+    subscribers: dict[str, Thing] = field(default_factory=dict)
+    subscriptions: dict[str, tuple[str, Query]] = field(default_factory=dict)
+    stale: int = 0
+
+    def move(self, id: str, x: float, y: float, time: int) -> None:
+        thing = self.sources.get(id) or self.subscribers[id]
+        if thing.at is not None and time < thing.time:
+            self.stale += 1
+        else:
+            thing.at, thing.time = (x, y), time
+
+    def distance(self, a: tuple[float, float], b: tuple[float, float]) -> float:
+        return float(self.space.distance(*a, *b))
+
+    def runs(self, id: str) -> bool:
+        subscriber, query = self.subscriptions[id]
+        thing = self.subscribers[subscriber]
+        return query.life_control is None or holds(
+            query.life_control, thing.attributes, inside=lambda region: self.holds(region, thing.at)
+        )
+
+    def holds(self, region: Region, at: tuple[float, float] | None) -> bool:
+        if at is None:
+            return False
+        match region:
+            case Box(bounds):
+                return bounds.min_x <= at[0] <= bounds.max_x and bounds.min_y <= at[1] <= bounds.max_y
+            case Circle(x, y, radius):
+                return self.distance((x, y), at) <= radius
+            case Within(place) if place in self.rooms:
+                min_x, min_y, max_x, max_y = self.rooms[place]
+                return min_x <= at[0] <= max_x and min_y <= at[1] <= max_y
+            case _:
+                return False
+
+    def qualifying(self, id: str) -> list[tuple[float, str]]:
+        """Every source that a running subscription may be bound to, by distance and id."""
+        subscriber, query = self.subscriptions[id]
+        here, expression = self.subscribers[subscriber].at, query.source_expression
+        if plan_of(query) != "bind" or here is None or not self.runs(id):
+            return []
+        found = []
+        for source, thing in self.sources.items():
+            if thing.at is not None and (expression is None or holds(expression, thing.attributes)):
+                distance = self.distance(here, thing.at)
+                if not isinstance(query.location, RangLoc) or distance <= query.location.radius:
+                    found.append((distance, source))
+        return sorted(found)
+
+    def chosen(self, id: str) -> set[str]:
+        """For all but anyof()."""
+        _, query = self.subscriptions[id]
+        found = self.qualifying(id)
+        if query.select.function == "remoteof":
+            return {min((-distance, source) for distance, source in found)[1]} if found else set()
+        count = query.location.count if isinstance(query.location, Nearest) else 1
+        return {source for _, source in found[:count]}

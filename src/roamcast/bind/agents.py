@@ -1,9 +1,8 @@
-"""The binding agent: one for each source expression. It knows which sources qualify and whom it serves."""
+"""The binding agent, one for each source expression, and the sources that qualify for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from roamcast.lacl import Query, holds
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.syntax import Compare, Condition, In, Nearest, RangLoc, conjuncts
 
-__all__ = ["Agent", "Choice", "choice_of"]
+__all__ = ["Agent", "Choice", "Group", "choice_of"]
 
 _RULES: Final = {"anyof": Rule.ANYOF, "nearof": Rule.NEAROF, "remoteof": Rule.REMOTEOF}
 
@@ -39,48 +38,46 @@ def choice_of(query: Query) -> Choice:
             raise ValueError("not a checked query of the bind plan")
 
 
-class Agent:
-    """Serves the subscriptions of one source expression, which share the sources that qualify, not the choice.
+class Group:
+    """The sources that satisfy a condition on their attributes, wherever they are: shared by agents that have it.
 
-    `sources` are those whose attributes satisfy the expression, wherever they are, and `unplaced` those of them of
-    which that is not known; each source has one of the attributes in `anchors`, if there are any. `members` are its
-    subscriptions; the bound ones are `active` or `inactive`, never both (definition 5).
+    `sources` are their ids, and `unplaced` those of them of which it is not known where they are. Each has one of the
+    attributes in `anchors`, if there are any. `handle` is the group's number in the watch, `agents` how many share it.
     """
 
-    def __init__(self, query: Query, group: int) -> None:
-        self.expression: Final = query.expression_key
-        self.condition: Final = query.source_expression
-        self.anchors: Final = _anchors(self.condition)
-        self.choice: Final = choice_of(query)
-        self.group: Final = group
+    def __init__(self, condition: Condition | None, handle: int) -> None:
+        self.condition: Final = condition
+        self.anchors: Final = _anchors(condition)
+        self.handle: Final = handle
         self.sources: set[str] = set()
         self.unplaced: set[str] = set()
-        self.members: set[str] = set()
-        self.active: set[str] = set()
-        self.inactive: set[str] = set()
+        self.agents = 0
 
     def admits(self, attributes: Attributes) -> bool:
         """Whether a source with these attributes qualifies but for its location."""
         return self.condition is None or holds(self.condition, attributes)
 
-    def follow(self, subscription: str, state: State, *, lost: bool, found: bool) -> Iterable[Operation]:
-        """The operations that follow when a subscription's source no longer fits (`lost`) or it has one (`found`)."""
-        operations = []
-        if lost and state is State.ACTIVE:
-            operations.append(Operation.INACTIVE)
-            self.active.remove(subscription)
-            self.inactive.add(subscription)
-        if found and subscription not in self.active:
-            operations.append(Operation.JOIN if state is State.START else Operation.ACTIVE)
-            self.inactive.discard(subscription)
-            self.active.add(subscription)
-        return operations
 
-    def quit(self, subscription: str) -> Operation:
-        """It stays a member, of which the agent knows nothing until it starts anew."""
-        self.active.discard(subscription)
-        self.inactive.discard(subscription)
-        return Operation.QUIT
+class Agent:
+    """Serves the subscriptions of one source expression, which share the sources that qualify, not the choice.
+
+    `members` is how many it serves. Which, and in what state, is in the table of requirements: there a subscription
+    has one state, so that a bound one is active or inactive and never both (definition 5).
+    """
+
+    def __init__(self, query: Query, group: Group) -> None:
+        self.expression: Final = query.expression_key
+        self.choice: Final = choice_of(query)
+        self.group: Final = group
+        self.members = 0
+
+    def follow(self, state: State, *, lost: bool, found: bool) -> tuple[Operation, ...]:
+        """The operations that follow when a subscription's source no longer fits (`lost`) or it has one (`found`)."""
+        if state is State.ACTIVE and lost:
+            return (Operation.INACTIVE, Operation.ACTIVE) if found else (Operation.INACTIVE,)
+        if state is State.ACTIVE or not found:
+            return ()
+        return (Operation.JOIN,) if state is State.START else (Operation.ACTIVE,)
 
 
 def _anchors(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:

@@ -1,142 +1,121 @@
-"""The binding manager: which subscription has which sources, and the one agent of each source expression."""
+"""The binding manager: the one agent of each source expression, and the groups of sources that agents share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from roamcast.bind.agents import Agent, choice_of
+from roamcast.bind.agents import Agent, Group, choice_of
 from roamcast.bind.find import Finder, Found
 from roamcast.bind.messages import Attributes
 from roamcast.bind.registry import Entity, Registry
-from roamcast.lacl import Query
+from roamcast.lacl import Query, normalised
 from roamcast.lacl.conditions import Attribute
+from roamcast.lacl.printing import condition_text
+from roamcast.lacl.syntax import Condition
 
-__all__ = ["BindingManager", "Bindings"]
-
-
-class Bindings:
-    """The table (subscription, source), read from either side. The expression of a subscription is its agent's."""
-
-    def __init__(self) -> None:
-        self._sources: dict[str, tuple[str, ...]] = {}
-        self._subscriptions: dict[str, dict[str, None]] = {}
-
-    @property
-    def wanted(self) -> Collection[str]:
-        """The sources that a binding names."""
-        return self._subscriptions.keys()
-
-    def sources_of(self, subscription: str) -> tuple[str, ...]:
-        """By id."""
-        return self._sources.get(subscription, ())
-
-    def subscriptions_of(self, source: str) -> Collection[str]:
-        return self._subscriptions.get(source, {}).keys()
-
-    def bind(self, subscription: str, source: str) -> None:
-        self._sources[subscription] = tuple(sorted((*self.sources_of(subscription), source)))
-        self._subscriptions.setdefault(source, {})[subscription] = None
-
-    def unbind(self, subscription: str, source: str) -> None:
-        left = tuple(other for other in self._sources[subscription] if other != source)
-        if left:
-            self._sources[subscription] = left
-        else:
-            del self._sources[subscription]
-        del self._subscriptions[source][subscription]
-        if not self._subscriptions[source]:
-            del self._subscriptions[source]
+__all__ = ["BindingManager"]
 
 
 class BindingManager:
-    """Allots agents and tells them of sources. What changes returns whose sources changed.
+    """Allots agents and tells their groups of sources. What changes returns whose sources changed.
 
     Agents and source expressions are one to one (definition 6); an agent lives while a subscription has its expression.
+    Its table (expression, subscription, source) is read from three sides: a subscription names its agent, which has the
+    expression, and the finder has its sources. Agents that differ only in how they choose share a group.
     """
 
     def __init__(self, registry: Registry, finder: Finder) -> None:
-        self.table = Bindings()
         self._registry = registry
         self._finder = finder
         self._agents: dict[str, Agent] = {}
-        self._anchored: dict[tuple[str, Attribute], list[Agent]] = {}
-        self._free: list[Agent] = []
+        self._groups: dict[tuple[str, int], Group] = {}
+        self._anchored: dict[tuple[str, Attribute], list[Group]] = {}
+        self._free: list[Group] = []
 
-    @property
-    def agents(self) -> Iterable[Agent]:
-        return self._agents.values()
-
-    def allot(self, subscription: str, query: Query) -> Agent:
+    def allot(self, query: Query) -> Agent:
         """The agent for a subscription; a new one only when no other has this source expression."""
         key = query.expression_key
-        agent = self._agents.get(key)
-        if agent is None:
-            agent = self._agents[key] = Agent(query, self._finder.add_group(choice_of(query)))
-            for shelf in self._shelves(agent):
-                shelf.append(agent)
-            self._fill(agent)
-        agent.members.add(subscription)
-        return agent
+        if key not in self._agents:
+            self._agents[key] = Agent(query, self._group(query.source_expression, choice_of(query).count))
+            self._agents[key].group.agents += 1
+        return self._agents[key]
 
-    def release(self, subscription: str, agent: Agent) -> None:
-        """The subscription is no more; an agent without any goes."""
-        agent.members.remove(subscription)
+    def release(self, agent: Agent) -> None:
+        """One of its subscriptions is no more; an agent without any goes, and a group without any agent."""
+        agent.members -= 1
         if agent.members:
             return
-        for shelf in self._shelves(agent):
-            shelf.remove(agent)
-        for anchor in agent.anchors:
-            if not self._anchored[anchor]:
-                del self._anchored[anchor]
         del self._agents[agent.expression]
-        self._finder.remove_group(agent.group)
+        agent.group.agents -= 1
+        if not agent.group.agents:
+            self._forget(agent.group, agent.choice.count)
 
     def add_sources(self, sources: Iterable[Entity]) -> list[Found]:
         """They are new, or their positions are known now for the first time."""
-        return self._join([(source, agent) for source in sources for agent in self._admitting(source.attributes)])
+        return self._join([(source, group) for source in sources for group in self._admitting(source.attributes)])
 
     def change_source(self, source: Entity, before: Attributes) -> list[Found]:
         """Its attributes are others now."""
         old, new = self._admitting(before), self._admitting(source.attributes)
-        found = self._leave(source, [agent for agent in old if agent not in new])
-        return found + self._join([(source, agent) for agent in new if agent not in old])
+        found = self._leave(source, [group for group in old if group not in new])
+        return found + self._join([(source, group) for group in new if group not in old])
 
     def remove_source(self, source: Entity) -> list[Found]:
         return self._leave(source, self._admitting(source.attributes))
 
-    def _admitting(self, attributes: Attributes) -> list[Agent]:
-        """The agents for which a source with these attributes qualifies but for its location."""
-        anchored = (agent for item in attributes.items() for agent in self._anchored.get(item, ()))
-        return [agent for agent in (*anchored, *self._free) if agent.admits(attributes)]
+    def _group(self, condition: Condition | None, count: int) -> Group:
+        """The group of a condition, for subscriptions to so many sources; a new one finds its sources."""
+        key = _key(condition, count)
+        if key not in self._groups:
+            group = self._groups[key] = Group(condition, self._finder.add_group(count))
+            for shelf in self._shelves(group):
+                shelf.append(group)
+            postings = [self._registry.sources_with(*anchor) for anchor in group.anchors] or [self._registry.sources]
+            sources = [self._registry.at(handle) for handles in postings for handle in handles]
+            self._join((source, group) for source in sources if group.admits(source.attributes))
+        return self._groups[key]
 
-    def _join(self, pairs: Iterable[tuple[Entity, Agent]]) -> list[Found]:
+    def _forget(self, group: Group, count: int) -> None:
+        for shelf in self._shelves(group):
+            shelf.remove(group)
+        for anchor in group.anchors:
+            if not self._anchored[anchor]:
+                del self._anchored[anchor]
+        del self._groups[_key(group.condition, count)]
+        self._finder.remove_group(group.handle)
+
+    def _admitting(self, attributes: Attributes) -> list[Group]:
+        """The groups for which a source with these attributes qualifies."""
+        anchored = (group for item in attributes.items() for group in self._anchored.get(item, ()))
+        return [group for group in (*anchored, *self._free) if group.admits(attributes)]
+
+    def _join(self, pairs: Iterable[tuple[Entity, Group]]) -> list[Found]:
         """All at once: nobody is bound for a moment to one that is not the best of them."""
         members = []
-        for source, agent in pairs:
-            agent.sources.add(source.id)
+        for source, group in pairs:
+            group.sources.add(source.id)
             if self._registry.placed(source.handle):
-                agent.unplaced.discard(source.id)
-                members.append((source.handle, agent.group))
+                group.unplaced.discard(source.id)
+                members.append((source.handle, group.handle))
             else:
-                agent.unplaced.add(source.id)
+                group.unplaced.add(source.id)
         return self._finder.join(members)
 
-    def _leave(self, source: Entity, agents: Iterable[Agent]) -> list[Found]:
+    def _leave(self, source: Entity, groups: Iterable[Group]) -> list[Found]:
         members = []
-        for agent in agents:
-            agent.sources.remove(source.id)
-            if source.id in agent.unplaced:
-                agent.unplaced.remove(source.id)
+        for group in groups:
+            group.sources.remove(source.id)
+            if source.id in group.unplaced:
+                group.unplaced.remove(source.id)
             else:
-                members.append((source.handle, agent.group))
+                members.append((source.handle, group.handle))
         return self._finder.leave(members)
 
-    def _fill(self, agent: Agent) -> None:
-        """Find the sources of a new agent."""
-        postings = [self._registry.sources_with(*anchor) for anchor in agent.anchors] or [self._registry.sources]
-        sources = [self._registry.get(id) for ids in postings for id in ids]
-        self._join((source, agent) for source in sources if agent.admits(source.attributes))
+    def _shelves(self, group: Group) -> list[list[Group]]:
+        """Where a group is looked up: under its anchors, or among those that have none."""
+        return [self._anchored.setdefault(anchor, []) for anchor in group.anchors] or [self._free]
 
-    def _shelves(self, agent: Agent) -> list[list[Agent]]:
-        """Where an agent is looked up: under its anchors, or among those that have none."""
-        return [self._anchored.setdefault(anchor, []) for anchor in agent.anchors] or [self._free]
+
+def _key(condition: Condition | None, count: int) -> tuple[str, int]:
+    """Equal keys, same group: the condition in normal form."""
+    return "" if condition is None else condition_text(normalised(condition)), count

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy.typing as npt
 
@@ -31,15 +32,19 @@ from roamcast.bind.messages import (
     SubscriberRemoved,
     Unsubscribed,
 )
-from roamcast.bind.registry import Entity, Kind, Registry
+from roamcast.bind.names import Names
+from roamcast.bind.registry import Arrivals, Entity, Kind, Registry
 from roamcast.bind.requirements import Requirement
 from roamcast.bind.restore import Before, differences
 from roamcast.bind.views import AgentStatus, Status, Views, Whereabouts
+from roamcast.bind.watch import Watch
 from roamcast.errors import ConflictError
 from roamcast.places import Places
 from roamcast.space import Space
 
 __all__ = ["Binder"]
+
+_SOME: Final = 100_000  # subscriptions that are entered at a time
 
 
 class Binder:
@@ -53,16 +58,16 @@ class Binder:
     """
 
     def __init__(self, space: Space, places: Places | None = None, *, lanes: int = 1, run: Run = map) -> None:
-        self._space = space
-        self._registry = Registry(space)
+        self._watch = Watch(space, lanes=lanes, run=run)
+        self._registry = Registry(space, self._watch, Names(lanes, run))
         self._listener = Listener(space, places or Places({}, space))
-        self._finder = Finder(space, self._registry, lanes=lanes, run=run)
+        self._finder = Finder(space, self._registry, self._watch)
         self._bindings = BindingManager(self._registry, self._finder)
         self._ledger = Ledger()
         self._requirements = RequirementManager(
             self._registry, self._listener, self._finder, self._bindings, self._ledger
         )
-        self._views = Views(space, self._registry, self._requirements.table, self._bindings, self._listener)
+        self._views = Views(space, self._registry, self._requirements.table, self._finder, self._listener)
 
     @property
     def stale_moves(self) -> int:
@@ -72,7 +77,12 @@ class Binder:
     @property
     def wanted(self) -> frozenset[str]:
         """The sources that a binding names."""
-        return frozenset(self._bindings.table.wanted)
+        return frozenset(self._finder.wanted)
+
+    @property
+    def hot_bytes(self) -> int:
+        """The memory of what moves are compared with: positions, bindings and how far they are safe."""
+        return self._watch.nbytes + self._registry.nbytes
 
     def handle(self, message: Message, now: int) -> list[Effect]:
         """Bindings in the order in which they change, then states, then demand."""
@@ -87,7 +97,7 @@ class Binder:
             case SubscriberChanged(id, attributes):
                 self._change_subscriber(self._registry.get(id, "subscriber"), attributes)
             case SourceRemoved(id):
-                self._remove_source(self._registry.get(id, "source"))
+                return self._remove_source(self._registry.get(id, "source"))
             case SubscriberRemoved(id):
                 self._remove_subscriber(self._registry.get(id, "subscriber"))
             case Subscribed():
@@ -116,31 +126,30 @@ class Binder:
     ) -> list[Effect]:
         """Rebuild from a registry what was there before a restart, and say only what is different from then.
 
-        `messages` are the entities with their last positions, and the subscriptions; `bindings` and `states` the last
+        `messages` are the entities with their last positions, then the subscriptions; `bindings` and `states` the last
         effects that still stood. anyof() keeps its source; what was active or inactive and has no source is inactive.
-        Raises ConflictError unless the binder is new.
+        There may be millions: messages, bindings and states are read once, one after another, and not kept.
+
+        Raises ConflictError unless the binder is new. If it raises anything else, the binder is of no use.
         """
         if len(self._registry):
             raise ConflictError("this binder is in use", hint="restore into a new one")
         self._ledger.open(now)
-        before = Before(bindings, states)
-        messages = list(messages)
-        self._add(message for message in messages if not isinstance(message, Subscribed))
-        subscribed = [message for message in messages if isinstance(message, Subscribed)]
-        for message in subscribed:
-            self._registry.get(message.subscriber, "subscriber")
-        kept = {id: source for id, source in before.single() if source in self._registry.sources}
-        self._requirements.subscribe(subscribed, kept)
-        why = functools.partial(self._views.why, brief=True)
-        return differences(before, self._requirements.table, self._bindings.table, why, self._ledger.at)
+        for _, some in itertools.groupby(messages, type):
+            self._enter(some)
+        rows = list(self._requirements.table.all())
+        sources = map(self._registry.id, self._registry.sources)
+        before = Before(bindings, states, self._requirements.table, sources)
+        self._finder.restore([row for row in rows if row.agent is not None], before.sources)
+        return differences(before, rows, self._finder.sources_of(rows), self.wanted, self._why, self._ledger.at)
 
     def status(self, subscription: str) -> Status:
         """Raises NotFoundError."""
-        return self._views.status(self._requirements.table.get(subscription))
+        return self._views.statuses([self._requirements.table.get(subscription)])[0]
 
     def statuses(self) -> list[Status]:
         """Of all subscriptions, by id."""
-        return [self._views.status(row) for row in sorted(self._requirements.table.all(), key=lambda row: row.id)]
+        return self._views.statuses(sorted(self._requirements.table.all(), key=lambda row: row.id))
 
     def where(self, entity: str) -> Whereabouts:
         """Raises NotFoundError."""
@@ -151,8 +160,10 @@ class Binder:
         return self._views.agents()
 
     def _effects(self) -> list[Effect]:
-        why = functools.partial(self._views.why, brief=True)
-        return self._ledger.effects(self._bindings.table.wanted, why)
+        return self._ledger.effects(self._finder.demand(), self._why)
+
+    def _why(self, row: Requirement) -> str | None:
+        return self._views.why(row, brief=True)
 
     def _concerned(self, events: Iterable[LocationEvent]) -> list[Requirement]:
         ids = dict.fromkeys(event.subscription for event in events)
@@ -165,11 +176,13 @@ class Binder:
         self._requirements.follow(self._finder.move(moves))
         first = [self._registry.at(handle) for handle in moves.handles[moves.first].tolist()]
         self._requirements.follow(self._bindings.add_sources(entity for entity in first if entity.kind == "source"))
-        self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.id)])
+        self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.handle)])
 
     def _register(self, message: Registered) -> None:
         if message.id not in self._registry:
-            self._add([message])
+            new = Arrivals()
+            new.add(message.id, message.attributes, message.position)
+            self._arrive(_kind(message), new)
             return
         entity = self._registry.get(message.id)
         if entity.kind != _kind(message) or not _equal(entity.attributes, message.attributes):
@@ -178,48 +191,54 @@ class Binder:
         if (position := message.position) is not None:
             self._move([message.id], [position.x], [position.y], [position.time])
 
-    def _add(self, messages: Iterable[Registered]) -> None:
-        """New entities. Those whose position is not known stand anywhere, in no group and with nothing awake."""
-        kinds: dict[Kind, list[Registered]] = {"source": [], "subscriber": []}
+    def _arrive(self, kind: Kind, new: Arrivals) -> None:
+        """One whose position is not known is in no group, and nothing of it is awake."""
+        handles = self._registry.add(kind, new)
+        if kind == "source":
+            sources = map(self._registry.at, handles.tolist())
+            self._requirements.follow(self._bindings.add_sources(sources))
+
+    def _enter(self, messages: Iterable[Registered | Subscribed]) -> None:
+        """Many messages of one kind. Nothing is bound yet."""
+        kind: Kind = "source"
+        new = Arrivals()
+        subscribed: list[Subscribed] = []
         for message in messages:
-            if message.position is not None:
-                self._space.check_point(message.position.x, message.position.y)
-            kinds[_kind(message)].append(message)
-        for kind, new in kinds.items():
-            x = [0.0 if message.position is None else message.position.x for message in new]
-            y = [0.0 if message.position is None else message.position.y for message in new]
-            ids = [message.id for message in new]
-            handles = self._finder.add_sources(ids, x, y) if kind == "source" else self._finder.add_subscribers(x, y)
-            for message, handle in zip(new, handles.tolist(), strict=True):
-                self._registry.add(Entity(message.id, kind, message.attributes, handle), message.position)
-        added = (self._registry.get(message.id) for message in kinds["source"])
-        self._requirements.follow(self._bindings.add_sources(added))
+            if isinstance(message, Subscribed):
+                subscribed.append(message)
+            else:
+                kind = _kind(message)
+                new.add(message.id, message.attributes, message.position)
+            if len(subscribed) == _SOME:
+                self._requirements.enter(subscribed)
+                subscribed.clear()
+        self._requirements.enter(subscribed)
+        self._arrive(kind, new)
 
     def _change_source(self, source: Entity, attributes: Attributes) -> None:
-        before = source.attributes
-        self._registry.change(source, attributes)
-        self._requirements.follow(self._bindings.change_source(source, before))
+        changed = self._registry.change(source, attributes)
+        self._requirements.follow(self._bindings.change_source(changed, source.attributes))
 
     def _change_subscriber(self, subscriber: Entity, attributes: Attributes) -> None:
         self._registry.change(subscriber, attributes)
-        rows = [row for row in self._requirements.table.of(subscriber.id) if row.query.life_control is not None]
+        rows = [row for row in self._requirements.table.of(subscriber.handle) if row.query.life_control is not None]
         self._requirements.start(self._requirements.review(rows))
 
-    def _remove_source(self, source: Entity) -> None:
+    def _remove_source(self, source: Entity) -> list[Effect]:
         self._requirements.follow(self._bindings.remove_source(source))
-        self._finder.remove(source.handle)
+        effects = self._effects()
         self._registry.remove(source)
+        return effects
 
     def _remove_subscriber(self, subscriber: Entity) -> None:
-        for row in self._requirements.table.of(subscriber.id):
+        for row in self._requirements.table.of(subscriber.handle):
             self._requirements.unsubscribe(row)
-        self._finder.remove(subscriber.handle)
         self._registry.remove(subscriber)
 
     def _subscribe(self, message: Subscribed) -> None:
-        self._registry.get(message.subscriber, "subscriber")
-        if not self._requirements.table.has(message.id, message.subscriber, message.query):
-            self._requirements.subscribe([message], {})
+        subscriber = self._registry.get(message.subscriber, "subscriber")
+        if not self._requirements.table.has(message.id, subscriber.handle, message.query):
+            self._requirements.subscribe(message)
 
 
 def _kind(message: Registered) -> Kind:

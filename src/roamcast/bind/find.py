@@ -1,33 +1,29 @@
-"""Finding sources: the fast watch and the slower `nearest(k)` behind one face that speaks of ids."""
+"""Finding sources: the fast watch and the slower `nearest(k)` behind one face that speaks of subscriptions.
+
+The bindings there are now are kept by these two and nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.agents import Choice
-from roamcast.bind.hot import Run
+from roamcast.bind.agents import Agent
+from roamcast.bind.hot import NOTHING
 from roamcast.bind.kernels.layout import Integers, Rule
 from roamcast.bind.registry import Moves, Registry
+from roamcast.bind.requirements import Requirement
 from roamcast.bind.several import Found, Several
 from roamcast.bind.watch import Changes, Watch
 from roamcast.space import Space
 
-__all__ = ["Finder", "Found", "Wish"]
+__all__ = ["Finder", "Found"]
 
-
-class Wish(NamedTuple):
-    """A subscription as the finder sees it. `kept` is the source that it had before a restart."""
-
-    subscription: str
-    subscriber: int
-    group: int
-    awake: bool
-    kept: str | None = None
+Had: TypeAlias = Mapping[Requirement, tuple[str, ...]]
+"""The sources that subscriptions had before a restart."""
 
 
 class Finder:
@@ -37,37 +33,54 @@ class Finder:
     that is lost was given up; `anyof()` counts the bindings there are by then.
     """
 
-    def __init__(self, space: Space, registry: Registry, *, lanes: int = 1, run: Run = map) -> None:
+    def __init__(self, space: Space, registry: Registry, watch: Watch) -> None:
         self._registry = registry
-        self._watch = Watch(space, lanes=lanes, run=run)
+        self._watch = watch
         self._several = Several(space, registry)
-        self._choices: dict[int, Choice] = {}
-        self._watchers: dict[str, int] = {}
-        self._subscriptions: list[str] = []  # by watcher
-        self._anyof: set[int] = set()  # watchers
+        self._rows: list[Requirement | None] = []  # by watcher
+        self._lost: list[Integers] = []  # sources that bindings named, since demand was asked for
+        self._won: list[Integers] = []
 
-    def add_sources(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> Integers:
-        """Handles of new sources, which are in no group yet."""
-        return self._watch.add_sources(ids, x, y)
+    @property
+    def wanted(self) -> Iterator[str]:
+        """The sources that a binding names."""
+        return map(self._registry.id, self._watch.wanted.tolist())
 
-    def add_subscribers(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Integers:
-        """Handles of new subscribers."""
-        return self._watch.add_subscribers(x, y)
+    def demand(self) -> list[tuple[str, bool]]:
+        """The sources that are wanted now and were not, or the other way round, since this was asked last."""
+        if not self._lost and not self._won:
+            return []
+        lost, won = (np.concatenate([NOTHING, *sources]) for sources in (self._lost, self._won))
+        self._lost, self._won = [], []
+        sources, at = np.unique(np.concatenate([lost, won]), return_inverse=True)
+        more = np.bincount(at, np.repeat([-1, 1], [len(lost), len(won)]))
+        now = self._watch.bindings(sources)
+        changed = np.flatnonzero((now > 0) != (now > more))
+        return [(self._registry.id(int(sources[row])), bool(now[row] > 0)) for row in changed.tolist()]
 
-    def remove(self, entity: int) -> None:
-        """It is in no group and has no subscriptions any more."""
-        self._watch.remove(entity)
+    def sources_of(self, rows: Sequence[Requirement]) -> Iterator[tuple[str, ...]]:
+        """The sources of each subscription, by id."""
+        watchers = np.fromiter((row.watcher for row in rows), np.int32, len(rows))
+        bound = np.full(len(rows), -1, np.int32)
+        bound[watchers >= 0] = self._watch.bound(watchers[watchers >= 0])
+        for row, source in zip(rows, bound.tolist(), strict=True):
+            yield self._named(source) or self._several.sources_of(row)
 
-    def add_group(self, choice: Choice) -> int:
+    def subscriptions_of(self, source: int) -> list[str]:
+        """The subscriptions that are bound to a source."""
+        single = [self._row(watcher).id for watcher in self._watch.bound_to(source).tolist()]
+        return single + self._several.bound_to(self._registry.id(source))
+
+    def add_group(self, count: int) -> int:
+        """For subscriptions to so many sources."""
         group = self._watch.add_group()
-        self._choices[group] = choice
-        if choice.count > 1:
-            self._several.add_group(group, choice.count)
+        if count > 1:
+            self._several.add_group(group, count)
         return group
 
     def remove_group(self, group: int) -> None:
         """No subscription listens to it any more."""
-        if self._choices.pop(group).count > 1:
+        if group in self._several:
             self._several.remove_group(group)
         self._watch.remove_group(group)
 
@@ -79,42 +92,48 @@ class Finder:
         """Sources cease to qualify for groups."""
         return self._change_members(pairs, self._several.leave, self._watch.leave)
 
-    def subscribe(self, wishes: Sequence[Wish]) -> list[Found]:
-        """New subscriptions. Those with anyof() keep what they had, if they may."""
-        several = [wish for wish in wishes if wish.group in self._several]
-        for wish in several:
-            self._several.subscribe(wish.subscription, wish.subscriber, wish.group)
-        found = self._weighed(self._several.wake([wish.subscription for wish in several if wish.awake]))
-        single = [wish for wish in wishes if wish.group not in self._several]
-        self._watch_for([wish for wish in single if not wish.awake], awake=False)
-        return found + self._found(self._watch_for([wish for wish in single if wish.awake], awake=True))
+    def subscribe(self, row: Requirement) -> list[Found]:
+        """A new subscription, awake if it runs and its subscriber's position is known."""
+        several, changes = self._subscribe([row], {})
+        return several + self._found(changes)
 
-    def unsubscribe(self, ids: Sequence[str]) -> list[Found]:
-        found = self._change(ids, self._several.unsubscribe, self._watch.unsubscribe)
-        for id in ids:
-            self._anyof.discard(self._watchers.pop(id, -1))
+    def restore(self, rows: Sequence[Requirement], had: Had) -> None:
+        """Many new subscriptions. Those with anyof() keep the source that they had, if they may."""
+        self._subscribe(rows, had)
+        self._lost, self._won = [], []
+
+    def unsubscribe(self, rows: Sequence[Requirement]) -> list[Found]:
+        found = self._change(rows, self._several.unsubscribe, self._watch.unsubscribe)
+        for row in rows:
+            if row.watcher >= 0:
+                self._rows[row.watcher], row.watcher = None, -1
         return found
 
-    def wake(self, ids: Sequence[str]) -> list[Found]:
+    def wake(self, rows: Sequence[Requirement]) -> list[Found]:
         """Their subscribers' positions are known."""
-        return self._change(ids, self._several.wake, self._watch.wake)
+        return self._change(rows, self._several.wake, self._watch.wake)
 
-    def sleep(self, ids: Sequence[str]) -> list[Found]:
-        return self._change(ids, self._several.sleep, self._watch.sleep)
+    def sleep(self, rows: Sequence[Requirement]) -> list[Found]:
+        return self._change(rows, self._several.sleep, self._watch.sleep)
 
     def move(self, moves: Moves) -> list[Found]:
         """The registry has taken the moves."""
-        found = self._weighed(self._several.move(moves.handles))
-        return found + self._found(self._watch.move(moves.handles, moves.x, moves.y))
+        several: list[Found] = []
+
+        def look_at_several() -> None:
+            several.extend(self._weighed(self._several.move(moves.handles)))
+
+        changes = self._watch.move(moves.handles, moves.x, moves.y, meanwhile=look_at_several)
+        return several + self._found(changes)
 
     def _change(
         self,
-        ids: Sequence[str],
-        several: Callable[[Sequence[str]], list[Found]],
+        rows: Sequence[Requirement],
+        several: Callable[[Sequence[Requirement]], list[Found]],
         watch: Callable[[npt.ArrayLike], Changes],
     ) -> list[Found]:
-        found = self._weighed(several([id for id in ids if self._several.has(id)]))
-        watchers = [self._watchers[id] for id in ids if id in self._watchers]
+        found = self._weighed(several([row for row in rows if row.watcher < 0]))
+        watchers = [row.watcher for row in rows if row.watcher >= 0]
         return found + self._found(watch(watchers)) if watchers else found
 
     def _change_members(
@@ -133,38 +152,68 @@ class Finder:
         found = self._weighed([row for group, sources in shared.items() for row in several(sources, group)])
         return found + self._found(watch(*np.array(single).T)) if single else found
 
-    def _watch_for(self, wishes: Sequence[Wish], *, awake: bool) -> Changes:
-        if not wishes:
-            return Changes.none()
-        ids, subscribers, groups, _, kept = zip(*wishes, strict=True)
-        choices = [self._choices[group] for group in groups]
-        rules, radii = [choice.rule for choice in choices], [choice.radius for choice in choices]
-        bound = [-1 if source is None else self._registry.get(source).handle for source in kept]
-        watchers, changes = self._watch.subscribe(subscribers, groups, rules, radii, awake=awake, bound=bound)
-        self._watchers.update(zip(ids, watchers.tolist(), strict=True))
-        self._subscriptions += [""] * (int(watchers.max()) + 1 - len(self._subscriptions))
-        for watcher, id, rule in zip(watchers.tolist(), ids, rules, strict=True):
-            self._subscriptions[watcher] = id
-            if rule is Rule.ANYOF:
-                self._anyof.add(watcher)
+    def _subscribe(self, rows: Sequence[Requirement], had: Had) -> tuple[list[Found], Changes]:
+        several: dict[bool, list[Requirement]] = {False: [], True: []}  # by whether they are awake
+        single: dict[bool, list[Requirement]] = {False: [], True: []}
+        placed = self._registry.are_placed(np.array([row.subscriber for row in rows], np.int32))
+        for row, is_placed in zip(rows, placed.tolist(), strict=True):
+            awake = is_placed and row.runs
+            if (group := _agent(row).group.handle) in self._several:
+                self._several.subscribe(row, group)
+                several[awake].append(row)
+            else:
+                single[awake].append(row)
+        found = self._weighed(self._several.wake(several[True]))
+        self._watch_for(single[False], {}, awake=False)
+        return found, self._watch_for(single[True], had, awake=True)
+
+    def _watch_for(self, rows: Sequence[Requirement], had: Had, *, awake: bool) -> Changes:
+        agents = [_agent(row) for row in rows]
+        keep = [at for at, agent in enumerate(agents) if agent.choice.rule is Rule.ANYOF and rows[at] in had]
+        bound = np.full(len(rows), -1, np.int32)
+        bound[keep] = self._registry.find([had[rows[at]][0] for at in keep])
+        watchers, changes = self._watch.subscribe(
+            np.array([row.subscriber for row in rows], np.int32),
+            np.array([agent.group.handle for agent in agents], np.int32),
+            np.array([agent.choice.rule for agent in agents], np.int8),
+            np.array([agent.choice.radius for agent in agents], np.float64),
+            awake=awake,
+            bound=bound,
+        )
+        self._rows += [None] * (int(watchers.max(initial=-1)) + 1 - len(self._rows))
+        for row, watcher in zip(rows, watchers.tolist(), strict=True):
+            self._rows[watcher], row.watcher = row, watcher
         return changes
 
     def _found(self, changes: Changes) -> list[Found]:
         """anyof() last."""
-        columns = changes.subscription.tolist(), changes.old.tolist(), changes.new.tolist()
-        rows = sorted(zip(*columns, strict=True), key=lambda row: row[0] in self._anyof)
-        return [Found(self._subscriptions[watcher], self._named(old), self._named(new)) for watcher, old, new in rows]
+        if len(changes):
+            self._lost.append(changes.old[changes.old >= 0])
+            self._won.append(changes.new[changes.new >= 0])
+        columns = map(self._row, changes.subscription.tolist()), changes.old.tolist(), changes.new.tolist()
+        found = [
+            Found(row, self._named(old), self._named(new), new >= 0) for row, old, new in zip(*columns, strict=True)
+        ]
+        return sorted(found, key=lambda change: _agent(change.row).choice.rule is Rule.ANYOF)
+
+    def _row(self, watcher: int) -> Requirement:
+        return cast(Requirement, self._rows[watcher])
 
     def _named(self, source: int) -> tuple[str, ...]:
-        return (self._registry.at(source).id,) if source >= 0 else ()
+        return (self._registry.id(source),) if source >= 0 else ()
 
     def _weighed(self, found: list[Found]) -> list[Found]:
         """Have the watch count bindings that are not its own, for anyof()."""
-        weights: Counter[str] = Counter()
-        for row in found:
-            weights.update(row.found)
-            weights.subtract(row.lost)
-        if weights:
-            sources = [self._registry.get(source).handle for source in weights]
-            self._watch.weigh(sources, list(weights.values()))
+        if found:
+            lost = self._registry.find([source for change in found for source in change.lost])
+            won = self._registry.find([source for change in found for source in change.found])
+            self._watch.weigh(lost, -1)
+            self._watch.weigh(won, 1)
+            self._lost.append(lost)
+            self._won.append(won)
         return found
+
+
+def _agent(row: Requirement) -> Agent:
+    """Only subscriptions that have one come here."""
+    return cast(Agent, row.agent)

@@ -69,13 +69,16 @@ class Hot:
 
     def put_entities(self, entities: Integers, x: Floats, y: Floats) -> None:
         """New entities; handles are dense."""
-        size = int(entities.max(initial=-1)) + 1
-        self.entity, self.label = grown(self.entity, size), grown(self.label, size)
-        self.bindings = grown(self.bindings, size)
+        self.entity = grown(self.entity, int(entities.max(initial=-1)) + 1)
         rows = np.zeros(len(x), ENTITY)
         rows["x"], rows["y"], rows["budget"], rows["member"], rows["watcher"] = x, y, ENDLESS, -1, -1
         self.entity[entities] = rows
-        self.bindings[entities] = 0
+
+    def put_sources(self, sources: Integers) -> None:
+        """Entities that are sources have a label and are counted with their bindings."""
+        size = int(sources.max(initial=-1)) + 1
+        self.label, self.bindings = grown(self.label, size), grown(self.bindings, size)
+        self.bindings[sources] = 0
 
     def join(self, sources: Integers, groups: Integers) -> Changes:
         members = self.members.take(sources, groups, self.entity["member"])
@@ -123,7 +126,8 @@ class Hot:
         bound[awake[members >= 0]] = self.members.item["entity"][members[members >= 0]]
         return bound
 
-    def move(self, entities: Integers, x: Floats, y: Floats) -> Changes:
+    def move(self, entities: Integers, x: Floats, y: Floats, meanwhile: Callable[[], None]) -> Changes:
+        """`meanwhile` is called when all have moved and nothing has been chosen."""
         world, lanes = self._world(), self._lanes if len(entities) > _FEW else 1
 
         def walk_lane(lane: int) -> tuple[Integers, Integers]:
@@ -132,6 +136,7 @@ class Hot:
             return moved[:sources], marks[:watchers]
 
         moved, marks = (np.concatenate(parts) for parts in zip(*self._run(walk_lane, range(lanes)), strict=True))
+        meanwhile()
         members = self.members.items_of(np.unique(moved), self.entity["member"])
         return self._settle(members, marks)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Sequence
 
 from roamcast.bind.messages import Activated, Bound, Deactivated, Effect, StateChanged, Unbound, Unwanted, Wanted
 from roamcast.bind.requirements import Requirement
+from roamcast.bind.several import Found
 from roamcast.bind.states import State
 
 __all__ = ["Ledger"]
@@ -21,44 +22,50 @@ class Ledger:
 
     def __init__(self) -> None:
         self.at = 0
-        self._bindings: dict[tuple[str, str], Effect] = {}
-        self._touched: dict[str, tuple[Requirement, State | None]] = {}
-        self._demand: dict[str, bool] = {}
+        self._notes: list[Sequence[Found]] = []
+        self._touched: dict[Requirement, State | None] = {}
 
     def open(self, now: int) -> None:
         """Begin anew; time does not go back."""
         self.at = max(now, self.at)
-        self._bindings, self._touched, self._demand = {}, {}, {}
+        self._notes, self._touched = [], {}
 
-    def bound(self, subscription: str, source: str, *, wanted: bool) -> None:
-        """`wanted`: another binding names the source already."""
-        self._demand.setdefault(source, wanted)
-        self._note(Bound(subscription, source, self.at))
-
-    def unbound(self, subscription: str, source: str) -> None:
-        self._demand.setdefault(source, True)
-        self._note(Unbound(subscription, source, self.at))
+    def note(self, found: Sequence[Found]) -> None:
+        """Sources were lost, and others found."""
+        if found:
+            self._notes.append(found)
 
     def touch(self, row: Requirement, *, new: bool = False) -> None:
         """Its state or its sources are about to change, or it is new."""
-        self._touched.setdefault(row.id, (row, None if new else row.state))
+        self._touched.setdefault(row, None if new else row.state)
         row.since = self.at
 
-    def effects(self, wanted: Collection[str], why: Callable[[Requirement], str | None]) -> list[Effect]:
-        """`wanted` are the sources that bindings name now."""
-        effects = list(self._bindings.values())
-        for row, before in self._touched.values():
+    def effects(self, demand: Iterable[tuple[str, bool]], why: Callable[[Requirement], str | None]) -> list[Effect]:
+        """`demand` are the sources of which it is different whether they are wanted, and whether they are."""
+        effects: list[Effect] = [*self._bindings()]
+        for row, before in self._touched.items():
             if row.state is not before:
                 effects += state_effects(row, before, why(row), self.at)
-        for source, was_wanted in self._demand.items():
-            effects += demand_effects(source, was_wanted, source in wanted, self.at)
+        effects += (demand_effect(source, wanted, self.at) for source, wanted in demand)
         return effects
 
-    def _note(self, effect: Bound | Unbound) -> None:
-        """What is taken back is not told."""
-        pair = effect.subscription, effect.source
-        if self._bindings.pop(pair, None) is None:
-            self._bindings[pair] = effect
+    def _bindings(self) -> Iterable[Bound | Unbound]:
+        """Of each note what is lost, then what is found."""
+        changes: list[Bound | Unbound] = []
+        for found in self._notes:
+            changes += (Unbound(change.row.id, source, self.at) for change in found for source in change.lost)
+            changes += (Bound(change.row.id, source, self.at) for change in found for source in change.found)
+        return changes if len(self._notes) == 1 else _net(changes)
+
+
+def _net(changes: Iterable[Bound | Unbound]) -> Iterable[Bound | Unbound]:
+    """What is taken back is not told."""
+    left: dict[tuple[str, str], Bound | Unbound] = {}
+    for change in changes:
+        pair = change.subscription, change.source
+        if left.pop(pair, None) is None:
+            left[pair] = change
+    return left.values()
 
 
 def state_effects(row: Requirement, before: State | None, why: str | None, at: int) -> list[Effect]:
@@ -71,7 +78,5 @@ def state_effects(row: Requirement, before: State | None, why: str | None, at: i
     return effects
 
 
-def demand_effects(source: str, before: bool, now: bool, at: int) -> list[Effect]:
-    if before == now:
-        return []
-    return [Wanted(source, at) if now else Unwanted(source, at)]
+def demand_effect(source: str, wanted: bool, at: int) -> Effect:
+    return Wanted(source, at) if wanted else Unwanted(source, at)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from roamcast.bind.agents import Agent
 from roamcast.bind.bindings import BindingManager
-from roamcast.bind.find import Finder, Found, Wish
+from roamcast.bind.find import Finder, Found
 from roamcast.bind.ledger import Ledger
 from roamcast.bind.locate import Listener
 from roamcast.bind.messages import Subscribed
@@ -37,23 +36,45 @@ class RequirementManager:
         self._bindings = bindings
         self._ledger = ledger
 
-    def subscribe(self, wanted: Sequence[Subscribed], kept: Mapping[str, str]) -> None:
-        """Their subscribers are known and their ids new. `kept` has the source that one had before a restart."""
-        wishes = []
-        for message in wanted:
-            row = self._add(message)
-            subscriber = self._registry.get(row.subscriber)
-            if row.agent is not None:
-                awake = row.runs and self._registry.placed(subscriber.handle)
-                wishes.append(Wish(row.id, subscriber.handle, row.agent.group, awake, kept.get(row.id)))
-        self.follow(self._finder.subscribe(wishes))
+    def subscribe(self, message: Subscribed) -> None:
+        """Its subscriber is known and its id new."""
+        (row,) = self.enter([message])
+        self._ledger.touch(row, new=True)
+        if row.agent is not None:
+            self.follow(self._finder.subscribe(row))
+
+    def enter(self, messages: Sequence[Subscribed]) -> list[Requirement]:
+        """Enter subscriptions in the table, in the states in which they begin. The finder has yet to be told.
+
+        Raises NotFoundError for a subscriber that is unknown, ConflictError for an id that is taken.
+        """
+        subscribers = self._registry.known([message.subscriber for message in messages], "subscriber")
+        where = (column.tolist() for column in self._registry.where(subscribers))
+        agents: dict[int, Agent | None] = {}  # by the id of a query: to find its agent takes longer than all the rest
+        rows = []
+        for message, subscriber, x, y in zip(messages, subscribers.tolist(), *where, strict=True):
+            query = message.query
+            if id(query) not in agents:
+                agents[id(query)] = self._bindings.allot(query) if plan_of(query) == "bind" else None
+            agent = agents[id(query)]
+            row = Requirement(message.id, subscriber, query, agent, State.START, self._ledger.at)
+            self.table.add(row)
+            row.start()
+            if agent is not None:
+                agent.members += 1
+            if query.life_control is not None:
+                self._listener.register(row.id, subscriber, row.regions, x, y)
+                if not self._should_run(row):
+                    row.apply(Operation.QUIT)
+            rows.append(row)
+        return rows
 
     def unsubscribe(self, row: Requirement) -> None:
         self._ledger.touch(row)
-        self._quit(row)
+        row.apply(Operation.QUIT)
         if row.agent is not None:
-            self.follow(self._finder.unsubscribe([row.id]))
-            self._bindings.release(row.id, row.agent)
+            self.follow(self._finder.unsubscribe([row]))
+            self._bindings.release(row.agent)
         self._listener.cancel(row.id)
         self.table.remove(row)
 
@@ -66,8 +87,8 @@ class RequirementManager:
         ended = [row for row in rows if row.runs and not self._should_run(row)]
         for row in ended:
             self._ledger.touch(row)
-            self._quit(row)
-        self.follow(self._finder.sleep([row.id for row in ended if row.agent is not None]))
+            row.apply(Operation.QUIT)
+        self.follow(self._finder.sleep([row for row in ended if row.agent is not None]))
         return [row for row in rows if not row.runs and self._should_run(row)]
 
     def start(self, rows: Iterable[Requirement], arrived: Iterable[Requirement] = ()) -> None:
@@ -76,50 +97,27 @@ class RequirementManager:
         for row in rows:
             self._ledger.touch(row)
             row.start()
-            if self._registry.placed(self._registry.get(row.subscriber).handle):
+            if self._registry.placed(row.subscriber):
                 awake.append(row)
-        self.follow(self._finder.wake([row.id for row in awake if row.agent is not None]))
+        self.follow(self._finder.wake([row for row in awake if row.agent is not None]))
 
     def follow(self, found: Sequence[Found]) -> None:
-        """Sources were lost and found: enter it in the tables. Of a subscription that was stopped only the bindings."""
-        table = self._bindings.table
+        """Sources were lost and found: note it, and change states. Of a subscription that was stopped only note it."""
+        self._ledger.note(found)
         for change in found:
-            for source in change.lost:
-                table.unbind(change.subscription, source)
-                self._ledger.unbound(change.subscription, source)
-        for change in found:
-            for source in change.found:
-                self._ledger.bound(change.subscription, source, wanted=source in table.wanted)
-                table.bind(change.subscription, source)
-        for change in found:
-            row = self.table.get(change.subscription)
-            if row.runs and row.agent is not None:
-                self._ledger.touch(row)
-                has_source, lost = bool(table.sources_of(row.id)), bool(change.lost)
-                for operation in row.agent.follow(row.id, row.state, lost=lost, found=has_source):
-                    row.apply(operation, found=has_source, satisfied=not lost)
+            if change.row.runs:
+                self._ledger.touch(change.row)
+                self._follow(change)
 
-    def _add(self, message: Subscribed) -> Requirement:
-        handle = self._registry.get(message.subscriber).handle
-        agent = self._bindings.allot(message.id, message.query) if plan_of(message.query) == "bind" else None
-        row = Requirement(message.id, message.subscriber, message.query, agent, State.START, self._ledger.at)
-        (x,), (y,) = self._registry.where(np.array([handle]))
-        self._listener.register(row.id, handle, row.regions, x, y)
-        self.table.add(row)
-        self._ledger.touch(row, new=True)
-        row.start()
-        if not self._should_run(row):
-            self._quit(row)
-        return row
-
-    def _quit(self, row: Requirement) -> None:
+    def _follow(self, change: Found) -> None:
+        row, lost = change.row, bool(change.lost)
         if row.agent is not None:
-            row.agent.quit(row.id)
-        row.apply(Operation.QUIT)
+            for operation in row.agent.follow(row.state, lost=lost, found=change.has_source):
+                row.apply(operation, found=change.has_source, satisfied=not lost)
 
     def _should_run(self, row: Requirement) -> bool:
         condition = row.query.life_control
         if condition is None:
             return True
         inside = functools.partial(self._listener.inside, row.id)
-        return holds(condition, self._registry.get(row.subscriber).attributes, inside=inside)
+        return holds(condition, self._registry.attributes(row.subscriber), inside=inside)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.bind.forest import grown
-from roamcast.bind.kernels.layout import Integers
+from roamcast.bind.kernels.clocks import CLOCK, NEVER, take
+from roamcast.bind.kernels.layout import Integers, Rows
 from roamcast.bind.messages import Attributes
+from roamcast.bind.names import Names
+from roamcast.bind.watch import Watch, checked_points
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lacl.conditions import Attribute
 from roamcast.model import Position
 from roamcast.space import Floats, Space
 
-__all__ = ["Entity", "Kind", "Moves", "Registry"]
+__all__ = ["Arrivals", "Entity", "Kind", "Moves", "Registry"]
 
 Kind: TypeAlias = Literal["source", "subscriber"]
 
-_NEVER: Final = np.iinfo(np.int64).min
+_NO_ATTRIBUTES: Final[Attributes] = {}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entity:
     """`handle` is its row in arrays, here and in the watch."""
 
@@ -32,6 +36,26 @@ class Entity:
     kind: Kind
     attributes: Attributes
     handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """New entities of one kind, column by column."""
+
+    ids: list[str] = field(default_factory=list)
+    attributes: list[Attributes] = field(default_factory=list)
+    x: array[float] = field(default_factory=lambda: array("d"))
+    y: array[float] = field(default_factory=lambda: array("d"))
+    times: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, id: str, attributes: Attributes, position: Position | None) -> None:
+        """Those whose position is not known stand anywhere."""
+        x, y, time = (0.0, 0.0, NEVER) if position is None else (position.x, position.y, position.time)
+        self.ids.append(id)
+        self.attributes.append(attributes or _NO_ATTRIBUTES)
+        self.x.append(x)
+        self.y.append(y)
+        self.times.append(time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,137 +71,162 @@ class Moves:
 class Registry:
     """Entities by id and by handle. Sources and subscribers share one set of ids.
 
-    Whoever adds an entity gives it its handle. `stale` counts the moves that came after a later one.
+    Handles are the watch's, and so are positions: here is kept at what time each was taken. `stale` counts the moves
+    that came after a later one.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, watch: Watch, names: Names) -> None:
         self.stale = 0
         self._space = space
-        self._handles: dict[str, int] = {}
-        self._entities: list[Entity | None] = []  # by handle
-        self._sources: dict[str, None] = {}
-        self._with: dict[tuple[str, Attribute], dict[str, None]] = {}
-        self._x: Floats = np.zeros(0, np.float64)
-        self._y: Floats = np.zeros(0, np.float64)
-        self._time: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._watch = watch
+        self._names = names
+        self._attributes: list[Attributes] = []  # by handle
+        self._clock: Rows = np.zeros(0, CLOCK)  # by handle
+        self._turn = 1
+        self._ids: list[str | None] = []  # by handle; None for subscribers, whose ids are in `names` alone
+        self._with: dict[tuple[str, Attribute], dict[int, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._handles)
+        return len(self._names)
 
     def __contains__(self, id: str) -> bool:
-        return id in self._handles
+        return bool(self._names.find([id])[0] >= 0)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the times of positions."""
+        return self._clock.nbytes
+
+    def find(self, ids: Sequence[str]) -> Integers:
+        """The handles of entities, or -1."""
+        return self._names.find(ids)
 
     def get(self, id: str, kind: Kind | None = None) -> Entity:
         """Raises NotFoundError."""
-        handle = self._handles.get(id)
-        if handle is None:
-            raise NotFoundError(f"no {kind or 'entity'} {id!r}", where=kind or "entity", hint="register it first")
-        entity = self.at(handle)
-        if kind not in (None, entity.kind):
-            raise NotFoundError(f"no {kind} {id!r}", where=kind, hint=f"{id!r} is a {entity.kind}")
-        return entity
+        return self.at(int(self.known([id], kind)[0]))
+
+    def known(self, ids: Sequence[str], kind: Kind | None = None) -> Integers:
+        """The handles of entities. Raises NotFoundError for the first that is not there, or is of another kind."""
+        handles = self._names.find(ids)
+        if len(unknown := np.flatnonzero(handles < 0)):
+            missing = f"no {kind or 'entity'} {ids[unknown[0]]!r}"
+            raise NotFoundError(missing, where=kind or "entity", hint="register it first")
+        if kind is not None:
+            for id, handle in zip(ids, handles.tolist(), strict=True):
+                if (other := self.kind(handle)) != kind:
+                    raise NotFoundError(f"no {kind} {id!r}", where=kind, hint=f"{id!r} is a {other}")
+        return handles
 
     def at(self, handle: int) -> Entity:
         """The entity with this handle, which somebody has."""
-        return cast(Entity, self._entities[handle])
+        return Entity(self.id(handle), self.kind(handle), self._attributes[handle], handle)
+
+    def id(self, handle: int) -> str:
+        return self._ids[handle] or self._names[handle]
+
+    def kind(self, handle: int) -> Kind:
+        return "subscriber" if self._ids[handle] is None else "source"
+
+    def attributes(self, handle: int) -> Attributes:
+        return self._attributes[handle]
 
     @property
-    def sources(self) -> Collection[str]:
-        """The ids of all sources."""
-        return self._sources.keys()
+    def sources(self) -> Collection[int]:
+        """The handles of all sources."""
+        return [handle for handle, id in enumerate(self._ids) if id is not None]
 
-    def sources_with(self, name: str, value: Attribute) -> Collection[str]:
-        """The ids of the sources with this attribute. A truth value and the number it equals are not told apart."""
+    def sources_with(self, name: str, value: Attribute) -> Collection[int]:
+        """The sources with this attribute. A truth value and the number it equals are not told apart."""
         return self._with.get((name, value), {}).keys()
 
-    def add(self, entity: Entity, position: Position | None) -> None:
-        """The id is new and the position good."""
-        handle = entity.handle
-        self._x, self._y = grown(self._x, handle + 1), grown(self._y, handle + 1)
-        self._time = grown(self._time, handle + 1)
-        self._entities += [None] * (handle + 1 - len(self._entities))
-        self._entities[handle], self._handles[entity.id] = entity, handle
-        self._time[handle] = _NEVER
-        if position is not None:
-            self._x[handle], self._y[handle], self._time[handle] = position.x, position.y, position.time
-        if entity.kind == "source":
-            self._sources[entity.id] = None
-            self._post(entity)
+    def add(self, kind: Kind, new: Arrivals) -> Integers:
+        """Their handles. Raises ConflictError for an id that is taken, InputError for a point out of space."""
+        x, y = self._checked(new.ids, new.x, new.y)
+        handles = self._watch.add_sources(new.ids, x, y) if kind == "source" else self._watch.add_subscribers(x, y)
+        self._names.add(new.ids, handles)
+        size = int(handles.max(initial=-1)) + 1
+        self._clock = grown(self._clock, size)
+        self._clock["time"][handles] = new.times
+        self._attributes += [_NO_ATTRIBUTES] * (size - len(self._attributes))
+        self._ids += [None] * (size - len(self._ids))
+        for handle, id, attributes in zip(handles.tolist(), new.ids, new.attributes, strict=True):
+            self._attributes[handle] = attributes
+            if kind == "source":
+                self._ids[handle] = id
+                self._post(handle, attributes)
+        return handles
 
-    def change(self, entity: Entity, attributes: Attributes) -> None:
+    def change(self, entity: Entity, attributes: Attributes) -> Entity:
+        """The entity as it is now."""
         if entity.kind == "source":
             self._withdraw(entity)
-        entity.attributes = attributes
-        if entity.kind == "source":
-            self._post(entity)
+            self._post(entity.handle, attributes)
+        self._attributes[entity.handle] = attributes
+        return self.at(entity.handle)
 
     def remove(self, entity: Entity) -> None:
-        del self._handles[entity.id]
-        self._entities[entity.handle] = None
+        """It is in no group and has no subscriptions any more."""
+        self._names.remove(entity.handle)
+        self._attributes[entity.handle] = _NO_ATTRIBUTES
         if entity.kind == "source":
-            del self._sources[entity.id]
+            self._ids[entity.handle] = None
             self._withdraw(entity)
+        self._watch.remove(entity.handle)
 
     def position(self, entity: Entity) -> Position | None:
         if not self.placed(entity.handle):
             return None
-        x, y, time = (column[entity.handle].item() for column in (self._x, self._y, self._time))
-        return Position(entity.id, x, y, time)
+        (x,), (y,) = self._watch.where(entity.handle)
+        return Position(entity.id, float(x), float(y), int(self._clock["time"][entity.handle]))
 
     def placed(self, handle: int) -> bool:
         """Whether its position is known."""
-        return bool(self._time[handle] != _NEVER)
+        return bool(self._clock["time"][handle] != NEVER)
+
+    def are_placed(self, handles: Integers) -> npt.NDArray[np.bool_]:
+        placed: npt.NDArray[np.bool_] = self._clock["time"][handles] != NEVER
+        return placed
 
     def where(self, handles: Integers) -> tuple[Floats, Floats]:
         """Where entities are; NaN where that is not known."""
-        known = self._time[handles] != _NEVER
-        return np.where(known, self._x[handles], np.nan), np.where(known, self._y[handles], np.nan)
+        placed = self.are_placed(handles)
+        x, y = self._watch.where(handles)
+        return np.where(placed, x, np.nan), np.where(placed, y, np.nan)
 
     def move(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> Moves:
         """Take moves in the order given; what is older than what is known is ignored and counted.
 
         Raises NotFoundError for an unknown entity and InputError for a point out of space; then nothing is changed.
+        The watch has yet to be told of the moves that are returned.
         """
-        handles = self._known(ids)
-        x, y, times = np.asarray(x, np.float64), np.asarray(y, np.float64), np.asarray(times, np.int64)
+        xs, ys, when = np.asarray(x, np.float64), np.asarray(y, np.float64), np.asarray(times, np.int64)
+        if not len(ids) == xs.size == ys.size == when.size:
+            counts = f"{len(ids)} entities, {xs.size} x, {ys.size} y and {when.size} times"
+            raise InputError(counts, hint="give a point and a time for each entity")
+        handles = self.known(ids)
+        xs, ys = self._checked(ids, xs, ys)
+        rows, first = np.empty(len(handles), np.int32), np.empty(len(handles), np.bool_)
+        count, stale = take(self._clock, self._turn, handles, when, rows, first)
+        self._turn += count
+        self.stale += stale
+        if count < len(handles):
+            last = rows[:count]
+            handles, xs, ys = handles[last], xs[last], ys[last]
+        return Moves(handles, xs, ys, first[:count])
+
+    def _checked(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """Raises InputError for the first point that is out of space."""
         reasons = self._space.bad_points(x, y)
-        for row in np.flatnonzero(reasons.astype(np.bool_)).tolist():
+        for row in np.flatnonzero(reasons).tolist():
             raise InputError(reasons[row], where=ids[row], hint=f"coordinates are {self._space.name}, x before y")
-        counts = times >= self._time[handles]
-        order = np.argsort(handles, kind="stable")
-        counts[order] &= _in_turn(handles[order], times[order])
-        self.stale += len(counts) - int(counts.sum())
-        taken = order[counts[order]]
-        last = taken[np.append(handles[taken][1:] != handles[taken][:-1], True)[: len(taken)]]
-        moved = handles[last]
-        moves = Moves(moved, x[last], y[last], self._time[moved] == _NEVER)
-        self._x[moved], self._y[moved], self._time[moved] = moves.x, moves.y, times[last]
-        return moves
+        return checked_points(x, y)
 
-    def _known(self, ids: Sequence[str]) -> Integers:
-        try:
-            return np.fromiter(map(self._handles.__getitem__, ids), np.int32, len(ids))
-        except KeyError as unknown:
-            raise NotFoundError(f"no entity {unknown}", where="entity", hint="register it first") from None
-
-    def _post(self, entity: Entity) -> None:
-        for item in entity.attributes.items():
-            self._with.setdefault(item, {})[entity.id] = None
+    def _post(self, handle: int, attributes: Attributes) -> None:
+        for item in attributes.items():
+            self._with.setdefault(item, {})[handle] = None
 
     def _withdraw(self, entity: Entity) -> None:
         for item in entity.attributes.items():
-            del self._with[item][entity.id]
+            del self._with[item][entity.handle]
             if not self._with[item]:
                 del self._with[item]
-
-
-def _in_turn(handles: Integers, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Rows, grouped by handle, that are no older than any before them of the same handle."""
-    if not (handles[1:] == handles[:-1]).any():
-        return np.ones(len(handles), np.bool_)
-    # One number per row that grows with the group first and the time second: its running maximum begins anew per group.
-    group = np.cumsum(np.append(False, handles[1:] != handles[:-1]))
-    rank = np.unique(times, return_inverse=True)[1]
-    key = group * len(times) + rank
-    in_turn: npt.NDArray[np.bool_] = key >= np.maximum.accumulate(key)
-    return in_turn

@@ -14,19 +14,22 @@ from roamcast.lacl.syntax import Inside, Region, leaves
 __all__ = ["Requirement", "Requirements"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Requirement:
     """A row. Its life-control is in the query; `since` is when its state or its sources last changed.
 
-    `agent` is None for the match plan: such a subscription is active while it runs.
+    `subscriber` is a handle. `agent` is None for the match plan: such a subscription is active while it runs. `watcher`
+    is its number in the watch; -1 when it is not there. `earlier` is the row that its subscriber had before.
     """
 
     id: str
-    subscriber: str
+    subscriber: int
     query: Query
     agent: Agent | None
     state: State
     since: int
+    watcher: int = -1
+    earlier: Requirement | None = None
 
     @property
     def runs(self) -> bool:
@@ -54,10 +57,13 @@ class Requirements:
 
     def __init__(self) -> None:
         self._rows: dict[str, Requirement] = {}
-        self._by_subscriber: dict[str, list[str]] = {}
+        self._latest: dict[int, Requirement] = {}  # by subscriber
 
     def __contains__(self, id: str) -> bool:
         return id in self._rows
+
+    def find(self, id: str) -> Requirement | None:
+        return self._rows.get(id)
 
     def get(self, id: str) -> Requirement:
         """Raises NotFoundError."""
@@ -70,24 +76,42 @@ class Requirements:
     def all(self) -> Iterable[Requirement]:
         return self._rows.values()
 
-    def of(self, subscriber: str) -> list[Requirement]:
-        """In the order in which they came."""
-        return [self._rows[id] for id in self._by_subscriber.get(subscriber, ())]
+    def of(self, subscriber: int) -> list[Requirement]:
+        """The latest first."""
+        rows = []
+        row = self._latest.get(subscriber)
+        while row is not None:
+            rows.append(row)
+            row = row.earlier
+        return rows
 
-    def has(self, id: str, subscriber: str, query: Query) -> bool:
+    def has(self, id: str, subscriber: int, query: Query) -> bool:
         """Whether just this subscription is there. Raises ConflictError when another one has its id."""
         row = self._rows.get(id)
         if row is not None and (row.subscriber, row.query) != (subscriber, query):
-            raise ConflictError(f"the id {id!r} is taken by another subscription", where="id", hint="take another id")
+            raise _taken(id)
         return row is not None
 
     def add(self, row: Requirement) -> None:
-        self._rows[row.id] = row
-        self._by_subscriber.setdefault(row.subscriber, []).append(row.id)
+        """Raises ConflictError for an id that is taken."""
+        if self._rows.setdefault(row.id, row) is not row:
+            raise _taken(row.id)
+        row.earlier = self._latest.get(row.subscriber)
+        self._latest[row.subscriber] = row
 
     def remove(self, row: Requirement) -> None:
+        """Quick for the latest of a subscriber."""
         del self._rows[row.id]
-        ids = self._by_subscriber[row.subscriber]
-        ids.remove(row.id)
-        if not ids:
-            del self._by_subscriber[row.subscriber]
+        later, one = None, self._latest.get(row.subscriber)
+        while one is not None and one is not row:
+            later, one = one, one.earlier
+        if later is not None:
+            later.earlier = row.earlier
+        elif row.earlier is not None:
+            self._latest[row.subscriber] = row.earlier
+        else:
+            del self._latest[row.subscriber]
+
+
+def _taken(id: str) -> ConflictError:
+    return ConflictError(f"the id {id!r} is taken by another subscription", where="id", hint="take another id")

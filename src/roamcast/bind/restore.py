@@ -2,76 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from roamcast.bind.bindings import Bindings
-from roamcast.bind.ledger import demand_effects, state_effects
+from roamcast.bind.ledger import demand_effect, state_effects
 from roamcast.bind.messages import Bound, Effect, StateChanged, Unbound
 from roamcast.bind.requirements import Requirement, Requirements
-from roamcast.bind.states import State
+from roamcast.bind.states import Operation, State
 
 __all__ = ["Before", "differences"]
 
 
 class Before:
-    """Bindings and states as they were, with the times since when. Who had a source was active."""
+    """Bindings and states as they were. Who had a source was active.
 
-    def __init__(self, bindings: Iterable[Bound], states: Iterable[StateChanged]) -> None:
-        self.bindings: dict[str, dict[str, int]] = {}
+    There may be millions: of what is read the messages are not kept, nor are ids that `table` and `sources` have. Rows
+    get the times since when they were so. `gone` are the states of subscriptions that are no more, and `lost` what
+    those were bound to.
+    """
+
+    def __init__(
+        self,
+        bindings: Iterable[Bound],
+        states: Iterable[StateChanged],
+        table: Requirements,
+        sources: Iterable[str],
+    ) -> None:
+        self.sources: dict[Requirement, tuple[str, ...]] = {}
+        self.states: dict[Requirement, State] = {}
+        self.gone: dict[str, State] = {}
+        self.lost: list[Bound] = []
+        named = {source: (source,) for source in sources}
         for bound in bindings:
-            self.bindings.setdefault(bound.subscription, {})[bound.source] = bound.at
-        self.states = dict.fromkeys(self.bindings, State.ACTIVE)
-        self._since = {id: max(sources.values()) for id, sources in self.bindings.items()}
+            row, had = table.find(bound.subscription), named.get(bound.source) or (bound.source,)
+            if row is None:
+                self.gone[bound.subscription] = State.ACTIVE
+                self.lost.append(bound)
+            elif row not in self.sources:
+                self.sources[row], row.since = had, bound.at
+            else:
+                self.sources[row], row.since = self.sources[row] + had, max(bound.at, row.since)
         for changed in states:
-            self.states[changed.subscription] = changed.state
-            self._since[changed.subscription] = max(changed.at, self._since.get(changed.subscription, changed.at))
+            row = table.find(changed.subscription)
+            if row is None:
+                self.gone[changed.subscription] = changed.state
+            else:
+                self.states[row] = changed.state
+                row.since = max(changed.at, row.since) if row in self.sources else changed.at
 
     @property
-    def wanted(self) -> frozenset[str]:
-        return frozenset(source for sources in self.bindings.values() for source in sources)
-
-    def single(self) -> Iterator[tuple[str, str]]:
-        """The subscriptions that had one source."""
-        for id, sources in self.bindings.items():
-            if len(sources) == 1:
-                yield id, next(iter(sources))
-
-    def since(self, row: Requirement, sources: Iterable[str]) -> int:
-        """When its state and sources last changed."""
-        same = self.states.get(row.id) is row.state and set(self.bindings.get(row.id, ())) == set(sources)
-        return self._since[row.id] if same else row.since
+    def wanted(self) -> set[str]:
+        return {bound.source for bound in self.lost}.union(*self.sources.values())
 
 
 def differences(
     before: Before,
-    requirements: Requirements,
-    bindings: Bindings,
+    rows: Iterable[Requirement],
+    sources: Iterable[tuple[str, ...]],
+    wanted: frozenset[str],
     why: Callable[[Requirement], str | None],
     at: int,
 ) -> list[Effect]:
-    """The effects that lead from `before` to what is now. Rows get their times, and who lost a source is inactive."""
-    effects = _binding_effects(before, requirements, bindings, at)
-    for row in requirements.all():
-        state = before.states.get(row.id)
-        if row.state is State.START and row.agent is not None and state in (State.ACTIVE, State.INACTIVE):
-            row.state = State.INACTIVE
-            row.agent.inactive.add(row.id)
-        row.since = before.since(row, bindings.sources_of(row.id))
-        if row.state is not state:
-            effects += state_effects(row, state, why(row), at)
-    for id, state in before.states.items():
-        if id not in requirements and state is not State.STOP:
-            effects.append(StateChanged(id, State.STOP, "it was removed", at))
-    for source in sorted(before.wanted.union(bindings.wanted)):
-        effects += demand_effects(source, source in before.wanted, source in bindings.wanted, at)
-    return effects
+    """The effects that lead from `before` to now: `rows` have just started, with these `sources`, which are `wanted`.
 
-
-def _binding_effects(before: Before, requirements: Requirements, bindings: Bindings, at: int) -> list[Effect]:
-    lost: list[Effect] = []
+    Rows get the states that follow; who has lost its source is inactive.
+    """
+    lost: list[Effect] = [Unbound(bound.subscription, bound.source, at) for bound in before.lost]
     found: list[Effect] = []
-    for id in dict.fromkeys([*before.bindings, *(row.id for row in requirements.all())]):
-        had, has = before.bindings.get(id, {}), bindings.sources_of(id)
-        lost += (Unbound(id, source, at) for source in had if source not in has)
-        found += (Bound(id, source, at) for source in has if source not in had)
-    return lost + found
+    ended = (id for id, state in before.gone.items() if state is not State.STOP)
+    states: list[Effect] = [StateChanged(id, State.STOP, "it was removed", at) for id in ended]
+    for row, has in zip(rows, sources, strict=True):
+        had = before.sources.get(row, ())
+        state = before.states.get(row, State.ACTIVE if had else None)
+        if has:
+            row.apply(Operation.JOIN, found=True)
+        elif row.state is State.START and state in (State.ACTIVE, State.INACTIVE):
+            row.state = State.INACTIVE
+        if row.state is state and (had == has or set(had) == set(has)):
+            continue
+        row.since = at
+        lost += (Unbound(row.id, source, at) for source in had if source not in has)
+        found += (Bound(row.id, source, at) for source in has if source not in had)
+        if row.state is not state:
+            states += state_effects(row, state, why(row), at)
+    effects, was_wanted = lost + found + states, before.wanted
+    effects += (demand_effect(source, source in wanted, at) for source in sorted(was_wanted ^ wanted))
+    return effects

@@ -14,30 +14,32 @@ import numpy as np
 
 from roamcast.bind.kernels.layout import Integers
 from roamcast.bind.registry import Registry
+from roamcast.bind.requirements import Requirement
 from roamcast.space import Space
 
 __all__ = ["Found", "Several"]
 
 
 class Found(NamedTuple):
-    """The sources that a subscription no longer has, and those it has now instead."""
+    """The sources that a subscription no longer has and those it has now instead; and whether it has any."""
 
-    subscription: str
+    row: Requirement
     lost: tuple[str, ...]
     found: tuple[str, ...]
+    has_source: bool
 
 
 @dataclass(slots=True)
 class _Group:
     count: int
     sources: set[int] = field(default_factory=set)
-    listeners: set[str] = field(default_factory=set)
+    listeners: dict[str, _Listener] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Listener:
-    subscriber: int
-    group: int
+    row: Requirement
+    group: _Group
     awake: bool = False
     sources: frozenset[str] = frozenset()
 
@@ -45,7 +47,7 @@ class _Listener:
 class Several:
     """Keeps each awake subscription bound to the `count` nearest sources of its group; ties go to the lower id.
 
-    Groups, sources and subscribers are known by handles, subscriptions by id. Positions are the registry's.
+    Groups and sources are known by handles. Positions are the registry's.
     """
 
     def __init__(self, space: Space, registry: Registry) -> None:
@@ -56,9 +58,6 @@ class Several:
 
     def __contains__(self, group: int) -> bool:
         return group in self._groups
-
-    def has(self, subscription: str) -> bool:
-        return subscription in self._listeners
 
     def add_group(self, group: int, count: int) -> None:
         self._groups[group] = _Group(count)
@@ -74,52 +73,64 @@ class Several:
         self._groups[group].sources.difference_update(sources)
         return self._look(self._groups[group].listeners)
 
-    def subscribe(self, id: str, subscriber: int, group: int) -> None:
+    def subscribe(self, row: Requirement, group: int) -> None:
         """Asleep."""
-        self._listeners[id] = _Listener(subscriber, group)
-        self._groups[group].listeners.add(id)
+        listener = _Listener(row, self._groups[group])
+        self._listeners[row.id] = listener.group.listeners[row.id] = listener
 
-    def unsubscribe(self, ids: Sequence[str]) -> list[Found]:
-        found = self.sleep(ids)
-        for id in ids:
-            self._groups[self._listeners.pop(id).group].listeners.remove(id)
+    def unsubscribe(self, rows: Sequence[Requirement]) -> list[Found]:
+        found = self.sleep(rows)
+        for row in rows:
+            del self._listeners.pop(row.id).group.listeners[row.id]
         return found
 
-    def wake(self, ids: Sequence[str]) -> list[Found]:
-        for id in ids:
-            self._listeners[id].awake = True
-        return self._look(ids)
+    def wake(self, rows: Sequence[Requirement]) -> list[Found]:
+        return self._set_awake(rows, awake=True)
 
-    def sleep(self, ids: Sequence[str]) -> list[Found]:
-        for id in ids:
-            self._listeners[id].awake = False
-        return self._look(ids)
+    def sleep(self, rows: Sequence[Requirement]) -> list[Found]:
+        return self._set_awake(rows, awake=False)
 
     def move(self, entities: Integers) -> list[Found]:
         """These have moved; the registry knows where to."""
         if not self._listeners:
             return []
         moved = set(entities.tolist())
-        touched = {group for group, row in self._groups.items() if not moved.isdisjoint(row.sources)}
-        return self._look(id for id, row in self._listeners.items() if row.group in touched or row.subscriber in moved)
+        touched = [group for group in self._groups.values() if not moved.isdisjoint(group.sources)]
+        ids = {id for group in touched for id in group.listeners}
+        ids.update(id for id, listener in self._listeners.items() if listener.row.subscriber in moved)
+        return self._look(ids)
+
+    def sources_of(self, row: Requirement) -> tuple[str, ...]:
+        """By id; none for a row that is not here."""
+        return tuple(sorted(self._listeners[row.id].sources)) if row.id in self._listeners else ()
+
+    def bound_to(self, source: str) -> list[str]:
+        """The subscriptions that are bound to a source."""
+        return [id for id, listener in self._listeners.items() if source in listener.sources]
+
+    def _set_awake(self, rows: Sequence[Requirement], *, awake: bool) -> list[Found]:
+        for row in rows:
+            self._listeners[row.id].awake = awake
+        return self._look(row.id for row in rows)
 
     def _look(self, ids: Iterable[str]) -> list[Found]:
         changes = []
         for id in sorted(ids):
-            row = self._listeners[id]
-            now = self._nearest(row) if row.awake else frozenset()
-            if now != row.sources:
-                changes.append(Found(id, tuple(sorted(row.sources - now)), tuple(sorted(now - row.sources))))
-                row.sources = now
+            listener = self._listeners[id]
+            before, now = listener.sources, self._nearest(listener) if listener.awake else frozenset()
+            if now != before:
+                lost, found = tuple(sorted(before - now)), tuple(sorted(now - before))
+                changes.append(Found(listener.row, lost, found, bool(now)))
+                listener.sources = now
         return changes
 
-    def _nearest(self, row: _Listener) -> frozenset[str]:
-        group = self._groups[row.group]
-        here = np.array([row.subscriber])
+    def _nearest(self, listener: _Listener) -> frozenset[str]:
+        group = listener.group
+        here = np.array([listener.row.subscriber], np.int32)
         sources = np.fromiter(group.sources, np.int32, len(group.sources))
         distance = self._space.distance(*self._registry.where(here), *self._registry.where(sources))
         if len(sources) > group.count:
             near = np.flatnonzero(distance <= np.partition(distance, group.count - 1)[group.count - 1])
             sources, distance = sources[near], distance[near]
-        ids = [self._registry.at(source).id for source in sources.tolist()]
+        ids = map(self._registry.id, sources.tolist())
         return frozenset(id for _, id in sorted(zip(distance.tolist(), ids, strict=True))[: group.count])

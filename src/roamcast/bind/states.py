@@ -39,8 +39,8 @@ def after(operation: Operation, state: State, *, found: bool, satisfied: bool) -
     `found`: the agent has found a qualifying source; join and active need one. `satisfied`: the location constraint
     holds for the source it has; inactive needs that it does not.
     """
-    needed = {Operation.JOIN: found, Operation.ACTIVE: found, Operation.INACTIVE: not satisfied}
-    if not needed.get(operation, True) or (operation, state) not in _AFTER:
+    allowed = not satisfied if operation is Operation.INACTIVE else found or operation is Operation.QUIT
+    if not allowed or (operation, state) not in _AFTER:
         given = f"found={found}, satisfied={satisfied}"
         raise ConflictError(f"{operation} is not allowed in state {state} ({given})", where="binding")
     return _AFTER[operation, state]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from roamcast.bind.agents import Agent
-from roamcast.bind.bindings import BindingManager
+from roamcast.bind.agents import Agent, Group
+from roamcast.bind.find import Finder
 from roamcast.bind.locate import Listener
 from roamcast.bind.messages import Attributes
 from roamcast.bind.registry import Entity, Kind, Registry
@@ -68,43 +69,54 @@ class Views:
         space: Space,
         registry: Registry,
         requirements: Requirements,
-        bindings: BindingManager,
+        finder: Finder,
         listener: Listener,
     ) -> None:
         self._space = space
         self._registry = registry
         self._requirements = requirements
-        self._bindings = bindings
+        self._finder = finder
         self._listener = listener
 
-    def status(self, row: Requirement) -> Status:
-        return Status(
-            row.id,
-            row.subscriber,
-            to_text(row.query),
-            plan_of(row.query),
-            row.state,
-            self._bindings.table.sources_of(row.id),
-            row.since,
-            self.why(row),
-        )
+    def statuses(self, rows: Sequence[Requirement]) -> list[Status]:
+        return [
+            Status(
+                row.id,
+                self._registry.id(row.subscriber),
+                to_text(row.query),
+                plan_of(row.query),
+                row.state,
+                sources,
+                row.since,
+                self.why(row),
+            )
+            for row, sources in zip(rows, self._finder.sources_of(rows), strict=True)
+        ]
 
     def where(self, entity: Entity) -> Whereabouts:
         if entity.kind == "source":
-            subscriptions = sorted(self._bindings.table.subscriptions_of(entity.id))
+            subscriptions = sorted(self._finder.subscriptions_of(entity.handle))
         else:
-            subscriptions = sorted(row.id for row in self._requirements.of(entity.id))
+            subscriptions = sorted(row.id for row in self._requirements.of(entity.handle))
         position = self._registry.position(entity)
         return Whereabouts(entity.id, entity.kind, entity.attributes, position, tuple(subscriptions))
 
     def agents(self) -> list[AgentStatus]:
         """By expression."""
-        views = []
-        for agent in sorted(self._bindings.agents, key=lambda agent: agent.expression):
-            members, active, inactive = map(sorted, (agent.members, agent.active, agent.inactive))
-            counts = len(agent.sources), tuple(members), tuple(active), tuple(inactive)
-            views.append(AgentStatus(agent.expression, *counts))
-        return views
+        served: dict[Agent, list[Requirement]] = {}
+        for row in self._requirements.all():
+            if row.agent is not None:
+                served.setdefault(row.agent, []).append(row)
+        return [
+            AgentStatus(
+                agent.expression,
+                len(agent.group.sources),
+                tuple(sorted(row.id for row in rows)),
+                tuple(sorted(row.id for row in rows if row.state is State.ACTIVE)),
+                tuple(sorted(row.id for row in rows if row.state is State.INACTIVE)),
+            )
+            for agent, rows in sorted(served.items(), key=lambda item: item[0].expression)
+        ]
 
     def why(self, row: Requirement, *, brief: bool = False) -> str | None:
         """Why a subscription hears nothing. In brief it costs the same however many sources there are."""
@@ -114,16 +126,16 @@ class Views:
             return self._why_stopped(row, row.query.life_control)
         if row.agent is None or row.state is State.ACTIVE:
             return None
-        if self._registry.position(self._registry.get(row.subscriber)) is None:
-            return f"the position of {row.subscriber} is not known"
+        if not self._registry.placed(row.subscriber):
+            return f"the position of {self._registry.id(row.subscriber)} is not known"
         return self._why_alone(row, row.agent, brief=brief)
 
     def _why_stopped(self, row: Requirement, life_control: Condition) -> str:
-        subscriber = self._registry.get(row.subscriber)
+        subscriber = self._registry.at(row.subscriber)
         inside = functools.partial(self._listener.inside, row.id)
         part = next(p for p in conjuncts(life_control) if not holds(p, subscriber.attributes, inside=inside))
         located = any(isinstance(test, Inside) for test in leaves(part))
-        if located and self._registry.position(subscriber) is None:
+        if located and not self._registry.placed(subscriber.handle):
             return f"the position of {subscriber.id} is not known"
         match part:
             case Inside(_, region):
@@ -134,25 +146,25 @@ class Views:
                 return f"{condition_text(part)} does not hold for {subscriber.id}"
 
     def _why_alone(self, row: Requirement, agent: Agent, *, brief: bool) -> str:
-        wanted = "" if agent.condition is None else f" with {condition_text(agent.condition)}"
-        if not agent.sources:
+        condition = row.query.source_expression
+        wanted = "" if condition is None else f" with {condition_text(condition)}"
+        if not agent.group.sources:
             return f"no source{wanted} is registered"
-        count = len(agent.sources) - len(agent.unplaced)
+        count = len(agent.group.sources) - len(agent.group.unplaced)
         if not count:
             return f"no position is known of any source{wanted}"
         reach = f"within {number_text(agent.choice.radius)} m"
         if brief:
             return f"the only source is not {reach}" if count == 1 else f"none of {count} sources is {reach}"
-        nearest, distance = self._nearest(row, agent)
+        nearest, distance = self._nearest(row, agent.group)
         if count == 1:
             return f"the only source, {nearest}, is {distance} away, not {reach}"
         return f"none of {count} sources is {reach}; the nearest, {nearest}, is {distance} away"
 
-    def _nearest(self, row: Requirement, agent: Agent) -> tuple[str, str]:
+    def _nearest(self, row: Requirement, group: Group) -> tuple[str, str]:
         """The nearest qualifying source and how far it is."""
-        ids = sorted(agent.sources - agent.unplaced)
-        here = np.array([self._registry.get(row.subscriber).handle])
-        there = np.array([self._registry.get(id).handle for id in ids])
+        ids = sorted(group.sources - group.unplaced)
+        here, there = np.array([row.subscriber], np.int32), self._registry.known(ids)
         distance = self._space.distance(*self._registry.where(here), *self._registry.where(there))
         at = int(np.argmin(distance))
         # Rounded up: what is beyond a radius must not read as if it were within.

@@ -8,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.bind.forest import Handles, grown
-from roamcast.bind.hot import Changes, Hot, Run
+from roamcast.bind.hot import NOTHING, Changes, Hot, Run
 from roamcast.bind.kernels.layout import Integers, Rule
 from roamcast.bind.order import Order
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.space import Floats, Space
 
-__all__ = ["Changes", "Rule", "Watch"]
+__all__ = ["Changes", "Rule", "Watch", "checked_points"]
 
 _FARTHEST = 1e150
+_NOBODY, _OTHER, _SOURCE = 0, 1, 2  # kinds of entities
 
 
 class Watch:
@@ -37,14 +38,14 @@ class Watch:
     def __init__(self, space: Space, *, lanes: int = 1, run: Run = map) -> None:
         self._hot = Hot(space, lanes, run)
         self._entities, self._groups = Handles(), Handles()
-        self._alive: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._kind: npt.NDArray[np.int8] = np.zeros(0, np.int8)  # by entity
         self._listeners: Integers = np.zeros(0, np.int32)  # by group: subscriptions; -1: no such group
         self._order = Order()
 
     @property
     def nbytes(self) -> int:
         """The memory of the hot state: positions, bindings, distances and trees."""
-        return self._hot.nbytes + self._alive.nbytes + self._listeners.nbytes
+        return self._hot.nbytes + self._kind.nbytes + self._listeners.nbytes
 
     @property
     def searches(self) -> int:
@@ -55,16 +56,18 @@ class Watch:
         """New entities with ids, in no group yet. Raises ConflictError for an id that is taken."""
         self._order.check(ids)
         sources = self.add_subscribers(x, y)
+        self._hot.put_sources(sources)
+        self._kind[sources] = _SOURCE
         self._order.add(ids, sources.tolist(), self._hot.label)
         return sources
 
     def add_subscribers(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Integers:
         """New entities without ids."""
-        where = _points(x, y)
+        where = checked_points(x, y)
         entities = self._entities.take(len(where[0]))
         self._hot.put_entities(entities, *where)
-        self._alive = grown(self._alive, self._entities.count)
-        self._alive[entities] = True
+        self._kind = grown(self._kind, self._entities.count)
+        self._kind[entities] = _OTHER
         return entities
 
     def remove(self, entities: npt.ArrayLike) -> Changes:
@@ -74,7 +77,7 @@ class Watch:
         changes = self._hot.leave(self._hot.members.items_of(entities, self._hot.entity["member"]))
         for entity in entities.tolist():
             self._order.remove(entity)
-        self._alive[entities] = False
+        self._kind[entities] = _NOBODY
         self._entities.give_back(entities)
         return ended + changes
 
@@ -97,10 +100,7 @@ class Watch:
 
     def join(self, sources: npt.ArrayLike, groups: npt.ArrayLike) -> Changes:
         """Sources come to qualify for groups, pair by pair; those that do already stay as they are."""
-        pairs = np.stack(np.broadcast_arrays(self._known(sources), self._known_groups(groups)))
-        for entity in pairs[0].tolist():
-            if entity not in self._order:
-                raise InputError(f"entity {entity} is no source", hint="give it an id: add_sources")
+        pairs = np.stack(np.broadcast_arrays(self._known_sources(sources), self._known_groups(groups)))
         new = np.unique(pairs, axis=1)
         new = new[:, self._hot.members.find(new[0], new[1], self._hot.entity["member"]) < 0]
         return self._hot.join(new[0], new[1])
@@ -158,33 +158,65 @@ class Watch:
         """They are bound to nothing until they wake."""
         return self._hot.stop(np.unique(self._known_subscriptions(subscriptions)))
 
-    def move(self, entities: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Changes:
-        """Entities are somewhere else. Of several moves of one the last counts."""
-        handles, where = self._known(entities), _points(x, y)
+    def move(
+        self,
+        entities: npt.ArrayLike,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Changes:
+        """Entities are somewhere else. Of several moves of one the last counts.
+
+        `meanwhile` is called when all are where they go and nothing has been chosen; it may `weigh` sources.
+        """
+        handles, where = self._known(entities), checked_points(x, y)
         if len(handles) != len(where[0]):
             raise InputError(f"{len(handles)} entities and {len(where[0])} points", hint="give a point for each entity")
-        return self._hot.move(handles, *where)
+        return self._hot.move(handles, *where, meanwhile)
+
+    def where(self, entities: npt.ArrayLike) -> tuple[Floats, Floats]:
+        rows = self._hot.entity[self._known(entities)]
+        return rows["x"], rows["y"]
 
     def bound(self, subscriptions: npt.ArrayLike) -> Integers:
         """The sources of subscriptions, or -1."""
         return self._hot.bound(self._known_subscriptions(subscriptions))
 
+    def bound_to(self, source: int) -> Integers:
+        """The subscriptions that are bound to a source."""
+        watchers = [self._hot.watchers.members_of(group) for group in self.groups_of(source).tolist()]
+        listening: Integers = np.concatenate([NOTHING, *watchers])
+        bound: Integers = listening[self._hot.bound(listening) == source]
+        return bound
+
     def bindings(self, sources: npt.ArrayLike) -> Integers:
         """How many subscriptions are bound to each of these sources, with those that it was told of by `weigh`."""
-        return self._hot.bindings[self._known(sources)]
+        return self._hot.bindings[self._known_sources(sources)]
+
+    @property
+    def wanted(self) -> Integers:
+        """The sources with bindings, counted as `bindings` does."""
+        return np.flatnonzero(self._hot.bindings > 0).astype(np.int32)
 
     def weigh(self, sources: npt.ArrayLike, bindings: npt.ArrayLike) -> None:
         """Sources have so many more bindings (or fewer) that are not the watch's own; ANYOF counts them from now on."""
-        np.add.at(self._hot.bindings, self._known(sources), np.asarray(bindings, np.int32))
+        np.add.at(self._hot.bindings, self._known_sources(sources), np.asarray(bindings, np.int32))
 
     def _are_known(self, entities: Integers) -> npt.NDArray[np.bool_]:
         known = (entities >= 0) & (entities < self._entities.count)
-        known[known] = self._alive[entities[known]]
+        known[known] = self._kind[entities[known]] != _NOBODY
         return known
 
     def _known(self, entities: npt.ArrayLike) -> Integers:
         handles = np.atleast_1d(np.asarray(entities, np.int32))
-        return _checked("entity", handles, self._entities.count, self._alive.take)
+        return _checked("entity", handles, self._entities.count, lambda h: self._kind[h] != _NOBODY)
+
+    def _known_sources(self, sources: npt.ArrayLike) -> Integers:
+        handles = self._known(sources)
+        if len(others := handles[self._kind[handles] != _SOURCE]):
+            raise InputError(f"entity {others[0]} is no source", hint="give it an id: add_sources")
+        return handles
 
     def _known_groups(self, groups: npt.ArrayLike) -> Integers:
         handles = np.atleast_1d(np.asarray(groups, np.int32))
@@ -196,7 +228,7 @@ class Watch:
         return _checked("subscription", handles, self._hot.watchers.count, lambda h: item["entity"][h] >= 0)
 
 
-def _points(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
+def checked_points(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Raises InputError where squares of distances would overflow, or there is no number."""
     where = np.atleast_1d(np.asarray(x, np.float64)), np.atleast_1d(np.asarray(y, np.float64))
     for name, values in zip("xy", where, strict=True):

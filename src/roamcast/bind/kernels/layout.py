@@ -119,8 +119,8 @@ class World(NamedTuple):
 
     geographic: bool
     entity: Rows
-    label: npt.NDArray[np.int64]  # by entity: sources in the order of their ids
-    bindings: npt.NDArray[np.int32]  # by entity: subscriptions bound to it
+    label: npt.NDArray[np.int64]  # by source: in the order of their ids
+    bindings: npt.NDArray[np.int32]  # by source: subscriptions bound to it
     members: Rows
     member_tree: Rows
     member_spot: Rows

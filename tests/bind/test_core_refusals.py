@@ -1,0 +1,155 @@
+"""What is wrong, late or said twice changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from binding import Node, places, query
+
+from roamcast.bind.core import Binder
+from roamcast.bind.messages import (
+    Message,
+    Moved,
+    PlacesChanged,
+    SourceChanged,
+    SourceRegistered,
+    SourceRemoved,
+    Subscribed,
+    SubscriberChanged,
+    SubscriberRegistered,
+    SubscriberRemoved,
+    Unsubscribed,
+)
+from roamcast.errors import ConflictError, InputError, NotFoundError
+from roamcast.model import Position
+from roamcast.space import GEOGRAPHIC
+
+NEAREST = "Select Where &location in nearest"
+LIGHT = "Select Where &context = light and &location in nearest"
+IN_REACH = "Select nearof() Where &location in rang:loc(30)"
+FIRE = 'Select all() Where &terms has ("fire")'
+STAGE = places(stage=(0, 0, 10, 10))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        SourceChanged("nobody", {}),
+        SourceRemoved("nobody"),
+        SourceRemoved("ann"),
+        SubscriberChanged("nobody", {}),
+        SubscriberRemoved("nobody"),
+        SubscriberRemoved("lamp"),
+        Moved("nobody", 0, 0, 1),
+        Subscribed("q", "nobody", query(NEAREST)),
+        Subscribed("q", "lamp", query(NEAREST)),
+        Unsubscribed("nothing"),
+    ],
+    ids=repr,
+)
+def test_who_is_unknown(message: Message) -> None:
+    """A message about somebody unknown is refused and changes nothing."""
+    node = Node()
+    node.source("lamp", (0, 0))
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    before = node.binder.statuses(), node.binder.agents()
+    with pytest.raises(NotFoundError):
+        node.tell(message)
+    assert (node.binder.statuses(), node.binder.agents()) == before
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        SourceRegistered("lamp", {"context": "noise"}),
+        SourceRegistered("ann", {}),
+        SubscriberRegistered("lamp", {"context": "light"}),
+        SubscriberRegistered("ann", {"role": True}),
+        Subscribed("p", "ann", query(IN_REACH)),
+    ],
+    ids=repr,
+)
+def test_an_id_that_is_taken(message: Message) -> None:
+    """An id has one meaning; registering it again with another is refused."""
+    node = Node()
+    node.source("lamp", context="light")
+    node.subscriber("ann", role=1)
+    node.subscribe("p", "ann", NEAREST)
+    with pytest.raises(ConflictError, match="taken"):
+        node.tell(message)
+
+
+def test_the_same_message_twice() -> None:
+    """What is said again in the same words changes nothing."""
+    node = Node()
+    messages: list[Message] = [
+        SourceRegistered("lamp", {"context": "light"}, Position("lamp", 1, 1, 0)),
+        SubscriberRegistered("ann", {}, Position("ann", 0, 0, 0)),
+        Subscribed("p", "ann", query(LIGHT)),
+        Moved("ann", 5, 5, 3),
+        SourceChanged("lamp", {"context": "light"}),
+        SubscriberChanged("ann", {}),
+        PlacesChanged(STAGE),
+    ]
+    for message in messages:
+        node.tell(message)
+        status = node.binder.statuses()
+        assert node.tell(message) == []
+        assert node.binder.statuses() == status
+
+
+def test_registering_again_with_a_newer_position_is_a_move() -> None:
+    """A registration that is repeated later may bring a newer position, not an older one."""
+    node = Node()
+    node.subscriber("ann", (0, 0))
+    node.tell(SubscriberRegistered("ann", {}, Position("ann", 7, 7, 5)))
+    node.tell(SubscriberRegistered("ann", {}, Position("ann", 1, 1, 4)))
+    assert node.binder.where("ann").position == Position("ann", 7, 7, 5)
+
+
+def test_an_older_move_is_ignored_and_counted() -> None:
+    """A clock that went back moves nobody."""
+    node = Node()
+    node.source("a", (0, 0))
+    node.subscriber("ann", (1, 0))
+    node.subscribe("p", "ann", IN_REACH)
+    node.tell(Moved("a", 2, 0, 100))
+    assert node.tell(Moved("a", 999, 0, 99)) == []
+    assert node.binder.stale_moves == 1
+
+
+def test_effects_never_go_back_in_time() -> None:
+    """When the node's clock goes back, effects carry the latest time so far."""
+    binder = Binder(GEOGRAPHIC)
+    binder.handle(SubscriberRegistered("ann", {}), 100)
+    assert binder.handle(Subscribed("p", "ann", query(FIRE)), 50)[0].at == 100
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        SourceRegistered("a", {}, Position("a", 0, 91, 0)),
+        SubscriberRegistered("b", {}, Position("b", 181, 0, 0)),
+        Moved("ann", float("nan"), 0, 1),
+    ],
+    ids=repr,
+)
+def test_positions_out_of_space(message: Message) -> None:
+    """A point that is not in space is refused; who was to be registered there is not."""
+    node = Node(space=GEOGRAPHIC)
+    node.subscriber("ann")
+    with pytest.raises(InputError):
+        node.tell(message)
+    assert node.binder.where("ann").position is None
+    for id in "ab":
+        with pytest.raises(NotFoundError):
+            node.binder.where(id)
+
+
+def test_a_batch_of_moves_is_taken_whole_or_not_at_all() -> None:
+    """One unknown entity in a batch, and nobody has moved."""
+    node = Node()
+    node.source("a", (0, 0))
+    with pytest.raises(NotFoundError):
+        node.binder.handle_moves(["a", "nobody"], [1, 1], [1, 1], [1, 1], 2)
+    assert node.binder.where("a").position == Position("a", 0, 0, 0)
