@@ -36,7 +36,6 @@ class KDTrees:
     ) -> None:
         self._pool = pool
         self._split = len(context_of_source)
-        self._radius = radius
         self._context = np.concatenate([context_of_source, context])
         self._row = np.empty(len(self._context), np.int32)  # by entity: which one it is of its context
         self._contexts = []
@@ -45,45 +44,58 @@ class KDTrees:
             sources = np.flatnonzero(context_of_source == number)
             subscribers = self._split + np.flatnonzero(context == number)
             self._row[sources], self._row[subscribers] = np.arange(len(sources)), np.arange(len(subscribers))
-            self._contexts.append(_Context(sources, points[sources], points[subscribers]))
+            of_context = subscribers - self._split
+            self._contexts.append(
+                _Context(sources, of_context, points[sources], points[subscribers], radius[of_context])
+            )
 
-    def move(self, entities: Integers, x: Floats, y: Floats) -> None:
-        """Entities, each at most once, are somewhere else."""
+    def move(self, entities: Integers, x: Floats, y: Floats) -> Integers:
+        """Entities, each at most once, are somewhere else. Returns the subscriptions whose source changed."""
         context = self._context[entities]
         order = np.argsort(context, kind="stable")
         entities, points = entities[order], np.column_stack([x, y])[order]
         cuts = np.searchsorted(context[order], np.arange(len(self._contexts) + 1))
         rows, is_source = self._row[entities], entities < self._split
 
-        def work(number: int) -> None:
+        def work(number: int) -> Integers:
             part = slice(cuts[number], cuts[number + 1])
             row, point, source = rows[part], points[part], is_source[part]
-            self._contexts[number].move(row[source], point[source], row[~source], point[~source])
+            return self._contexts[number].move(row[source], point[source], row[~source], point[~source])
 
-        list(self._pool.map(work, range(len(self._contexts))))
+        return np.concatenate(list(self._pool.map(work, range(len(self._contexts)))))
 
-    def bound(self, subscriptions: Integers) -> Integers:
-        """The sources of these subscriptions, or -1."""
-        at = self._split + subscriptions
-        metres, sources = np.empty(len(at)), np.empty(len(at), np.int32)
-        for i, (context, row) in enumerate(zip(self._context[at].tolist(), self._row[at].tolist(), strict=True)):
-            metres[i], sources[i] = self._contexts[context].nearest(row)
-        return np.where(metres <= self._radius[subscriptions], sources, np.int32(-1))
+    def bound(self) -> Integers:
+        """The source of every subscription, or -1."""
+        bound = np.empty(len(self._context) - self._split, np.int32)
+        for context in self._contexts:
+            bound[context.subscriptions] = context.bound(np.arange(len(context.subscriptions)))
+        return bound
 
 
 class _Context:
-    def __init__(self, ids: npt.NDArray[np.intp], sources: Floats, subscribers: Floats) -> None:
-        self._ids = ids
+    def __init__(
+        self,
+        ids: npt.NDArray[np.intp],
+        subscriptions: npt.NDArray[np.intp],
+        sources: Floats,
+        subscribers: Floats,
+        radius: Floats,
+    ) -> None:
+        self.subscriptions = subscriptions.astype(np.int32)
+        self._ids = ids.astype(np.int32)
         self._sources = sources
         self._subscribers = subscribers
+        self._radius = radius
         self._tree = cKDTree(sources)
         self._distance, self._nearest = self._tree.query(subscribers)
         self._moved = np.zeros(len(sources), np.bool_)
 
-    def nearest(self, row: int) -> tuple[float, int]:
-        return self._distance[row], self._ids[self._nearest[row]]
+    def bound(self, rows: npt.NDArray[np.intp]) -> Integers:
+        """The sources of subscribers, or -1."""
+        return np.where(self._distance[rows] <= self._radius[rows], self._ids[self._nearest[rows]], np.int32(-1))
 
-    def move(self, source: Integers, source_at: Floats, subscriber: Integers, subscriber_at: Floats) -> None:
+    def move(self, source: Integers, source_at: Floats, subscriber: Integers, subscriber_at: Floats) -> Integers:
+        """The subscriptions whose source changed."""
         self._subscribers[subscriber] = subscriber_at
         stale = np.zeros(len(self._subscribers), np.bool_)
         if len(source):
@@ -95,4 +107,7 @@ class _Context:
             self._moved[source] = False
         stale[subscriber] = True
         rows = np.flatnonzero(stale)
+        before = self.bound(rows)
         self._distance[rows], self._nearest[rows] = self._tree.query(self._subscribers[rows])
+        changed: Integers = self.subscriptions[rows[before != self.bound(rows)]]
+        return changed
