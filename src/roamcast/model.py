@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription"]
+__all__ = ["EPOCH", "Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription", "iso"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(micros: int) -> str:
+    """A time as ISO 8601 in UTC."""
+    return (EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
 
 
 class Box(NamedTuple):
@@ -53,6 +61,10 @@ class Position:
     x: float
     y: float
     time: int
+
+    def counts_after(self, known: Position | None) -> bool:
+        """Whether it says something new of its entity: unless a later position is known."""
+        return known is None or self.time >= known.time
 
 
 @dataclass(frozen=True, slots=True)

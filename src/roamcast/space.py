@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -85,6 +84,7 @@ class _Checked:
     x_limit: float
     y_limit: float
     wraps: bool
+    beyond: str  # the hint for a coordinate outside
 
     def check_point(self, x: float, y: float) -> None:
         if fault := self._point_fault(x, y):
@@ -116,14 +116,14 @@ class _Checked:
         return reasons
 
     def _point_fault(self, x: float, y: float) -> _Fault | None:
-        return _coordinate_fault("x", x, self.x_limit) or _coordinate_fault("y", y, self.y_limit)
+        return self._fault("x", x, self.x_limit) or self._fault("y", y, self.y_limit)
 
     def _box_fault(self, min_x: float, min_y: float, max_x: float, max_y: float) -> _Fault | None:
         fault = (
-            _coordinate_fault("min_x", min_x, self.x_limit)
-            or _coordinate_fault("min_y", min_y, self.y_limit)
-            or _coordinate_fault("max_x", max_x, self.x_limit)
-            or _coordinate_fault("max_y", max_y, self.y_limit)
+            self._fault("min_x", min_x, self.x_limit)
+            or self._fault("min_y", min_y, self.y_limit)
+            or self._fault("max_x", max_x, self.x_limit)
+            or self._fault("max_y", max_y, self.y_limit)
         )
         if fault is None and min_y > max_y:
             return _Fault("min_y", f"{min_y:.15g} is above max_y {max_y:.15g}", "swap the two")
@@ -132,16 +132,14 @@ class _Checked:
             return _Fault("min_x", f"{min_x:.15g} is beyond max_x {max_x:.15g}", hint)
         return fault
 
-
-def _coordinate_fault(where: str, value: float, limit: float) -> _Fault | None:
-    if math.isnan(value):
-        return _Fault(where, "is not a number", "give a finite number")
-    if math.isinf(value):
-        return _Fault(where, "is infinite", "give a finite number")
-    if abs(value) > limit:
-        hint = "x is the longitude and y the latitude, in degrees; for metres use planar space"
-        return _Fault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", hint)
-    return None
+    def _fault(self, where: str, value: float, limit: float) -> _Fault | None:
+        if math.isnan(value):
+            return _Fault(where, "is not a number", "give a finite number")
+        if math.isinf(value):
+            return _Fault(where, "is infinite", "give a finite number")
+        if abs(value) > limit:
+            return _Fault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", self.beyond)
+        return None
 
 
 # WGS84
@@ -161,6 +159,7 @@ class Geographic(_Checked):
     x_limit: float = 180.0
     y_limit: float = 90.0
     wraps: bool = True
+    beyond: str = "x is the longitude and y the latitude, in degrees; for metres use planar space"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         """Metres along the ellipsoid by Lambert's formula: closed, defined for every pair of points.
@@ -200,14 +199,18 @@ def _quotient(over: Floats, under: Floats) -> Floats:
     return np.where(zero, 0.0, over / np.where(zero, 1.0, under))
 
 
+_FARTHEST: Final = 1e150  # metres; beyond, the squares of distances are no numbers any more
+
+
 @dataclass(frozen=True, slots=True)
 class Planar(_Checked):
     """x and y are metres on a plane."""
 
     name: str = "planar"
-    x_limit: float = sys.float_info.max
-    y_limit: float = sys.float_info.max
+    x_limit: float = _FARTHEST
+    y_limit: float = _FARTHEST
     wraps: bool = False
+    beyond: str = "give metres from an origin that is nearer"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         metres: Floats = np.hypot(np.subtract(x2, x1, dtype=np.float64), np.subtract(y2, y1, dtype=np.float64))

@@ -172,6 +172,7 @@ BAD_ROWS = {
     "no UTF-8": (b'{"x": 1, "y": 1, "id": "\xff"}', "body"),
     "unknown field": (b'{"x": 1, "y": 1, "z": 1}', "z"),
     "out of range": (b'{"x": 1, "y": 91}', "y"),
+    "far ahead": (b'{"x": 1, "y": 1, "time": "9999-01-01T00:00:00Z"}', "time"),
     "of another source": (b'{"x": 1, "y": 1, "source": "other"}', "source"),
     "no point, and the source has no position": (b'{"terms": ["a"]}', "x"),
 }

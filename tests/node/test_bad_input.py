@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ EVENTS = {
     "time after 9999 when rounded": Case("events", {**GOOD, "time": 253_402_300_799.99999}, 422, "time"),
     "time beyond all numbers": Case("events", {**GOOD, "time": 10**400}, 422, "time"),
     "time infinite": Case("events", b'{"x": 1, "y": 1, "time": 1e999}', 422, "time"),
+    "time far ahead": Case("events", {**GOOD, "time": "9999-01-01T00:00:00Z"}, 422, "time"),
+    "time far ahead in a list": Case("events", [GOOD, {**GOOD, "time": 4e9}], 422, "events[1].time"),
     "time a list": Case("events", {**GOOD, "time": [1]}, 422, "time"),
     "another's source": Case("events", {**GOOD, "source": "other"}, 403, "source"),
     "another's source in a list": Case("events", [GOOD, {**GOOD, "source": "other"}], 403, "events[1].source"),
@@ -77,6 +80,8 @@ EVENTS = {
     "position incomplete": Case("positions", {"x": 1}, 422, "y"),
     "position out of range": Case("positions", [GOOD, {"x": 0, "y": 100}], 422, "positions[1].y"),
     "position after 9999": Case("positions", {**GOOD, "time": "9999-12-31T23:59:59-14:00"}, 422, "time"),
+    "position far ahead": Case("positions", {**GOOD, "time": "9999-01-01T00:00:00Z"}, 422, "time"),
+    "position far ahead in a list": Case("positions", [GOOD, {**GOOD, "time": 4e9}], 422, "positions[1].time"),
     "position before 1": Case("positions", {**GOOD, "time": "0001-01-01T00:00:00+14:00"}, 422, "time"),
     "position of another": Case("positions", {**GOOD, "entity": "other"}, 403, "entity"),
 }
@@ -193,7 +198,7 @@ def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "told"),
+    ("moment", "told"),
     [
         ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
         ("0001-01-01T14:00:00+14:00", "0001-01-01T00:00:00Z"),
@@ -201,11 +206,49 @@ def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
         (-62_135_596_800, "0001-01-01T00:00:00Z"),
     ],
 )
-def test_the_first_and_the_last_time_are_good(shared_node: RunningNode, time: str | int, told: str) -> None:
-    """They are taken, and told again as they are."""
-    client = shared_node.source(f"old-{time}".replace("+", "-"))
-    client.move(1, 2, time=time)
-    assert client.me()["position"]["time"] == told
+def test_the_first_and_the_last_time_are_good(tmp_path: Path, moment: str | int, told: str) -> None:
+    """Where times may be ahead at will they are taken, and told again as they are."""
+    with running_node(tmp_path, limits={"ahead": 1e12}) as node:
+        client = node.source()
+        client.move(1, 2, time=moment)
+        client.publish({"time": moment})
+        assert client.me()["position"]["time"] == told
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(240, 200), (360, 422)])
+def test_a_clock_may_be_a_little_ahead(shared_node: RunningNode, seconds: int, status: int) -> None:
+    """By five minutes; a position from farther ahead would hide all that are told before then."""
+    client = shared_node.source(f"ahead-{seconds}", x=0, y=0)
+    later = {**GOOD, "time": time.time() + seconds}
+    answers = [
+        shared_node.http.post(f"/v1/{what}", json=later, headers=bearer(client)) for what in ("events", "positions")
+    ]
+    assert [answer.status_code for answer in answers] == ([status] * 2 if status >= 300 else [202, 200])
+    if status == 422:
+        assert all("clock" in answer.json()["error"]["hint"] for answer in answers)
+        assert client.move(5, 5)
+        assert client.me()["position"]["x"] == 5
+
+
+def test_points_beyond_the_plane_are_named(tmp_path: Path) -> None:
+    """Of positions, entities, events and subscriptions; whoever asks at the same time is not concerned."""
+    far = {"x": 1e200, "y": 0}
+    with running_node(tmp_path, space="planar") as node:
+        source, subscriber = bearer(node.source(x=0, y=0)), bearer(node.subscriber(x=0, y=0))
+        texts = (
+            "Select all() Where &location in box(0, 0, 1e200, 1)",
+            "Select all() Where &location in circle(1e200, 0, 5)",
+            "Select Where &location in nearest Life-control #location in circle(1e200, 0, 5)",
+        )
+        refused = [
+            node.http.post("/v1/positions", json=far, headers=subscriber),
+            node.http.post("/v1/sources", json={"id": "far", **far}),
+            node.http.post("/v1/events", json=far, headers=source),
+            *(node.http.post("/v1/subscriptions", json={"lacl": text}, headers=subscriber) for text in texts),
+        ]
+        assert [answer.status_code for answer in refused] == [422] * 6
+        assert [answer.json()["error"]["where"] for answer in refused[:3]] == ["x"] * 3
+        assert all("1e+200 is outside" in answer.json()["error"]["message"] for answer in refused)
 
 
 def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:

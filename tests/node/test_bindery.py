@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from binderies import SECONDS, World, world
 from binding import places
-from nodes import until
 
 from roamcast.bind.messages import Bound
 from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, StorageError, UnavailableError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.model import Letter, Position
-from roamcast.store.values import Binding, Entity
+from roamcast.space import PLANAR
+from roamcast.store.values import Binding
 
 NEAREST = "Select Where &location in nearest"
 NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
@@ -193,76 +193,6 @@ def test_moves_of_a_group_are_one_batch(node: World) -> None:
     assert node.told() == WALKED
 
 
-def test_a_registry_that_refuses_changes_nothing(node: World) -> None:
-    """The requests of the group fail; what is in memory is made anew, and the next request finds all as it was."""
-    walked(node)
-    node.registry.refusals = 1
-    with pytest.raises(StorageError, match="full"):
-        node.move("ann", 0)
-    assert node.sources("q") == ("b",)
-    assert node.bindery.directory.get("ann").position.x == 99  # type: ignore[union-attr]
-    assert node.told() == WALKED
-    node.move("ann", 0)
-    assert node.told() == [*WALKED, ("unbinding", "b", "q"), ("binding", "a", "q")]
-
-
-def test_a_registry_that_refuses_leaves_no_trace_of_anything(node: World) -> None:
-    """Registration, attributes, subscription, unsubscription, leaving: each fails, and can be asked for again."""
-    walked(node)
-    asks = {
-        "register": lambda: node.bindery.register(Entity("c", "source", "h", {}, Position("c", 98, 0, 1))),
-        "change": lambda: node.bindery.change("a", {"context": "noise"}),
-        "subscribe": lambda: node.asking("p", "ann", NOISE),
-        "unsubscribe": lambda: node.bindery.unsubscribe("q", "ann"),
-        "leave": lambda: node.bindery.leave("a"),
-    }
-    for ask in asks.values():
-        told = node.told()
-        node.registry.refusals = 1
-        with pytest.raises(StorageError):
-            ask().result(SECONDS)
-        assert node.told() == told
-        ask().result(SECONDS)
-    node.restart()
-    assert {entity.id for entity in node.bindery.directory} == {"ann", "b", "c"}
-    assert [s.id for s in node.registry.subscriptions()] == ["p"]
-
-
-def test_a_journal_that_refuses_is_told_later(node: World) -> None:
-    """The request fails, but has happened; its records are journalled before the next answer, in order."""
-    walked(node)
-    node.journal.refusals = 1
-    with pytest.raises(StorageError):
-        node.move("ann", 0)
-    assert node.sources("q") == ("a",)
-    node.move("ann", 99)
-    changes = [("unbinding", "b", "q"), ("binding", "a", "q"), ("unbinding", "a", "q"), ("binding", "b", "q")]
-    assert node.told() == WALKED + changes
-    until(lambda: not node.registry.unjournalled(), "the records to be forgotten")
-
-
-def test_what_was_not_journalled_is_at_the_next_start(node: World) -> None:
-    """Once."""
-    walked(node)
-    node.journal.refusals = 1_000_000
-    with pytest.raises(StorageError):
-        node.move("ann", 0)
-    node.restart()
-    assert node.told() == [*WALKED, ("unbinding", "b", "q"), ("binding", "a", "q")]
-    node.restart()
-    assert len(node.told()) == 5
-
-
-def test_a_token_is_told_though_the_journal_refuses(node: World) -> None:
-    """A registration that is stored is acknowledged: its id could not be had again."""
-    walked(node)
-    node.journal.refusals = 1
-    node.source("c", (99, 0))
-    assert node.sources("q") == ("c",)
-    node.move("ann", 99)
-    assert node.told() == [*WALKED, ("unbinding", "b", "q"), ("binding", "c", "q")]
-
-
 def test_trouble_in_the_binder_is_no_end(node: World) -> None:
     """Whatever goes wrong, who asked hears of it, and the next request finds all as it is stored."""
     walked(node)
@@ -285,7 +215,9 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
     node.mailboxes.deliver([Letter("ann", "pipeline", 1, "{}")])
     told = len(node.told())
     assert sorted(node.bindery.leave("ann").result(SECONDS)) == ["q", "r", "s"]
-    assert sorted(node.told()[told:]) == [("removal", "ann", "r"), ("removal", "ann", "s"), ("unbinding", "b", "q")]
+    ended = node.told()[told:]
+    assert sorted(ended) == [*(("removal", "ann", id) for id in "qrs"), ("unbinding", "b", "q")]
+    assert ended.index(("unbinding", "b", "q")) < ended.index(("removal", "ann", "q"))
     assert node.registry.subscriptions() == []
     assert node.mailboxes.waiting("ann") == 0
     for _ in range(2):
@@ -307,13 +239,41 @@ def test_a_source_that_leaves_is_replaced(node: World) -> None:
 
 
 def test_unsubscribing_unbinds(node: World) -> None:
-    """The pipeline hears the end of each binding; the history goes."""
+    """The pipeline hears the end of each binding, then of all of them, the past ones too; the history goes."""
     walked(node)
     node.bindery.unsubscribe("q", "ann").result(SECONDS)
-    assert node.told() == [*WALKED, ("unbinding", "b", "q")]
+    assert node.told() == [*WALKED, ("unbinding", "b", "q"), ("removal", "ann", "q")]
+    ended, removed = node.journalled()[-2:]
+    assert ended["time"] == removed["time"]
     assert node.registry.bindings("q", 10) == []
     assert node.subscribe("q", "ann", NEAREST) is True
     assert node.told()[-1] == ("initial", "b", "q")
+
+
+def test_what_has_no_source_any_more_is_removed_too(node: World) -> None:
+    """Events that happened while it had one may still come."""
+    node.source("a", (0, 0))
+    node.subscriber("ann", (1, 0))
+    node.subscribe("q", "ann", "Select nearof() Where &location in rang:loc(5)")
+    node.move("ann", 50)
+    node.bindery.unsubscribe("q", "ann").result(SECONDS)
+    assert node.told() == [("initial", "a", "q"), ("unbinding", "a", "q"), ("removal", "ann", "q")]
+
+
+def test_the_ends_of_the_plane_are_good_places(node: World) -> None:
+    """Whatever the space takes, the binder can hold, and measure."""
+    far = PLANAR.x_limit
+    node.source("a", (far, far))
+    node.source("b", (-far, -far))
+    node.subscriber("ann", (far, -far / 2))
+    node.subscribe("q", "ann", NEAREST)
+    node.subscribe("r", "ann", f"Select remoteof() Where &location in rang:loc({4 * far})")
+    node.subscribe("s", "ann", f"{FIRE} Life-control #location in circle({far}, {far}, {far})")
+    assert (node.sources("q"), node.sources("r"), node.state("s")) == (("a",), ("b",), "stop")
+    node.move("ann", -far, -far)
+    assert (node.sources("q"), node.sources("r")) == (("b",), ("a",))
+    node.move("ann", far, 0)
+    assert (node.sources("q"), node.state("s")) == (("a",), "active")
 
 
 def test_attributes_decide(node: World) -> None:
@@ -369,35 +329,6 @@ def test_a_pipeline_that_could_not_be_told_is_told_again(node: World) -> None:
         node.bindery.tell("one").result(SECONDS)
     node.bindery.tell("one").result(SECONDS)
     assert node.told()[told:] == [("binding", "b", "q")]
-
-
-def test_places_with_new_outlines(node: World) -> None:
-    """At the next start the pipeline hears of what runs in them, and life-control goes by them."""
-    node.subscriber("ann", (5, 5))
-    node.subscribe("p", "ann", "Select all() Where &location in within(stage)")
-    node.subscribe("q", "ann", ON_STAGE)
-    told = len(node.told())
-    node.restart()
-    assert len(node.told()) == told
-    node.places = places(stage=(20, 20, 30, 30))
-    node.restart()
-    assert node.told()[told:] == [("subscription", "ann", "p"), ("removal", "ann", "q")]
-    assert SubscriptionBody.from_json(node.journalled()[told]["body"]).box == (20, 20, 30, 30)
-    node.restart()
-    assert len(node.told()) == told + 2
-
-
-@pytest.mark.parametrize("text", ["Select all() Where &location in within(stage)", ON_STAGE])
-def test_a_place_that_is_gone_keeps_the_node_from_starting(node: World, text: str) -> None:
-    """The error names the subscription, the place and the file."""
-    node.subscriber("ann")
-    node.subscribe("q", "ann", text)
-    known, node.places = node.places, places(hall=(0, 0, 1, 1))
-    node.stop()
-    with pytest.raises(ConflictError, match=r"rooms\.geojson.* q .*'stage'"):
-        node.start()
-    node.places = known
-    node.start()
 
 
 def test_old_history_is_forgotten(node: World) -> None:

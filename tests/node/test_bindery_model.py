@@ -1,4 +1,4 @@
-"""Whatever is asked for, refused and restarted: registry, journal and binder say the same."""
+"""Whatever is asked for, refused, restarted and crashed: registry, journal and binder say the same."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from binding import places
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from nodes import until
 
 from roamcast.bind.core import Binder
 from roamcast.bind.messages import Subscribed
-from roamcast.errors import RoamcastError
+from roamcast.bind.views import Status
+from roamcast.errors import RoamcastError, StorageError
+from roamcast.journal.bodies import BindingBody
+from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.node.following import registered
 from roamcast.space import PLANAR
@@ -71,6 +75,17 @@ class Life(RuleBasedStateMachine):
             futures.append(self.world.bindery.move([Position(id, x, y, self.world.clock.now())]))
         self.attempt(*futures)
 
+    @rule(id=st.sampled_from(SOURCES + SUBSCRIBERS), late=st.integers(1, 10), x=coordinates)
+    def move_too_late(self, id: str, late: int, x: int) -> None:
+        """A position that is older than what is known is counted, and changes nothing."""
+        known = self.world.bindery.directory.find(id)
+        if known is None or known.position is None:
+            return
+        future = self.world.bindery.move([Position(id, x, 0, known.position.time - late)])
+        self.attempt(future)
+        assert future.exception() is not None or future.result() == 1
+        assert self.world.bindery.directory.find(id) == known
+
     @rule(id=st.sampled_from(SOURCES + SUBSCRIBERS), name=st.sampled_from(["context", "role"]), on=st.booleans())
     def change(self, id: str, name: str, on: bool) -> None:
         value = {"context": "noise", "role": "guard"}[name]
@@ -96,10 +111,27 @@ class Life(RuleBasedStateMachine):
     def fill_the_disk_of_the_journal(self) -> None:
         self.world.journal.refusals = 1
 
+    @rule(pipeline=st.sampled_from(["one", "two"]))
+    def tell(self, pipeline: str) -> None:
+        self.attempt(self.world.bindery.tell(pipeline))
+
     @rule()
     def restart(self) -> None:
         self.world.registry.refusals = self.world.journal.refusals = 0
         self.world.restart()
+
+    @rule(transactions=st.integers(1, 4))
+    def crash(self, transactions: int) -> None:
+        """The records of the last transactions are in the journal, and the registry has not learnt of it."""
+        registry = self.world.registry
+        registry.refusals = self.world.journal.refusals = 0
+        self.world.stop()
+        kept = [[change for change in group if isinstance(change, Record)] for group in registry.transactions]
+        tickets = dict(enumerate((record for group in kept for record in group), start=1))
+        known = len(tickets) - sum(map(len, kept[-transactions:]))
+        waiting = {ticket: record for ticket, record in tickets.items() if ticket > known}
+        registry._tables.to_journal = dict(sorted((waiting | registry._tables.to_journal).items()))
+        self.world.start()
 
     @invariant()
     def all_say_the_same(self) -> None:
@@ -107,7 +139,8 @@ class Life(RuleBasedStateMachine):
         registry_refusals, journal_refusals = registry.refusals, self.world.journal.refusals
         registry.refusals = self.world.journal.refusals = 0
         standing = {s.id: s for s in registry.standing()}
-        statuses = self.world.bindery.ask(lambda following: [following.status(id) for id in standing]).result(SECONDS)
+        statuses = answered(self.world, list(standing))
+        until(lambda: not registry.unjournalled(), "everything to be journalled")
         bound, told = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
         assert bound == stored == {(s.id, source) for s in statuses for source in s.sources}
@@ -119,20 +152,47 @@ class Life(RuleBasedStateMachine):
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
 
 
+def answered(world: World, ids: list[str]) -> list[Status]:
+    """How these stand; after refusals memory may be made anew a little later."""
+
+    def ask() -> list[list[Status]]:
+        with contextlib.suppress(StorageError):
+            return [world.bindery.ask(lambda following: [following.status(id) for id in ids]).result(SECONDS)]
+        return []
+
+    (statuses,) = until(ask, "an answer")
+    return statuses
+
+
 def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
-    """What the journal says is bound, and which subscriptions run."""
+    """What the journal says is bound, and which subscriptions run. The first bindings in a life are marked as such.
+
+    A life ends with a removal. What was told before may be told again: after a crash, and to a new pipeline.
+    """
     bound: set[tuple[str, str]] = set()
     told: set[str] = set()
-    for kind, entity, id in world.told():
+    seen: set[tuple[Any, ...]] = set()
+    began: dict[str, Any] = {}
+    for row in world.journalled():
+        kind, entity, id, time = fact = row["kind"], row["entity"], row["id"], row["time"]
+        is_new = fact not in seen
+        seen.add(fact)
         match kind:
-            case "binding" | "initial":
+            case "binding":
                 bound.add((id, entity))
+                if is_new:
+                    is_first = began.setdefault(id, time) == time
+                    assert BindingBody.from_json(row["body"]).initial == is_first
             case "unbinding":
                 bound.discard((id, entity))
             case "subscription":
                 told.add(id)
             case "removal":
                 told.discard(id)
+                assert all(of != id for of, _ in bound) or not is_new
+                bound = {(of, source) for of, source in bound if of != id}
+                if is_new:
+                    began.pop(id, None)
     return bound, told
 
 

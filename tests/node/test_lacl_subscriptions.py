@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode, bearer, journalled, running_node
+from nodes import LIMIT, RunningNode, bearer, journalled, running_node
 
 from roamcast.client import Binding, Client
 from roamcast.errors import NotFoundError, PermissionDeniedError
@@ -194,6 +196,37 @@ def test_why_nothing_is_heard(planar: RunningNode) -> None:
     mic.move(20, 5)
     mic.move(100, 5)
     assert [(s.id, s.state) for s in anna.subscriptions()] == [("q", "inactive"), ("r", "stop")]
+
+
+def test_lists_are_as_stored(planar: RunningNode) -> None:
+    """They are answered though the bindery is busy, with what it has stored; one alone is told in full."""
+    anna, _ = walk(planar)
+    anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(0.5)", id="r")
+    anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="s")
+    anna.subscribe(terms=["a"], id="t")
+    anna.subscribe("Select Where &context = noise and &location in nearest(2)", id="u")
+    whys = [anna.subscription("r").why, "none of 2 sources is within 0.5 m"]
+    assert whys[0] == "none of 2 sources is within 0.5 m; the nearest, mic-2, is 1 m away"
+    one_by_one = [anna.subscription(id) for id in "qrstu"]
+    go = threading.Event()
+    busy = planar.server._app.state.node.bindery.ask(lambda _: go.wait(LIMIT))
+    try:
+        listed, mine = anna.subscriptions(), anna.where("anna")
+        assert not busy.done()
+    finally:
+        go.set()
+    assert [replace(one, why=whys[1]) if one.id == "r" else one for one in one_by_one] == listed
+    assert (mine["subscriptions"], mine["count"]) == (list("qrstu"), 5)
+
+
+def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
+    """And how many there are."""
+    with running_node(tmp_path, limits={"page": 2}) as node:
+        anna = node.subscriber()
+        for number in range(5):
+            anna.subscribe(terms=["a"], id=f"q{number}")
+        mine = anna.where("anna")
+        assert (mine["subscriptions"], mine["count"]) == (["q0", "q1"], 5)
 
 
 def test_lists_come_in_pages(tmp_path: Path) -> None:

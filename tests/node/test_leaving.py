@@ -81,6 +81,7 @@ def test_leaving_ends_bindings(node: RunningNode) -> None:
         ("unbinding", "mic-1"),
         ("binding", "mic-2"),
         ("unbinding", "mic-2"),
+        ("removal", "anna"),
     ]
     assert node.operator().where("mic-2")["subscriptions"] == []
 

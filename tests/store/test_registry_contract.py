@@ -23,6 +23,7 @@ from roamcast.store.values import (
     EntityAdded,
     EntityKind,
     EntityRemoved,
+    StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
 )
@@ -190,6 +191,7 @@ UNKNOWN: dict[str, Change] = {
     "removal": EntityRemoved("nobody"),
     "state": StateChanged("nobody", State.STOP, None, 1),
     "body": BodySet("nobody", "{}"),
+    "standing": StandingEnded("nobody"),
     "binding": Bound("nobody", "x", 1),
     "unsubscription": SubscriptionRemoved("nobody"),
 }
@@ -300,6 +302,12 @@ def test_subscriptions_are_listed_by_id(registry: RegistryStore) -> None:
     assert {ids: "".join(s.id for s in ask()) for ids, ask in lists.items()} == {ids: ids for ids in lists}
 
 
+def test_subscriptions_are_counted(registry: RegistryStore) -> None:
+    """Those of one subscriber, whether they stand or not."""
+    apply(registry, added("a"), followed("b"), added("c", "bob"))
+    assert [registry.subscription_count(id) for id in ("ann", "bob", "nobody")] == [2, 1, 0]
+
+
 def test_those_with_a_standing_and_those_with_places_are_found(registry: RegistryStore) -> None:
     """Among any number of others, which are counted."""
     apply(registry, added("a"), followed("d"), added("c", places=("room",)), followed("b"))
@@ -321,6 +329,15 @@ def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
         Standing("inactive", "why 12", 12, joined=True),
         Standing("stop", "why 13", 13, joined=True),
     ]
+
+
+def test_a_standing_ends(registry: RegistryStore) -> None:
+    """The subscription simply runs from then on, and may have a standing again."""
+    apply(registry, added("q"), StateChanged("q", State.STOP, "why", 7))
+    assert registry.subscription("q").standing == Standing("stop", "why", 7, joined=False)
+    apply(registry, StandingEnded("q"))
+    assert registry.subscription("q") == added("q").subscription
+    assert (registry.standing(), registry.always_running()) == ([], 1)
 
 
 def test_the_body_is_replaced(registry: RegistryStore) -> None:
@@ -347,6 +364,17 @@ def test_bindings_begin_and_end(registry: RegistryStore) -> None:
     assert registry.bindings("nobody", 10) == []
 
 
+def test_bindings_of_some_subscriptions(registry: RegistryStore) -> None:
+    """Of those asked for and no others, however many."""
+    ids = [f"q{number:04}" for number in range(1200)]
+    apply(registry, *map(followed, ids), *(Bound(id, "a", 1) for id in ids), Bound("q0001", "b", 2))
+    apply(registry, Unbound("q0002", "a", 3))
+    found = registry.live_bindings(["q0002", "q0001", "q0000", "nothing"])
+    assert found == [Bound("q0000", "a", 1), Bound("q0001", "a", 1), Bound("q0001", "b", 2)]
+    assert registry.live_bindings(ids) == registry.live_bindings()
+    assert registry.live_bindings([]) == []
+
+
 def test_ending_what_is_not_bound_changes_nothing(registry: RegistryStore) -> None:
     """No binding, no end."""
     apply(registry, followed("q"), Bound("q", "a", 1), Unbound("q", "a", 2))
@@ -370,6 +398,7 @@ def test_control_records_wait_in_the_order_of_the_changes(registry: RegistryStor
     assert records == (record("q"), record("p"), record("q", REMOVAL))
     assert list(tickets) == sorted(set(tickets))
     assert last == [tickets[0], tickets[2]]
+    assert registry.unjournalled(after=tickets[0], limit=1) == [(tickets[1], record("p"))]
 
 
 def test_a_record_with_every_field_comes_back(registry: RegistryStore) -> None:

@@ -11,7 +11,9 @@ import typer
 
 from roamcast import __version__
 from roamcast.cli.bench import bench
+from roamcast.cli.change import change
 from roamcast.cli.lacl import lacl
+from roamcast.cli.leave import leave
 from roamcast.cli.match import match
 from roamcast.cli.move import move
 from roamcast.cli.node import node
@@ -37,7 +39,8 @@ app = typer.Typer(
 )
 
 for _command in (
-    up, node, pipeline, register, move, publish, subscribe, subscriptions, unsubscribe, pull, where, match,
+    up, node, pipeline, register, change, move, where, leave, publish, subscribe, subscriptions, unsubscribe, pull,
+    match,
 ):  # fmt: skip
     # A negative coordinate is no option.
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)

@@ -13,13 +13,13 @@ from typing import Literal
 from roamcast.client import Client
 from roamcast.client.calls import Attributes
 from roamcast.durable import refusals_named
-from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, NotFoundError
+from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, InputError, NotFoundError
 
-__all__ = ["Kind", "Tokens", "connect", "known", "register"]
+__all__ = ["DELAYS", "Kind", "Tokens", "connect", "known", "operator", "register"]
 
 Kind = Literal["source", "subscriber"]
 
-_DELAYS = (0.1, 0.4)
+DELAYS = (0.1, 0.4)
 """A person waits at the other end: give up sooner than a program would."""
 
 
@@ -39,6 +39,10 @@ class Tokens:
             tokens = self._read()
             self._write(tokens)
             self._write({**tokens, _key(url, id): register()})
+
+    def forget(self, url: str, id: str) -> None:
+        with refusals_named(self.path), self._locked():
+            self._write({key: token for key, token in self._read().items() if key != _key(url, id)})
 
     def _write(self, tokens: Mapping[str, str]) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
@@ -71,7 +75,7 @@ class Tokens:
 def connect(url: str, kind: Kind, id: str, x: float | None = None, y: float | None = None) -> Client:
     """A client that speaks for this entity, which is registered when it is first used."""
     tokens = Tokens()
-    client = Client(url, tokens.get(url, id), delays=_DELAYS)
+    client = Client(url, tokens.get(url, id), delays=DELAYS)
     if client.token is not None:
         try:
             known = client.me()
@@ -89,12 +93,16 @@ def register(
 ) -> Client:
     """A client that speaks for this entity, which is new; its token is kept."""
     tokens = Tokens()
-    client = Client(url, delays=_DELAYS)
+    client = Client(url, delays=DELAYS)
     asked = client.register_source if kind == "source" else client.register_subscriber
     try:
         tokens.put(url, id, lambda: asked(id, attributes=attributes, x=x, y=y))
     except ConflictError as error:
         hint = f"choose another, or set ROAMCAST_TOKENS to the file that has its token; looked in {tokens.path}"
+        if _speaks_for(url, tokens.get(url, id)):
+            hint = (
+                f"it was registered from here, and its token is kept: see `roamcast where {id}`, or change and move it"
+            )
         raise ConflictError(error.message, where=error.where, hint=hint) from error
     return client
 
@@ -106,7 +114,29 @@ def known(url: str, id: str) -> Client:
     if token is None:
         hint = f"register it: roamcast register; or set ROAMCAST_TOKENS; looked in {tokens.path}"
         raise NotFoundError(f"no token of {id} at {url} is kept here", where=id, hint=hint)
-    return Client(url, token, delays=_DELAYS)
+    return Client(url, token, delays=DELAYS)
+
+
+def operator(url: str, file: Path | None, data: Path) -> Client:
+    """A client that sees everybody: with the token in `file`, or else of the node whose data is in `data`."""
+    path = file or data / "operator.token"
+    if not path.is_file():
+        hint = "it is DATA/operator.token of the node: give --operator-token-file, or --data (ROAMCAST_DATA)"
+        raise InputError("there is no such file with the operator's token", where=str(path), hint=hint)
+    with refusals_named(path):
+        return Client(url, path.read_text().strip(), delays=DELAYS)
+
+
+def _speaks_for(url: str, token: str | None) -> bool:
+    """Whether somebody at the node has this token."""
+    if token is None:
+        return False
+    try:
+        with Client(url, token, delays=DELAYS) as client:
+            client.me()
+    except AuthenticationError:
+        return False
+    return True
 
 
 def _key(url: str, id: str) -> str:

@@ -8,6 +8,8 @@ import typer
 
 from roamcast.cli.credentials import known
 from roamcast.cli.options import DEFAULT_URL, Url
+from roamcast.cli.tables import clock_time
+from roamcast.errors import ConflictError
 
 __all__ = ["move"]
 
@@ -23,5 +25,11 @@ def move(
     Example: roamcast move anna -0.12 51.5
     """
     with known(url, entity) as client:
-        client.move(x, y)
+        if not client.move(x, y):
+            since = clock_time(client.me()["position"]["time"])
+            raise ConflictError(
+                f"this changed nothing: a later position is known, of {since}",
+                where=entity,
+                hint="whoever told it has a clock that is ahead; tell it again after that time",
+            )
     typer.echo(f"{entity} is at {x:g}, {y:g}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -141,6 +142,11 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
 
 def _check(event: EventIn, space: Space, me: Mapping[str, Any]) -> None:
     """What the node would ask of an event of the source `me`."""
+    from roamcast.node.settings import Limits
+    from roamcast.node.times import check_time
+
+    if event.time is not None:
+        check_time(event.time, time.time_ns() // 1000, Limits().ahead, "time")
     if event.source not in (None, me["id"]):
         raise InputError(f"the event is not of {me['id']}", where="source", hint="publish it with --source of its own")
     if event.x is not None and event.y is not None:

@@ -8,22 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from roamcast.cli.credentials import Tokens, known
-from roamcast.cli.options import DEFAULT_URL, Url
+from roamcast.cli.attributes import attribute_lines
+from roamcast.cli.credentials import Tokens, known, operator
+from roamcast.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, OperatorTokenFile, Url
 from roamcast.cli.tables import clock_time
 from roamcast.client import Client
-from roamcast.durable import refusals_named
-from roamcast.errors import InputError
 
 __all__ = ["where"]
+
+_SHOWN = 10  # subscriptions; --json has more
 
 
 def where(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber.")],
-    operator_token_file: Annotated[
-        Path | None, typer.Option(help="File with the operator's token, which shows everybody.")
-    ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of the node's data, where that file is.")] = Path("roamcast-data"),
+    operator_token_file: OperatorTokenFile = None,
+    data: Data = DEFAULT_DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -39,13 +38,10 @@ def where(
 
 
 def _client(url: str, entity: str, given: Path | None, data: Path) -> Client:
-    file = given or data / "operator.token"
-    if given is None and (Tokens().get(url, entity) is not None or not file.is_file()):
+    is_kept = Tokens().get(url, entity) is not None
+    if given is None and (is_kept or not (data / "operator.token").is_file()):
         return known(url, entity)
-    if not file.is_file():
-        raise InputError("there is no such file", where=str(file), hint="it is DATA/operator.token of the node")
-    with refusals_named(file):
-        return Client(url, file.read_text().strip(), delays=(0.1, 0.4))
+    return operator(url, given, data)
 
 
 def _text(found: dict[str, Any]) -> str:
@@ -55,9 +51,9 @@ def _text(found: dict[str, Any]) -> str:
         lines.append("position: not known")
     else:
         lines.append(f"position: {position['x']:.10g}, {position['y']:.10g}, since {clock_time(position['time'])}")
-    lines += (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in found["attributes"].items())
+    lines += attribute_lines(found["attributes"])
     what = "bound to it" if found["kind"] == "source" else "subscriptions"
-    shown = ", ".join(found["subscriptions"]) or "none"
-    more = found["count"] - len(found["subscriptions"])
-    lines.append(f"{what}: {shown}" + (f", and {more} more" if more else ""))
+    shown = found["subscriptions"][:_SHOWN]
+    more = found["count"] - len(shown)
+    lines.append(f"{what}: {', '.join(shown) or 'none'}" + (f", and {more:,} more" if more else ""))
     return "\n".join(lines)

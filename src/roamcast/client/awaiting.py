@@ -75,8 +75,8 @@ class AsyncClient:
     async def publish(self, events: Events) -> Accepted:
         return await self._run(self._calls.publish(events))
 
-    async def move(self, x: float, y: float, *, time: float | str | None = None) -> None:
-        await self._run(self._calls.move(x, y, time))
+    async def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
+        return await self._run(self._calls.move(x, y, time))
 
     async def subscribe(
         self,

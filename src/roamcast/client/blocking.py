@@ -93,9 +93,12 @@ class Client:
         """
         return self._run(self._calls.publish(events))
 
-    def move(self, x: float, y: float, *, time: float | str | None = None) -> None:
-        """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970)."""
-        self._run(self._calls.move(x, y, time))
+    def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
+        """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970).
+
+        Whether it counted: it does not where a later position is known.
+        """
+        return self._run(self._calls.move(x, y, time))
 
     def subscribe(
         self,
@@ -120,7 +123,10 @@ class Client:
         return self._run(self._calls.subscription(id))
 
     def subscriptions(self) -> list[Subscription]:
-        """All of one's own, ordered by id; with the operator's token everybody's."""
+        """All of one's own, ordered by id; with the operator's token everybody's.
+
+        `why` is in brief, as it was when the state began; `subscription` tells how it is now.
+        """
         return self._run(self._calls.subscriptions())
 
     def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:

@@ -103,9 +103,9 @@ class Calls:
             with self._numbering:
                 self._numbers.extend(range(first, first + got))
 
-    def move(self, x: float, y: float, time: float | str | None) -> Flow[None]:
+    def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
         body = body_of(_given(x=x, y=y, time=time))
-        return exchange(Request("POST", "/v1/positions", body), self.delays, _nothing)
+        return exchange(Request("POST", "/v1/positions", body), self.delays, lambda answer: not answer["stale"])
 
     def subscribe(
         self, lacl: str | None, box: Sequence[float] | None, terms: Iterable[str], id: str | None

@@ -10,24 +10,25 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from copy import copy
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.errors import RoamcastError, StorageError, UnavailableError
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
 from roamcast.node.directory import Directory
 from roamcast.node.following import Following, Outcome
 from roamcast.node.metrics import Metrics
 from roamcast.node.outgoing import Outgoing
-from roamcast.node.outlines import new_outlines
+from roamcast.node.outlines import changed_places
 from roamcast.node.queries import Asked, Queries
+from roamcast.node.requests import Done, Request, refuse
 from roamcast.node.times import Clock
 from roamcast.node.work import Work
 from roamcast.store.port import MailboxStore, RegistryStore
-from roamcast.store.values import Entity
+from roamcast.store.values import Change, Entity
 
 __all__ = ["Bindery"]
 
@@ -37,17 +38,9 @@ T = TypeVar("T")
 
 _GROUP = 1_000  # requests
 _RETRY = 1.0  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PRUNE_EVERY = 3600.0  # seconds
 _PRUNED = 10_000  # bindings at a time
-
-
-class _Request(NamedTuple, Generic[T]):
-    """`registers`: it is acknowledged once it is stored, as a token is told only once. `alone`: it is its own group."""
-
-    act: Callable[[Work], T]
-    done: Future[T]
-    registers: bool = False
-    alone: bool = False
 
 
 class Bindery:
@@ -55,7 +48,8 @@ class Bindery:
 
     An answer comes when all would survive a crash and is in the journal. When the registry refuses, nothing has
     happened: what is in memory is made anew from it. When the journal refuses, what has happened waits in the registry,
-    the request fails, and the records are journalled later, in order, before anything else is acknowledged.
+    the request fails, and the records are journalled later, in order. After either, requests are refused before
+    anything is done, until both take what is written; questions are answered all the same.
     """
 
     def __init__(
@@ -69,10 +63,7 @@ class Bindery:
         *,
         history: float,
     ) -> None:
-        """Brings everything up to what the registry has, which may take a while. `history` is in seconds.
-
-        Raises ConflictError for a stored subscription whose place is not known any more.
-        """
+        """Brings everything up to what the registry has, which may take a while. `history` is in seconds."""
         self._registry = registry
         self._mailboxes = mailboxes
         self._outgoing = Outgoing(registry, journal)
@@ -85,11 +76,15 @@ class Bindery:
         self._running = 0  # subscriptions that simply run
         self._to_erase = registry.retired_subscribers()
         self._prune_at = time.monotonic()
+        self._takes = True  # the registry, as far as is known
+        self._refusal: StorageError | None = None  # what it said last
+        self._pause = 0.0  # seconds before memory is made anew, longer each time that the registry refuses again
+        self._anew_at = 0.0
         self.trouble: str | None = None  # says what is wrong
         self._changed = threading.Condition()
-        self._waiting: deque[_Request[Any]] = deque()
+        self._waiting: deque[Request[Any]] = deque()
         self._closed = False
-        self._store(new_outlines(registry, queries, clock.now()))
+        self._store(changed_places(registry, queries, clock.now()))
         self._follow()
         self._outgoing.catch_up()
         self._erase()
@@ -122,7 +117,7 @@ class Bindery:
 
     def ask(self, question: Callable[[Following], T]) -> Future[T]:
         """What is so once everything asked for before has been done."""
-        return self._submit(lambda work: question(work.following()))
+        return self._submit(lambda work: question(work.following()), asks=True)
 
     def tell(self, pipeline: str) -> Future[None]:
         """Make sure that this pipeline knows everything in force."""
@@ -144,8 +139,10 @@ class Bindery:
             self._changed.notify()
         self._thread.join()
 
-    def _submit(self, act: Callable[[Work], T], *, registers: bool = False, alone: bool = False) -> Future[T]:
-        request = _Request(act, Future[T](), registers, alone)
+    def _submit(
+        self, act: Callable[[Work], T], *, registers: bool = False, alone: bool = False, asks: bool = False
+    ) -> Future[T]:
+        request = Request(act, Future[T](), registers, alone, asks)
         request.done.set_running_or_notify_cancel()
         with self._changed:
             if self._closed:
@@ -165,54 +162,81 @@ class Bindery:
                 return
             self._tidy(idle=not self._waiting)
 
-    def _next_group(self) -> list[_Request[Any]]:
+    def _next_group(self) -> list[Request[Any]]:
         """What is to be done together; nothing when it is time to tidy, or to end."""
         with self._changed:
             if not self._waiting and not self._closed:
-                unfinished = self._outgoing.behind or self._to_erase
+                unfinished = not self._takes or self._outgoing.behind or self._to_erase
                 self._changed.wait(_RETRY if unfinished else max(0.0, self._prune_at - time.monotonic()))
-            group: list[_Request[Any]] = []
+            group: list[Request[Any]] = []
             while self._waiting and len(group) < _GROUP and not (group and self._waiting[0].alone):
                 group.append(self._waiting.popleft())
                 if group[-1].alone:
                     break
             return group
 
-    def _work_on(self, group: Sequence[_Request[Any]]) -> None:
+    def _work_on(self, group: Sequence[Request[Any]]) -> None:
         begun = time.perf_counter()
+        changing = [request for request in group if not request.asks]
         try:
-            work = Work(self._registry, self.directory, self._following or self._follow(), self._clock)
-            done = [_Done.of(request, work) for request in group]
+            if changing:
+                self._check_disks()
+        except Exception as error:
+            if not isinstance(error, RoamcastError):
+                log.exception("the disks cannot be checked")
+            refuse(changing, error)
+            changing, group = [], [request for request in group if request.asks]
+            if not group:
+                return
+        try:
+            work = Work(self._registry, self.directory, self._followed(), self._clock)
+            done = [Done.of(request, work) for request in group]
             work.settle()
             ticket = self._store(work.outcome)
+            if changing:
+                self._pause = 0.0
         except Exception as error:  # whatever it was, nobody is to wait for ever
             log.error("a group is refused: %s", error, exc_info=not isinstance(error, RoamcastError))
-            self._following, self._outgoing.behind = None, True
-            _refuse(group, error)
+            self._distrust(error)
+            refuse(group, error)
             return
         self._note(work)
         try:
-            self._outgoing.send(work.outcome.records, ticket)
-            if work.pipeline is not None:
-                self._outgoing.tell(work.pipeline, work.following(), self._clock.now())
-            self._erase()
+            if changing:
+                self._send(work, ticket)
         except Exception as error:
             log.error("stored, but not journalled: %s", error, exc_info=not isinstance(error, RoamcastError))
-            _refuse((it.request for it in done if not it.request.registers), error)
+            refuse((it.request for it in done if not it.request.registers), error)
             done = [it for it in done if it.request.registers]
         if work.moves or work.stale:
             self._metrics.move_seconds.observe(time.perf_counter() - begun)
         for it in done:
             it.tell()
 
+    def _check_disks(self) -> None:
+        """Raises StorageError while the registry takes nothing, or the journal does not take what waits for it."""
+        if not self._takes:
+            self._apply([])
+            self._takes = True
+        if self._outgoing.behind:
+            self._outgoing.catch_up()
+
     def _store(self, outcome: Outcome) -> int:
         """The ticket of the last record, 0 without any."""
         changes = [*outcome.changes, *outcome.records]
-        if not changes:
-            return 0
+        return self._apply(changes) if changes else 0
+
+    def _apply(self, changes: Sequence[Change]) -> int:
         ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outgoing.done)
         self._outgoing.done = 0
         return ticket
+
+    def _send(self, work: Work, ticket: int) -> None:
+        """Let what the group did be known outside. Raises StorageError: then it is later."""
+        self._outgoing.send(work.outcome.records, ticket)
+        if work.pipeline is not None:
+            self._outgoing.tell(work.pipeline, work.following(), self._clock.now())
+        self._erase()
 
     def _note(self, work: Work) -> None:
         """What the group did is stored: let it be seen."""
@@ -226,10 +250,25 @@ class Bindery:
         self._metrics.moves_accepted.inc(work.moves)
         self._metrics.moves_stale.inc(work.stale)
 
+    def _distrust(self, error: Exception) -> None:
+        """What is in memory may not be what is stored."""
+        if isinstance(error, StorageError) and time.monotonic() >= self._anew_at:
+            self._takes, self._refusal = False, error
+            self._anew_at = time.monotonic() + self._pause
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
+        self._following, self._outgoing.behind = None, True
+
+    def _followed(self) -> Following:
+        """Raises what the registry said last while it is too soon to make everything anew, which may cost a lot."""
+        if self._following is None and self._refusal is not None and time.monotonic() < self._anew_at:
+            raise copy(self._refusal)
+        return self._following or self._follow()
+
     def _follow(self) -> Following:
         """Make everything in memory anew from the registry, and store what is different now."""
-        self.directory.reload(self._registry.entities())
-        following, outcome = Following.restored(self._registry, self._queries, self._clock.now())
+        entities = self._registry.entities()
+        self.directory.reload(entities)
+        following, outcome = Following.restored(entities, self._registry, self._queries, self._clock.now())
         self._outgoing.behind = True
         self._store(outcome)
         self._running = self._registry.always_running()
@@ -245,9 +284,8 @@ class Bindery:
         """What is not urgent. If it fails it is tried again."""
         try:
             if idle:
+                self._check_disks()
                 self._erase()
-                if self._outgoing.behind:
-                    self._outgoing.catch_up()
                 self._outgoing.forget()
             if time.monotonic() >= self._prune_at:
                 self._prune_at = time.monotonic() + _RETRY
@@ -260,30 +298,3 @@ class Bindery:
         else:
             if idle:
                 self.trouble = None
-
-
-class _Done(NamedTuple):
-    """A request that was worked on; it is told of it when all is stored."""
-
-    request: _Request[Any]
-    result: object
-    error: RoamcastError | None
-
-    @classmethod
-    def of(cls, request: _Request[Any], work: Work) -> _Done:
-        try:
-            return cls(request, request.act(work), None)
-        except RoamcastError as error:
-            return cls(request, None, error)
-
-    def tell(self) -> None:
-        if self.error is None:
-            self.request.done.set_result(self.result)
-        else:
-            self.request.done.set_exception(self.error)
-
-
-def _refuse(group: Iterable[_Request[Any]], error: Exception) -> None:
-    for request in group:
-        # Each gets its own: an error grows a traceback every time it is raised.
-        request.done.set_exception(copy(error) if isinstance(error, RoamcastError) else error)

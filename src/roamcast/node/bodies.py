@@ -6,7 +6,7 @@ Unknown fields and wrong types are refused ("12" is no number, nor is true), as 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from roamcast.model import Box
+from roamcast.model import EPOCH, Box
 from roamcast.node.settings import Limits
 
 __all__ = [
@@ -35,7 +35,6 @@ HIGHEST_SEQ = 2**53 - 1
 
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = Limits()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 to 9999
 
 
@@ -48,7 +47,7 @@ def _micros(value: object) -> int:
     hint = "give ISO 8601 with an offset, such as 2026-01-31T12:00:00Z, or seconds since 1970"
     try:
         if isinstance(value, str):
-            micros = (datetime.fromisoformat(value) - _EPOCH) // timedelta(microseconds=1)
+            micros = (datetime.fromisoformat(value) - EPOCH) // timedelta(microseconds=1)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             micros = round(value * 1_000_000)
         else:

@@ -30,8 +30,8 @@ from roamcast.bind.views import Status, Whereabouts
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
-from roamcast.lacl import Query
-from roamcast.model import Position, Subscription
+from roamcast.lacl import Query, plan_of, to_text
+from roamcast.model import Position, Standing, Subscription
 from roamcast.node.queries import Asked, Queries
 from roamcast.store.port import RegistryStore
 from roamcast.store.values import Change, Entity
@@ -53,7 +53,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Row:
-    """A subscription that stands: what the binder does not know of it. `expression` is its agent's, if it has one."""
+    """A subscription that stands: what the binder does not know of it. `expression` is its agent's, if it has one.
+
+    `waits`: how it stands while it cannot be served, and the binder does not have it.
+    """
 
     subscriber: str
     query: Query
@@ -61,6 +64,7 @@ class _Row:
     joined: bool
     expression: str | None
     state: State = State.START
+    waits: Standing | None = None
     binding: str = ""
 
     def binding_body(self) -> str:
@@ -83,20 +87,31 @@ class Following:
         self.bindings = 0
 
     @classmethod
-    def restored(cls, registry: RegistryStore, queries: Queries, at: int) -> tuple[Following, Outcome]:
-        """As it was, and what is different now: after a restart in between that is nothing."""
+    def restored(
+        cls, entities: Iterable[Entity], registry: RegistryStore, queries: Queries, at: int
+    ) -> tuple[Following, Outcome]:
+        """As it was, and what is different now: after a restart in between that is nothing.
+
+        Those that cannot be served are stopped and have no bindings, see `outlines`.
+        """
         following = cls(queries)
         standing, bindings = registry.standing(), registry.live_bindings()
-        messages: list[Registered | Subscribed] = [registered(entity) for entity in registry.entities()]
+        messages: list[Registered | Subscribed] = [registered(entity) for entity in entities]
         states = []
         for subscription in standing:
             asked = queries.stored(subscription)
+            stands = subscription.standing
+            if queries.why_not(subscription) is not None:
+                following._add(subscription, asked, waits=stands)
+                continue
             following._add(subscription, asked)
             messages.append(Subscribed(subscription.id, subscription.subscriber, asked.query))
-            if (stands := subscription.standing) is not None:
+            if stands is not None:
                 states.append(StateChanged(subscription.id, State(stands.state), stands.why, stands.since))
         following.bindings = len(bindings)
-        return following, following._outcome(following._binder.restore(messages, bindings, states, at))
+        outcome = following._outcome(following._binder.restore(messages, bindings, states, at))
+        outcome.changes += following._new_reasons(standing)
+        return following, outcome
 
     def __contains__(self, subscription: str) -> bool:
         return subscription in self._rows
@@ -121,21 +136,27 @@ class Following:
         return self.tell(Subscribed(subscription.id, subscription.subscriber, asked.query), at)
 
     def unsubscribe(self, id: str, at: int) -> Outcome:
-        outcome = self.tell(Unsubscribed(id), at)
-        self.forget(id)
+        outcome = Outcome() if self._rows[id].waits else self.tell(Unsubscribed(id), at)
+        outcome.add(self.forget(id, at))
         return outcome
 
-    def forget(self, id: str) -> None:
-        """The binder has it no more."""
+    def forget(self, id: str, at: int) -> Outcome:
+        """The binder has it no more. What is told of it lets no event meet its bindings, not even the past ones."""
         row = self._rows.pop(id)
         self.states[row.state.value] -= 1
         if row.expression is not None:
             self._agents[row.expression] -= 1
             if not self._agents[row.expression]:
                 del self._agents[row.expression]
+        final = [Record(REMOVAL, row.subscriber, id=id, time=at)] if row.body is None else []
+        return Outcome(records=final)
 
     def status(self, subscription: str) -> Status:
-        return self._binder.status(subscription)
+        row = self._rows.get(subscription)
+        if row is None or row.waits is None:
+            return self._binder.status(subscription)
+        text, plan = to_text(row.query), plan_of(row.query)
+        return Status(subscription, row.subscriber, text, plan, row.state, (), row.waits.since, row.waits.why)
 
     def where(self, entity: str) -> Whereabouts:
         return self._binder.where(entity)
@@ -144,15 +165,28 @@ class Following:
         """Of a binding that is live already."""
         return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=self._body(bound))
 
-    def _add(self, subscription: Subscription, asked: Asked) -> None:
+    def _add(self, subscription: Subscription, asked: Asked, waits: Standing | None = None) -> None:
         stands = subscription.standing
         state = State.START if stands is None else State(stands.state)
         joined = stands is not None and stands.joined
-        row = _Row(subscription.subscriber, asked.query, subscription.body, joined, asked.expression, state)
+        expression = None if waits else asked.expression
+        row = _Row(subscription.subscriber, asked.query, subscription.body, joined, expression, state, waits)
         self._rows[subscription.id] = row
         self.states[state.value] += 1
-        if asked.expression is not None:
-            self._agents[asked.expression] += 1
+        if expression is not None:
+            self._agents[expression] += 1
+
+    def _new_reasons(self, standing: Iterable[Subscription]) -> list[Change]:
+        """Of those that are stopped as before, but not any more because a place is not known."""
+        changes: list[Change] = []
+        for subscription in standing:
+            stands = subscription.standing
+            if stands is None or not subscription.places or stands.state != State.STOP.value:
+                continue
+            now = self.status(subscription.id)
+            if now.state is State.STOP and now.why != stands.why:
+                changes.append(StateChanged(subscription.id, State.STOP, now.why, stands.since))
+        return changes
 
     def _body(self, bound: Bound) -> str:
         return self._rows[bound.subscription].binding_body()

@@ -15,6 +15,8 @@ from roamcast.journal.records import EVENT, Record
 from roamcast.node.bodies import HIGHEST_SEQ, EventIn
 from roamcast.node.directory import Directory
 from roamcast.node.metrics import Metrics
+from roamcast.node.settings import Limits
+from roamcast.node.times import check_time
 from roamcast.space import Space
 from roamcast.store.port import RegistryStore
 
@@ -77,16 +79,26 @@ class Intake:
     """
 
     def __init__(
-        self, directory: Directory, journal: JournalWriter, space: Space, sequences: Sequences, metrics: Metrics
+        self,
+        directory: Directory,
+        journal: JournalWriter,
+        space: Space,
+        sequences: Sequences,
+        metrics: Metrics,
+        limits: Limits,
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._space = space
         self._sequences = sequences
         self._metrics = metrics
+        self._limits = limits
 
     async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
         """`bulk` says how to name the event that is wrong; `now` is the time of events that have none."""
+        for row, event in enumerate(events):
+            if event.time is not None:
+                check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
         attributes = self._directory.attributes_text(source)

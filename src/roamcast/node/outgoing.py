@@ -37,13 +37,11 @@ class Outgoing:
             self.behind, self.done = False, ticket
 
     def catch_up(self) -> None:
-        """Journal all that waits."""
-        waiting = self._registry.unjournalled()
-        for portion in _portions(record for ticket, record in waiting if ticket > self.done):
-            self._journal.append(portion).result()
-        self.behind = False
-        if waiting:
+        """Journal all that waits, each portion once. Raises StorageError: then the rest waits."""
+        while waiting := self._registry.unjournalled(after=self.done, limit=_PORTION):
+            self._journal.append([record for _, record in waiting]).result()
             self.done = waiting[-1][0]
+        self.behind = False
 
     def forget(self) -> None:
         """Let what is journalled wait no longer."""

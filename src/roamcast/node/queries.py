@@ -72,18 +72,24 @@ class Queries:
         return asked
 
     def stored(self, subscription: Subscription) -> Asked:
-        """Of one that was accepted, whatever the limits are now. Raises CorruptionError."""
+        """Of one that was accepted, whatever the limits and the places are now. Raises CorruptionError."""
         if (known := self._recall(subscription.text)) is not None:
             return known
         try:
-            query = check(parse(subscription.text), places=self.places, space=self.space)
+            query = check(parse(subscription.text))
         except LaclError as error:
             hint = "use the roamcast that wrote it"
             where = f"subscription {subscription.id}"
             raise CorruptionError(f"cannot be read any more: {error}", where=where, hint=hint) from error
         asked = Asked.of(query, subscription.text)
-        self._remember(subscription.text, asked)
+        if self.why_not(subscription) is None:
+            self._remember(subscription.text, asked)
         return asked
+
+    def why_not(self, subscription: Subscription) -> str | None:
+        """Why one that was accepted cannot be served now; None if it can."""
+        unknown = [repr(place) for place in subscription.places if place not in self.places.names]
+        return f"no place named {' or '.join(unknown)} is known here" if unknown else None
 
     def of_region(self, box: ModelBox | None, terms: Sequence[str]) -> Asked:
         """Every event in the box that carries all the terms; one of the two is given, and both have been checked."""

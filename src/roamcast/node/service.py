@@ -86,7 +86,7 @@ class Node:
             self.directory = self.bindery.directory
             self.gate = Gate(self.directory, folder.operator_token())
             self.sequences = Sequences(self.registry)
-            self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics)
+            self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
             self.bells = Bells()
             self.scene = self._new_scene() if settings.scene else None
             self.mailroom = Mailroom(

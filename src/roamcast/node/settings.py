@@ -28,6 +28,7 @@ class Limits(BaseModel):
     pull: PositiveInt = 1_000  # letters in an answer
     pull_bytes: PositiveInt = 4 * 1024 * 1024  # of letters in an answer that has more than one
     wait: float = Field(default=30.0, ge=0, le=300)  # seconds of a long poll
+    ahead: float = Field(default=300.0, ge=0, allow_inf_nan=False)  # seconds that a time may be after the node's
     page: PositiveInt = 1_000  # subscriptions or bindings in an answer
     streams: PositiveInt = 16  # of one mailbox, at a time
     features: PositiveInt = 20_000  # of the scene, all layers together

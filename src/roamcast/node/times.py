@@ -1,20 +1,25 @@
-"""The node's time, and times as the API writes them."""
+"""The node's time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from threading import Lock
 
-__all__ = ["Clock", "iso"]
+from roamcast.errors import InputError
+from roamcast.model import iso
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["Clock", "check_time"]
 
 
-def iso(micros: int) -> str:
-    """ISO 8601 in UTC."""
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+def check_time(time: int, now: int, ahead: float, where: str) -> None:
+    """Raises InputError for a time more than `ahead` seconds after `now`: a wrong clock is better heard of at once."""
+    if time > now + round(ahead * 1_000_000):
+        raise InputError(
+            f"{iso(time)} is more than {ahead:g} seconds ahead: it is {iso(now)} now",
+            where=where,
+            hint="set the sender's clock, or leave the time out: the node's is taken then",
+        )
 
 
 def _wall() -> int:

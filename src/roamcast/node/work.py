@@ -88,7 +88,7 @@ class Work:
                 self.outcome.records.append(Record(REMOVAL, id, id=subscription.id, time=at))
                 self.running -= 1
             else:
-                self._following.forget(subscription.id)
+                self.outcome.add(self._following.forget(subscription.id, at))
             self._subscriptions[subscription.id] = None
         self.outcome.changes.append(EntityRemoved(id))
         self.entities[id] = None
@@ -103,7 +103,7 @@ class Work:
         stale = 0
         for position in positions:
             entity = self._get(position.entity)
-            if entity.position is not None and position.time < entity.position.time:
+            if not position.counts_after(entity.position):
                 stale += 1
                 continue
             self.entities[entity.id] = replace(entity, position=position)

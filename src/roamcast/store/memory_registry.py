@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -21,6 +21,7 @@ from roamcast.store.values import (
     EntityAdded,
     EntityKind,
     EntityRemoved,
+    StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
 )
@@ -95,6 +96,9 @@ class MemoryRegistry:
         found = (s for _, s in sorted(self._tables.subscriptions.items()) if s.id > after)
         return [s for s in found if subscriber in (None, s.subscriber)][:limit]
 
+    def subscription_count(self, subscriber: str) -> int:
+        return len(self.subscriptions(subscriber))
+
     def standing(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.standing is not None]
 
@@ -104,8 +108,9 @@ class MemoryRegistry:
     def always_running(self) -> int:
         return len(self.subscriptions()) - len(self.standing())
 
-    def live_bindings(self) -> list[Bound]:
-        return [Bound(b.subscription, b.source, b.bound_at) for b in sorted(_live(self._tables))]
+    def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
+        live = [b for b in _live(self._tables) if subscriptions is None or b.subscription in subscriptions]
+        return [Bound(b.subscription, b.source, b.bound_at) for b in sorted(live, key=lambda b: b[:2])]
 
     def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
         found = [b for b in self._tables.bindings if b.subscription == subscription]
@@ -118,8 +123,8 @@ class MemoryRegistry:
             self._tables.bindings = [b for b in self._tables.bindings if b not in gone]
             return len(gone)
 
-    def unjournalled(self) -> list[tuple[int, Record]]:
-        return list(self._tables.to_journal.items())
+    def unjournalled(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
+        return [(ticket, record) for ticket, record in self._tables.to_journal.items() if ticket > after][:limit]
 
     def journalled(self, through: int) -> None:
         with self._lock:
@@ -149,9 +154,9 @@ def _apply(tables: _Tables, change: Change) -> None:
             del tables.entities[id]
             for own in [s.id for s in tables.subscriptions.values() if s.subscriber == id]:
                 _remove_subscription(tables, own)
-        case Position(id, _, _, time):
+        case Position(id):
             entity = _entity(tables, id)
-            if entity.position is None or time >= entity.position.time:
+            if change.counts_after(entity.position):
                 tables.entities[id] = replace(entity, position=change)
         case SubscriptionAdded(subscription):
             if subscription.id in tables.subscriptions:
@@ -159,6 +164,8 @@ def _apply(tables: _Tables, change: Change) -> None:
             tables.subscriptions[subscription.id] = subscription
         case BodySet(id, body):
             tables.subscriptions[id] = replace(_subscription(tables, id), body=body)
+        case StandingEnded(id):
+            tables.subscriptions[id] = replace(_subscription(tables, id), standing=None)
         case SubscriptionRemoved(id):
             _subscription(tables, id)
             _remove_subscription(tables, id)

@@ -6,7 +6,7 @@ Every method raises StorageError when the disk refuses; then nothing has changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from roamcast.bind.messages import Bound
@@ -59,6 +59,8 @@ class RegistryStore(Protocol):
     ) -> list[Subscription]:
         """Ordered by id, those behind `after` only, at most `limit`."""
 
+    def subscription_count(self, subscriber: str) -> int: ...
+
     def standing(self) -> list[Subscription]:
         """Those that have a standing, ordered by id."""
 
@@ -68,8 +70,8 @@ class RegistryStore(Protocol):
     def always_running(self) -> int:
         """How many subscriptions have no standing."""
 
-    def live_bindings(self) -> list[Bound]:
-        """Ordered by subscription and source."""
+    def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
+        """Of all subscriptions or of these, ordered by subscription and source."""
 
     def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
         """The history of a subscription, newest first, without the first `skip`, at most `limit`."""
@@ -77,8 +79,11 @@ class RegistryStore(Protocol):
     def prune(self, before: int, limit: int) -> int:
         """Forget bindings that ended before then, oldest first, at most `limit`; how many there were."""
 
-    def unjournalled(self) -> list[tuple[int, Record]]:
-        """Control records not yet known to be journalled, each with its ticket, oldest first. Tickets only rise."""
+    def unjournalled(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
+        """Control records not yet known to be journalled, each with its ticket, oldest first. Tickets only rise.
+
+        Those with tickets above `after` only, at most `limit`.
+        """
 
     def journalled(self, through: int) -> None:
         """Forget the control records with tickets up to and with this one."""

@@ -23,6 +23,7 @@ from roamcast.store.values import (
     Change,
     EntityAdded,
     EntityRemoved,
+    StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
 )
@@ -101,6 +102,11 @@ def _set_bodies(connection: Connection, changes: Sequence[BodySet]) -> None:
     connection.execute(_body, [{"of": change.id, "body": change.body} for change in changes])
 
 
+def _end_standings(connection: Connection, ended: Sequence[StandingEnded]) -> None:
+    _check_subscriptions(connection, [change.id for change in ended])
+    connection.execute(_no_standing, [{"of": change.id} for change in ended])
+
+
 def _remove_subscriptions(connection: Connection, removed: Sequence[SubscriptionRemoved]) -> None:
     _check_subscriptions(connection, [change.id for change in removed])
     rows = [{"of": change.id} for change in removed]
@@ -138,6 +144,7 @@ _MAKERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     Position: _move,
     SubscriptionAdded: _add_subscriptions,
     BodySet: _set_bodies,
+    StandingEnded: _end_standings,
     SubscriptionRemoved: _remove_subscriptions,
     StateChanged: _set_states,
     Bound: _bind,
@@ -189,6 +196,9 @@ _end_bindings_of = bindings.delete().where(bindings.c.subscription.in_(_own))
 _end_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber == _of)
 
 _body = subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"))
+_no_standing = (
+    subscriptions.update().where(subscriptions.c.id == _of).values(state=None, why=None, since=None, joined=None)
+)
 _state = (
     subscriptions.update()
     .where(subscriptions.c.id == _of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import Lock
 
 from sqlalchemy import Connection, Engine, func, select, tuple_
@@ -11,7 +11,7 @@ from roamcast.bind.messages import Bound
 from roamcast.journal.records import Record
 from roamcast.model import Subscription
 from roamcast.store import refusals
-from roamcast.store.engine import reading, writing
+from roamcast.store.engine import portions, reading, writing
 from roamcast.store.schema import LATEST, PIPELINE, bindings, entities, meta, subscriptions, to_journal
 from roamcast.store.sql_changes import make_changes
 from roamcast.store.sql_rows import entity_of, record_of, subscription_of
@@ -86,6 +86,11 @@ class SqlRegistry:
         with reading(self._engine) as connection:
             return [subscription_of(row) for row in connection.execute(query)]
 
+    def subscription_count(self, subscriber: str) -> int:
+        query = select(func.count()).select_from(subscriptions).filter_by(subscriber=subscriber)
+        with reading(self._engine) as connection:
+            return connection.scalar(query) or 0
+
     def standing(self) -> list[Subscription]:
         query = select(subscriptions).where(subscriptions.c.state.is_not(None)).order_by(subscriptions.c.id)
         with reading(self._engine) as connection:
@@ -101,11 +106,15 @@ class SqlRegistry:
         with reading(self._engine) as connection:
             return connection.scalar(query) or 0
 
-    def live_bindings(self) -> list[Bound]:
+    def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = select(bindings).where(bindings.c.unbound_at.is_(None))
+        live = live.order_by(bindings.c.subscription, bindings.c.source)
+        queries = [live]
+        if subscriptions is not None:
+            queries = [live.where(bindings.c.subscription.in_(some)) for some in portions(sorted(subscriptions))]
         with reading(self._engine) as connection:
-            rows = connection.execute(live.order_by(bindings.c.subscription, bindings.c.source))
-            return [Bound(row.subscription, row.source, row.bound_at) for row in rows]
+            rows = [row for query in queries for row in connection.execute(query)]
+        return [Bound(row.subscription, row.source, row.bound_at) for row in rows]
 
     def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
         query = select(bindings).filter_by(subscription=subscription)
@@ -123,8 +132,9 @@ class SqlRegistry:
         with self._lock, writing(self._engine) as connection:
             return connection.execute(bindings.delete().where(tuple_(*key).in_(old))).rowcount
 
-    def unjournalled(self) -> list[tuple[int, Record]]:
-        query = select(to_journal.c.ticket, to_journal.c.record).order_by(to_journal.c.ticket)
+    def unjournalled(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
+        query = select(to_journal.c.ticket, to_journal.c.record).where(to_journal.c.ticket > after)
+        query = query.order_by(to_journal.c.ticket).limit(limit)
         with reading(self._engine) as connection:
             return [(ticket, record_of(text)) for ticket, text in connection.execute(query)]
 

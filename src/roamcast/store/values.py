@@ -19,6 +19,7 @@ __all__ = [
     "EntityAdded",
     "EntityKind",
     "EntityRemoved",
+    "StandingEnded",
     "SubscriptionAdded",
     "SubscriptionRemoved",
 ]
@@ -80,6 +81,13 @@ class BodySet:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingEnded:
+    """The subscription simply runs from now on."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionRemoved:
     """Its bindings go with it."""
 
@@ -93,6 +101,7 @@ Change: TypeAlias = (
     | Position
     | SubscriptionAdded
     | BodySet
+    | StandingEnded
     | SubscriptionRemoved
     | StateChanged
     | Bound

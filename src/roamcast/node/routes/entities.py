@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import PermissionDeniedError
-from roamcast.model import Position
+from roamcast.model import Position, iso
 from roamcast.node.bodies import AttributesIn, EntityIn
 from roamcast.node.dependencies import AnyCaller, CallerOrOperator, TheNode
 from roamcast.node.features import layer_of
@@ -15,7 +16,6 @@ from roamcast.node.following import Following
 from roamcast.node.forms import Form
 from roamcast.node.security import hash_of, new_token
 from roamcast.node.service import Node, acknowledged
-from roamcast.node.times import iso
 from roamcast.store.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
@@ -78,18 +78,22 @@ async def where(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, A
     if caller is not None and caller.id != id:
         raise PermissionDeniedError(f"this token is of {caller.id}", where="id", hint="use the token of that entity")
     entity = node.directory.get(id)
-    subscriptions = await acknowledged(node.bindery.ask(lambda following: _subscriptions_of(node, following, entity)))
-    return {
-        **_described(entity),
-        "subscriptions": subscriptions[: node.limits.page],
-        "count": len(subscriptions),
-    }
-
-
-def _subscriptions_of(node: Node, following: Following, entity: Entity) -> list[str]:
     if entity.kind == "source":
-        return list(following.where(entity.id).subscriptions)
-    return [subscription.id for subscription in node.registry.subscriptions(entity.id)]
+        bound = await acknowledged(node.bindery.ask(lambda following: _bound_to(following, id)))
+        first, count = list(bound[: node.limits.page]), len(bound)
+    else:
+        first, count = await run_in_threadpool(_own_subscriptions, node, id)
+    return {**_described(entity), "subscriptions": first, "count": count}
+
+
+def _bound_to(following: Following, source: str) -> tuple[str, ...]:
+    return following.where(source).subscriptions
+
+
+def _own_subscriptions(node: Node, subscriber: str) -> tuple[list[str], int]:
+    """The first of them, and how many there are."""
+    first = node.registry.subscriptions(subscriber, limit=node.limits.page)
+    return [subscription.id for subscription in first], node.registry.subscription_count(subscriber)
 
 
 async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str, Any]:

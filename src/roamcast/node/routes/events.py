@@ -12,6 +12,7 @@ from roamcast.node.bodies import EventIn, NumbersIn, PositionIn
 from roamcast.node.dependencies import AnyCaller, Source, TheNode
 from roamcast.node.forms import Form
 from roamcast.node.service import acknowledged
+from roamcast.node.times import check_time
 
 router = APIRouter(tags=["events"])
 
@@ -48,10 +49,11 @@ async def take_numbers(request: Request, node: TheNode, caller: Source) -> dict[
 async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """Tell where the caller is: one position or a list of them, all or none. The one with the latest time counts.
 
-    `stale` is how many of them were older than what was known, and changed nothing.
+    `stale` is how many of them were older than what was known, and changed nothing. A time far ahead of the node's is
+    refused: nothing that is told later would count.
     """
     given, bulk = await _POSITIONS.read_bulk(request, node)
-    time = node.clock.now()
+    now = node.clock.now()
     positions = []
     for row, position in enumerate(given):
         place = f"positions[{row}]." if bulk else ""
@@ -63,7 +65,9 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
             node.space.check_point(position.x, position.y)
         except InputError as error:
             raise InputError(error.message, where=f"{place}{error.where}", hint=error.hint) from None
-        positions.append(Position(caller.id, position.x, position.y, time if position.time is None else position.time))
+        time = now if position.time is None else position.time
+        check_time(time, now, node.limits.ahead, f"{place}time")
+        positions.append(Position(caller.id, position.x, position.y, time))
     stale = await acknowledged(node.bindery.move(positions))
     if (entity := node.directory.find(caller.id)) is not None:
         node.show_entity(entity)

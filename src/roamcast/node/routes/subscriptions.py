@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from roamcast.bind.messages import Bound
 from roamcast.bind.views import Status
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
-from roamcast.model import Subscription
+from roamcast.model import Standing, Subscription, iso
 from roamcast.node.bodies import SubscriptionIn
 from roamcast.node.dependencies import Subscriber, SubscriberOrOperator, TheNode
 from roamcast.node.forms import Form
 from roamcast.node.queries import Asked
 from roamcast.node.security import Caller
 from roamcast.node.service import Node, acknowledged
-from roamcast.node.times import iso
 
 router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
 
 _SUBSCRIPTION = Form(SubscriptionIn)
-_AT_ONCE = 50  # questions to the bindery, which has other things to do
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the node has a limit of its own.")]
 
@@ -68,26 +68,33 @@ async def subscriptions(
 ) -> dict[str, Any]:
     """The caller's subscriptions, ordered by id; with the operator's token everybody's. `more`: there are more.
 
-    Each has its canonical `text`, its `plan`, its `state` and the `sources` it is bound to, `since` when, and `why` it
-    hears nothing.
+    Each has its canonical `text`, its `plan`, its `state` and the `sources` it is bound to, `since` when, and in brief
+    `why` it hears nothing, as it was when it came into this state: ask for one alone to see how it is now.
     """
     limit = min(limit, node.limits.page)
     owner = None if caller is None else caller.id
-    found = await run_in_threadpool(lambda: node.registry.subscriptions(owner, after=after, limit=limit + 1))
-    shown = found[:limit]
-    described = [
-        one for at in range(0, len(shown), _AT_ONCE) for one in await _described(node, shown[at : at + _AT_ONCE])
-    ]
-    return {"subscriptions": described, "more": len(found) > limit}
+
+    def read() -> tuple[list[dict[str, Any]], bool]:
+        found = node.registry.subscriptions(owner, after=after, limit=limit + 1)
+        shown = found[:limit]
+        bindings = node.registry.live_bindings([one.id for one in shown if one.standing is not None])
+        return _listed(shown, bindings), len(found) > limit
+
+    listed, more = await run_in_threadpool(read)
+    return {"subscriptions": listed, "more": more}
 
 
 @router.get("/{id}")
 async def one_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """A subscription as it is now. One sees one's own; the operator sees all."""
     found = await run_in_threadpool(_own, node, id, caller)
-    for described in await _described(node, [found]):
-        return described
-    raise NotFoundError("it has just been removed", where=id, hint="list yours to see their ids")
+    if found.standing is None:
+        return _running(found)
+    question = node.bindery.ask(lambda following: following.status(id) if id in following else None)
+    status = await acknowledged(question)
+    if status is None:
+        raise NotFoundError("it has just been removed", where=id, hint="list yours to see their ids")
+    return _status(status)
 
 
 @router.get("/{id}/bindings")
@@ -143,19 +150,27 @@ def _own(node: Node, id: str, caller: Caller | None) -> Subscription:
     return found
 
 
-async def _described(node: Node, found: list[Subscription]) -> list[dict[str, Any]]:
-    """Without those that have been removed meanwhile."""
+def _listed(found: Sequence[Subscription], bindings: Iterable[Bound]) -> list[dict[str, Any]]:
+    """As they are stored: the one who works on the next moves is not asked."""
+    bound: dict[str, list[Bound]] = {one.id: [] for one in found}
+    for binding in bindings:
+        bound[binding.subscription].append(binding)
+    listed = []
+    for one in found:
+        listed.append(_running(one))
+        if one.standing is not None:
+            listed[-1] |= _standing(one.standing, bound[one.id])
+            listed[-1]["plan"] = "bind" if one.body is None else "match"
+    return listed
 
-    standing = [one.id for one in found if one.standing is not None]
-    statuses: dict[str, Status] = {}
-    if standing:
-        question = node.bindery.ask(lambda following: [following.status(id) for id in standing if id in following])
-        statuses = {status.id: status for status in await acknowledged(question)}
-    return [
-        _running(one) if one.standing is None else _status(statuses[one.id])
-        for one in found
-        if one.standing is None or one.id in statuses
-    ]
+
+def _standing(standing: Standing, bound: Sequence[Bound]) -> dict[str, Any]:
+    return {
+        "state": standing.state,
+        "sources": [one.source for one in bound],
+        "since": iso(max([standing.since, *(one.at for one in bound)])),
+        "why": standing.why,
+    }
 
 
 def _running(subscription: Subscription) -> dict[str, Any]:
