@@ -42,8 +42,10 @@ $(BIN)/pip:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/roamcast compile
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/roamcast compile
 	@touch $(VENV)/.run $@

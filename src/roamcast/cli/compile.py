@@ -1,0 +1,15 @@
+"""`roamcast compile`."""
+
+from __future__ import annotations
+
+__all__ = ["compile"]
+
+
+def compile() -> None:
+    """Compile what is compiled at its first use, so that nothing waits for it later. `make install` does this.
+
+    Example: roamcast compile
+    """
+    from roamcast.bind.rehearsal import rehearse
+
+    rehearse()
