@@ -61,7 +61,7 @@ def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -
     run(spark, tmp_path)
     outbox = Outbox(tmp_path / "outbox")
     bodies = [orjson.loads(letter.body) for letter in outbox.read(outbox.waiting("local")[0])]
-    within = "within 1000 m of (0, 0), where &kind = lamp, when @level > 1"
+    within = "in circle(0, 0, 1000), &kind = lamp, @level > 1"
     bound = "at 2023-11-14T22:13:20.000002+00:00, and @ > 1"
     assert [(body["event"]["id"], body["subscription"], body["why"]) for body in bodies] == [
         ("cam:2", "s1", within), ("cam:5", "s1", within),
