@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
-from roamcast.match.port import Matcher, Subscriptions
+from roamcast.match.layers import Layer
+from roamcast.match.port import Matcher
 from roamcast.pipeline.batch import match_files
 from roamcast.space import PLANAR
 
@@ -151,12 +152,12 @@ def test_a_failure_while_matching_keeps_the_earlier_result(
 ) -> None:
     """If a worker fails half way the folder is as it was, and the error is one of ours."""
 
-    def failing(subscriptions: Subscriptions) -> Matcher:
+    def failing(folder: Path, stack: tuple[Layer, ...]) -> Matcher:
         raise failure
 
     match_files(spark, *files(tmp_path), tmp_path / "out")
     with pytest.raises(named, match=said):
-        match_files(spark, *files(tmp_path), tmp_path / "out", overwrite=True, matcher=failing)
+        match_files(spark, *files(tmp_path), tmp_path / "out", overwrite=True, opened=failing)
     assert pairs(tmp_path / "out") == [("e", "q")]
     assert names(tmp_path) == {"events.ndjson", "wishes.ndjson", "out"}
 

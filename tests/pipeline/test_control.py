@@ -84,8 +84,9 @@ def test_a_subscription_begins_at_its_place() -> None:
     """Its row carries where it counts from and what it asks for, terms sorted and each once."""
     (row,) = wishes(subscription("s1", "ann", (0, -1, 2, 1), ("smoke", "fire", "smoke")))
     assert row == {
-        "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "begin": NOON, "min_x": 0.0, "min_y": -1.0,
-        "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None, "every": None,
+        "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "handle": None, "begin": NOON, "min_x": 0.0,
+        "min_y": -1.0, "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None,
+        "every": None,
         "space": "geographic", "until": None, "removed_in": None,
     }  # fmt: skip
 

@@ -44,7 +44,7 @@ def batches_of(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
 
 def brief(rows: Sequence[Placed]) -> pa.Table:
     """What the driver is told of each event where there is no subscription."""
-    run = sift(Sieve(Path(), (), (), 0, removals=False))
+    run = sift(Sieve(Path(), (), (), (), 0))
     return pa.Table.from_batches(list(run(batches_of(rows))), SIFTED_SCHEMA)
 
 

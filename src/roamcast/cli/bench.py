@@ -42,6 +42,22 @@ def bind(json: JsonFile = None) -> None:
 
 
 @bench.command()
+def match(
+    json: JsonFile = None,
+    sizes: Annotated[str, typer.Option(help="Numbers of subscriptions, separated by commas.")] = (
+        "100000,1000000,10000000"
+    ),
+) -> None:
+    """Events a second against very many subscriptions, beside plain Spark SQL and doing nothing at all.
+
+    Example: roamcast bench match --sizes 100000,1000000 --json match.json
+    """
+    from roamcast.bench.match import bench_match
+
+    _report(bench_match(_numbers(sizes), _say), json)
+
+
+@bench.command()
 def journal(
     json: JsonFile = None,
     segments: Annotated[int, typer.Option(min=1, help="How many segments come and go.")] = 1_000_000,
@@ -53,6 +69,15 @@ def journal(
     from roamcast.bench.journal import bench_journal
 
     _report(bench_journal(segments, _say), json)
+
+
+def _numbers(text: str) -> list[int]:
+    from roamcast.errors import InputError
+
+    numbers = [int(part) for part in text.split(",") if part.strip().isdigit() and int(part) > 0]
+    if len(numbers) != len(text.split(",")):
+        raise InputError(f"{text!r} is no list of numbers", where="--sizes", hint="such as 100000,1000000")
+    return numbers
 
 
 def _say(line: str) -> None:

@@ -10,6 +10,8 @@ def compile() -> None:
 
     Example: roamcast compile
     """
-    from roamcast.bind.rehearsal import rehearse
+    from roamcast.bind import rehearsal as bind
+    from roamcast.match import rehearsal as match
 
-    rehearse()
+    bind.rehearse()
+    match.rehearse()

@@ -25,7 +25,7 @@ from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
 
-__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read", "read_control"]
+__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read", "read_control", "read_terms"]
 
 LOCK = ".lock"
 _FILES = (LOCK, ".json")
@@ -280,6 +280,11 @@ def read_control(segments: Iterable[Segment], after: int, through: int) -> pa.Ta
         rows = _table(segment).slice(begin - segment.first, max(0, end - begin + 1)).cast(RECORD_SCHEMA)
         tables.append(rows.filter(pc.not_equal(rows["kind"], EVENT)))
     return pa.concat_tables(tables).combine_chunks()
+
+
+def read_terms(segment: Segment) -> pa.ListArray:
+    """The terms of its rows. Raises CorruptionError as `read` does."""
+    return _column(segment, "terms").combine_chunks()
 
 
 def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
-from pyspark.core.broadcast import Broadcast
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.match.layers import Layer, Layers, rows_of
 from roamcast.match.port import Events, Matcher, Matches, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.pipeline.file_formats import plan
 from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS
 from roamcast.pipeline.files import BadRows, OnError, read_events, read_subscriptions
+from roamcast.pipeline.indexing import open_index
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.space import GEOGRAPHIC, Space
 
@@ -58,30 +60,29 @@ def match_files(
     space: Space = GEOGRAPHIC,
     on_error: OnError = "fail",
     overwrite: bool = False,
-    matcher: Callable[[Subscriptions], Matcher] = ReferenceMatcher,
+    opened: Callable[[Path, tuple[Layer, ...]], Matcher] = open_index,
     step: Callable[[str], None] = lambda _: None,
 ) -> Counts:
     """Write each matching pair once, in no order, to the new folder `out`, which appears whole or not at all.
 
-    `step` is told what is being done. Raises InputError for bad input (bad rows only if they are not to be skipped),
-    ConflictError when `out` is taken, StorageError when the disk refuses; then `out` is as it was.
+    `step` is told what is being done; `opened` opens the index in the tasks. Raises InputError for bad input (bad rows
+    only if they are not to be skipped), ConflictError when `out` is taken, StorageError when the disk refuses; then
+    `out` is as it was.
     """
     check_request(events, subscriptions, out, overwrite=overwrite)
     with _failures_named():
         step("reading subscriptions")
         wanted = read_subscriptions(spark, subscriptions, space=space, on_error=on_error)
-        held = spark.sparkContext.broadcast(_to_bytes(wanted.frame.toArrow()))
-        try:
+        with tempfile.TemporaryDirectory(prefix="roamcast-match-") as scratch:
+            held = _hold(wanted.frame.toArrow(), Path(scratch))
             step("checking events")
             happened = read_events(spark, events, space=space, on_error=on_error)
             points = happened.frame.select("event_id", "x", "y", "terms")
-            pairs = points.mapInArrow(_matching(held, matcher), spark_schema(PAIRS_SCHEMA))
+            pairs = points.mapInArrow(_matching(held, opened), spark_schema(PAIRS_SCHEMA))
             step("matching")
             with _replaced(out) as folder:
                 pairs.write.parquet(str(folder))
                 matches = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
-        finally:
-            held.destroy()
     return Counts(happened.count, wanted.count, matches, happened.bad, wanted.bad)
 
 
@@ -92,15 +93,35 @@ def check_request(events: Path, subscriptions: Path, out: Path, *, overwrite: bo
     plan(events, EVENTS)
 
 
+class _Held(NamedTuple):
+    """Subscriptions in files that the tasks map: the index, in which a handle is a row number, and the ids by row."""
+
+    folder: Path
+    stack: tuple[Layer, ...]
+
+    @property
+    def names(self) -> Path:
+        return self.folder / "names.arrow"
+
+
+def _hold(table: pa.Table, folder: Path) -> _Held:
+    min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
+    wanted = Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"]))
+    with refusals_named(folder):
+        stack = Layers(folder).change((), added=rows_of(np.arange(table.num_rows), wanted))
+        held = _Held(folder, stack)
+        names = table.select(["subscription_id"])
+        with pa.ipc.new_file(str(held.names), names.schema) as writer:
+            writer.write_table(names)
+    return held
+
+
 def _matching(
-    held: Broadcast[bytes], matcher: Callable[[Subscriptions], Matcher]
+    held: _Held, opened: Callable[[Path, tuple[Layer, ...]], Matcher]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.ipc.open_file(held.value).read_all()
-        min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
-        built = matcher(Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"])))
-        names = table["subscription_id"]
-        for events, found in _portions(batches, built):
+        names = pa.ipc.open_file(pa.memory_map(str(held.names))).read_all()["subscription_id"]
+        for events, found in _portions(batches, opened(held.folder, held.stack)):
             for first in range(0, len(found.event), _ROWS_OUT):
                 some = slice(first, first + _ROWS_OUT)
                 ids = events["event_id"].take(pa.array(found.event[some]))
@@ -126,14 +147,6 @@ def _portions(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[t
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
 
 
 def _check_out(out: Path, inputs: tuple[Path, ...], overwrite: bool) -> None:

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
+from roamcast.match.rarity import TermCounts
 from roamcast.pipeline.control import Changes, Control, Row, SetAside, changes_of
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
+from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.intake import Intake, Source, take_in
 from roamcast.pipeline.layers import Ends, Layers
 from roamcast.pipeline.matching import Sieve
@@ -49,6 +51,7 @@ class Page(NamedTuple):
     """A batch whose control records are applied. `forgotten`: when bindings of sources ended that are kept no more."""
 
     sieve: Sieve
+    indexed: Indexed
     changes: Changes
     forgotten: dict[Source, int]
 
@@ -68,6 +71,8 @@ class Books:
 
     def __init__(self, state: StateFolder, manifest: Manifest, *, history: int = HISTORY) -> None:
         self.manifest = manifest
+        self._state = state
+        self._terms = TermCounts()  # of events since the start: which terms are rare only makes matching faster
         self._parts = state.parts
         self._history = history
         sources, receivers, forgotten = (self._all(table) for table in (SOURCES, RECEIVERS, FORGOTTEN))
@@ -79,11 +84,15 @@ class Books:
     def open(self, control: Control, batch: int) -> Page:
         changes = changes_of(control.records, batch, self)
         forgotten: dict[Source, int] = {}
-        subscriptions = self._push(SUBSCRIPTIONS, changes.subscriptions, partial(_removed_before, batch))
+        wishes = with_handles(changes.subscriptions, self.manifest.index.handles)
+        subscriptions = self._push(SUBSCRIPTIONS, wishes, partial(_removed_before, batch))
+        for terms in control.terms:
+            self._terms.count(terms)
+        index = index_changes(self._state.layers, self.manifest.index, wishes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
         sources = frozenset((row["node"], row["source"]) for row in changes.initial)
-        removals = changes.subscriptions.num_rows > 0
-        return Page(Sieve(self._parts.folder, subscriptions, bindings, batch, removals, sources), changes, forgotten)
+        sieve = Sieve(self._state.folder, subscriptions, bindings, index.stack, batch, sources)
+        return Page(sieve, index, changes, forgotten)
 
     def close(self, page: Page, sifted: pa.Table) -> Entry:
         """`sifted` has SIFTED_SCHEMA: what the executors made of the batch's events with the page's sieve."""
@@ -93,8 +102,8 @@ class Books:
         late = _late(intake.fresh, forgotten)
         drafts = pa.concat_tables(
             [
-                matched(intake.fresh, sieve.admission().rows),
-                bound(intake.fresh, sieve.layers()),
+                matched(intake.fresh, sieve.open_subscriptions()),
+                bound(intake.fresh, sieve.open_bindings()),
                 first_readings(changes.initial, intake.fresh, self._layers(SOURCES)),
             ]
         )
@@ -121,7 +130,7 @@ class Books:
             RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(numbered)),
         }
         counters = {name: self.manifest.counters.get(name, 0) + grown[name] for name in COUNTERS}
-        manifest = replace(self.manifest, batch=sieve.batch, tables=tables, counters=counters)
+        manifest = replace(self.manifest, batch=sieve.batch, tables=tables, index=page.indexed, counters=counters)
         return Entry(numbered, [*set_aside, *late], manifest, intake, page.forgotten)
 
     def turn(self, entry: Entry) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
-from roamcast.journal.segments import SegmentFolder, read_control
+from roamcast.journal.segments import SegmentFolder, read_control, read_terms
 from roamcast.pipeline.exact import tests_of
 from roamcast.pipeline.facts import on_of
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
@@ -49,10 +49,11 @@ class SetAside(NamedTuple):
 
 
 class Control(NamedTuple):
-    """The control records of a batch, and how many other records it has."""
+    """The control records of a batch, how many other records it has, and the terms of some of these."""
 
     records: pa.Table
     events: int
+    terms: Sequence[pa.ListArray] = ()
 
 
 def stretches_of(checkpoint: Path, batch: int) -> Stretches:
@@ -73,15 +74,17 @@ def _offset(path: Path) -> dict[str, int]:
 
 def control_of(journal: Path, stretches: Stretches) -> Control:
     """Ordered by node and position."""
-    tables, total = [RECORD_SCHEMA.empty_table()], 0
+    tables, terms, total = [RECORD_SCHEMA.empty_table()], [], 0
     for node, (after, through) in sorted(stretches.items()):
         folder = SegmentFolder(journal, node)
         begin = after or folder.first_position() - 1  # a node that is new begins with what is left of it
         if begin < through:
-            tables.append(read_control(folder.between(begin, through), begin, through))
+            segments = folder.between(begin, through)
+            tables.append(read_control(segments, begin, through))
+            terms.append(read_terms(segments[-1]))
             total += through - begin
     records = pa.concat_tables(tables)
-    return Control(records, total - records.num_rows)
+    return Control(records, total - records.num_rows, terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,13 @@ Notified: TypeAlias = Mapping[tuple[str, str], int]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def matched(events: pa.Table, subscriptions: pa.Table) -> pa.Table:
+def matched(events: pa.Table, subscriptions: Layers) -> pa.Table:
     """The drafts of plan match. `events` has SIFTED_SCHEMA; its lists are rows of `subscriptions`."""
     lists = events["subscriptions"].combine_chunks()
-    rows = pc.list_flatten(lists)
-    distinct = rows.dictionary_encode()
-    whys = pa.array([_why_matched(row) for row in subscriptions.take(distinct.dictionary).to_pylist()], pa.string())
-    return _drafts(events, lists, subscriptions.take(rows), whys.take(distinct.indices))
+    distinct = pc.list_flatten(lists).dictionary_encode()
+    rows = subscriptions.take(distinct.dictionary.to_numpy())
+    whys = pa.array([_why_matched(row) for row in rows.to_pylist()], pa.string())
+    return _drafts(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
 def bound(events: pa.Table, bindings: Layers) -> pa.Table:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,93 +13,69 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT
-from roamcast.match.port import Events, Matcher, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
+from roamcast.match.index import Index
+from roamcast.match.layers import Layer
+from roamcast.match.port import Events
 from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
+from roamcast.pipeline.indexing import open_index
 from roamcast.pipeline.joining import join
 from roamcast.pipeline.layers import Found, Integers, Layers
-from roamcast.pipeline.parts import Part, PartFolder
+from roamcast.pipeline.parts import Part
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
 
-__all__ = ["Admission", "Sieve", "sift"]
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The subscriptions that may get events of one batch, in a fixed order, and their matcher."""
-
-    rows: pa.Table
-    matcher: Matcher
-
-    def admits(
-        self, nodes: pa.Array, positions: npt.NDArray[np.int64], subscriptions: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        """Whether the event at (node, position) comes within the life of the subscription beside it.
-
-        Order exists inside a node only: events of other nodes see a subscription in all of a batch it lives in.
-        """
-        rows = self.rows.select(["node", "since", "until"]).take(pa.array(subscriptions))
-        same_node: npt.NDArray[np.bool_] = pc.equal(rows["node"], nodes).to_numpy(zero_copy_only=False)
-        since: npt.NDArray[np.int64] = rows["since"].to_numpy()
-        until: npt.NDArray[np.int64] = pc.fill_null(rows["until"], np.iinfo(np.int64).max).to_numpy()
-        return ~same_node | ((since < positions) & (positions < until))
-
-
-@lru_cache(maxsize=2)
-def _admission(folder: Path, parts: tuple[Part, ...], batch: int | None) -> Admission:
-    rows = PartFolder(folder).read_all(SUBSCRIPTIONS, parts)
-    ended = rows["removed_in"]
-    live = pc.is_null(ended)
-    rows = rows.filter(live if batch is None else pc.or_kleene(live, pc.equal(ended, batch))).combine_chunks()
-    min_x, min_y, max_x, max_y = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
-    terms = rows["terms"].combine_chunks() if rows.num_rows else pa.array([], pa.list_(pa.string()))
-    return Admission(rows, ReferenceMatcher(Subscriptions(min_x, min_y, max_x, max_y, terms)))
+__all__ = ["Sieve", "sift"]
 
 
 class Sieve(NamedTuple):
-    """Which state a batch's events meet. The same on the driver and in every executor.
+    """Which state a batch's events meet: parts and segments under `folder`. The same in the driver and the executors.
 
-    `removals`: the batch itself removed subscriptions, which still count for its earlier events. `sources` are those,
-    as pairs (node, source), of which every event is told, not the newest alone.
+    `sources` are those, as pairs (node, source), of which every event is told, not the newest alone.
     """
 
     folder: Path
     subscriptions: tuple[Part, ...]
     bindings: tuple[Part, ...]
+    stack: tuple[Layer, ...]
     batch: int
-    removals: bool
     sources: frozenset[tuple[str, str]] = frozenset()
 
-    def admission(self) -> Admission:
-        """Kept from batch to batch while the parts stay the same."""
-        return _admission(self.folder, self.subscriptions, self.batch if self.removals else None)
+    def open_subscriptions(self) -> Layers:
+        return Layers(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
 
-    def layers(self) -> Layers:
-        return Layers(self.folder, BINDINGS.name, self.bindings)
+    def open_bindings(self) -> Layers:
+        return Layers(self.folder / "parts", BINDINGS.name, self.bindings)
+
+    def open_index(self) -> Index:
+        return open_index(self.folder / "segments", self.stack)
 
 
 def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for mapInArrow: records in, a row of SIFTED_SCHEMA for each event out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        admitted, bindings = sieve.admission(), sieve.layers()
+        state = _State(sieve.open_index(), sieve.open_subscriptions(), sieve.open_bindings())
         for records in batches:
-            yield _sifted(records.filter(pc.equal(records["kind"], EVENT)), admitted, bindings, sieve.sources)
+            yield _sifted(records.filter(pc.equal(records["kind"], EVENT)), state, sieve)
 
     return run
 
 
-def _sifted(
-    records: pa.RecordBatch, admitted: Admission, bindings: Layers, sources: frozenset[tuple[str, str]]
-) -> pa.RecordBatch:
+class _State(NamedTuple):
+    segments: Index
+    subscriptions: Layers
+    bindings: Layers
+
+
+def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBatch:
     whole = _has_all_it_needs(records)
     rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
     events = records.take(pa.array(rows))
     facts = Facts(events)
-    matched, bound = _match(facts, admitted), join(facts, bindings)
-    told = np.unique(np.concatenate((matched.key, bound.key, _newest(events), _of(events, sources))))
+    matched, bound = _match(facts, state, sieve.batch), join(facts, state.bindings)
+    told = np.unique(np.concatenate((matched.key, bound.key, _newest(events), _of(events, sieve.sources))))
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
     json[rows[told]] = _as_json(events.take(pa.array(told)))
     event = pa.array(json, pa.string())
@@ -110,17 +85,17 @@ def _sifted(
         "whole": whole,
         "event": event,
         "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
-        "subscriptions": _lists(matched, rows, records.num_rows, pa.int32()),
-        "bindings": _lists(bound, rows, records.num_rows, pa.int64()),
+        "subscriptions": _lists(matched, rows, records.num_rows),
+        "bindings": _lists(bound, rows, records.num_rows),
     }
     return pa.RecordBatch.from_pydict(columns, SIFTED_SCHEMA)
 
 
-def _lists(found: Found, rows: Integers, count: int, type: pa.DataType) -> pa.ListArray:
+def _lists(found: Found, rows: Integers, count: int) -> pa.ListArray:
     """For each of `count` records the rows that were found for it; `found.key` are numbers in `rows`."""
     lengths = np.bincount(rows[found.key], minlength=count)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(found.row, type))
+    return pa.ListArray.from_arrays(offsets, pa.array(found.row, pa.int64()))
 
 
 def _newest(events: pa.RecordBatch) -> Integers:
@@ -162,15 +137,32 @@ def _has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(reduce(pc.and_kleene, tests), False)
 
 
-def _match(facts: Facts, admitted: Admission) -> Found:
+def _match(facts: Facts, state: _State, batch: int) -> Found:
     """Pairs of rows, of events and of subscriptions, ordered by event."""
     events = facts.events
-    found = admitted.matcher.match(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
-    positions = events["position"].to_numpy()[found.event]
-    kept = admitted.admits(events["node"].take(pa.array(found.event)), positions, found.subscription)
-    event, subscription = found.event[kept], found.subscription[kept]
-    exact = passes(facts, event, admitted.rows, subscription)
-    return Found(event[exact], subscription[exact])
+    found = state.segments.candidates(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
+    handles, place = np.unique(found.subscription, return_inverse=True)
+    known = state.subscriptions.find(("handle",), [pa.array(handles)])
+    if len(known.row) != len(handles):
+        hint = "restore the whole pipeline folder, or start a new pipeline with --new"
+        raise CorruptionError("the index has subscriptions that the state does not have", hint=hint)
+    rows = state.subscriptions.take(known.row, ("node", "since", "until", "removed_in", "query", "area", "space"))
+    kept = np.flatnonzero(_lives(events, found.event, rows.take(pa.array(place)), batch))
+    kept = kept[passes(facts, found.event[kept], rows, place[kept])]
+    return Found(found.event[kept], known.row[place[kept]])
+
+
+def _lives(events: pa.RecordBatch, event: Integers, rows: pa.Table, batch: int) -> npt.NDArray[np.bool_]:
+    """Whether each event comes within the life of the subscription beside it.
+
+    Order exists inside a node only: events of other nodes see a subscription in all of a batch it lives in.
+    """
+    position = events["position"].to_numpy()[event]
+    same_node = pc.equal(rows["node"], events["node"].take(pa.array(event))).to_numpy()
+    since, never = rows["since"].to_numpy(), np.iinfo(np.int64).max
+    until, removed_in = (pc.fill_null(rows[name], never).to_numpy() for name in ("until", "removed_in"))
+    lives: npt.NDArray[np.bool_] = (removed_in >= batch) & (~same_node | ((since < position) & (position < until)))
+    return lives
 
 
 def _as_json(events: pa.RecordBatch) -> list[str]:

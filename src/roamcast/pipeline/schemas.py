@@ -39,7 +39,7 @@ LATEST: Final = 253_402_300_799_999_999
 
 # What the driver is told of each event: its place and identity, and whether it has all it needs. Of an event that
 # matched, or that is the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as
-# rows of the admission and of the layers of bindings. Times are microseconds since 1970, as in all tables below.
+# rows of the layers of their tables. Times are microseconds since 1970, as in all tables below.
 SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -50,7 +50,7 @@ SIFTED_SCHEMA: Final = pa.schema(
         pa.field("whole", pa.bool_()),
         pa.field("event", pa.string()),
         pa.field("attributes", pa.string()),
-        pa.field("subscriptions", pa.list_(pa.int32())),
+        pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
     ]
 )
@@ -66,7 +66,7 @@ class Table(NamedTuple):
 
 # (node, since) is the place of the record that made the subscription: an id that is removed and made again is two rows.
 # A removed row still counts in the batch `removed_in`, for that node's events before `until`. `query`, `area` and
-# `space` are what is tested after box and terms (see `SubscriptionBody`).
+# `space` are what is tested after box and terms (see `SubscriptionBody`). The index knows a row by its `handle`.
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
     ("node", "since"),
@@ -76,6 +76,7 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("since", pa.int64()),
             pa.field("id", pa.string()),
             pa.field("subscriber", pa.string()),
+            pa.field("handle", pa.int64()),
             pa.field("begin", pa.int64()),
             pa.field("min_x", pa.float64()),
             pa.field("min_y", pa.float64()),

@@ -1,7 +1,8 @@
 """The state by batch number: a manifest for each batch names the parts that hold the state after it.
 
     state/<batch>.json   manifest, the last two
-    state/parts/         immutable parts (see `parts`)
+    state/parts/         immutable parts of tables (see `parts`)
+    state/segments/      immutable segments of the index (see `match.segments`)
 
 Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1.
 """
@@ -18,6 +19,8 @@ import pyarrow as pa
 
 from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
+from roamcast.match.layers import Layer, Layers
+from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES
 
@@ -37,6 +40,7 @@ class Manifest:
     batch: int = BEFORE_FIRST
     tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    index: Indexed = field(default_factory=Indexed)
 
     def parts(self, table: str) -> tuple[Part, ...]:
         return self.tables.get(table, ())
@@ -48,14 +52,22 @@ class StateFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.parts = PartFolder(folder / "parts")
+        self.segments = folder / "segments"
+        self.layers = Layers(self.segments)
 
     def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
         """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name."""
         make_folder(self.parts.folder)
+        make_folder(self.segments)
         rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
+        index = Indexed()
+        if SUBSCRIPTIONS in rows:
+            rows[SUBSCRIPTIONS] = with_handles(_without_handles(rows[SUBSCRIPTIONS]), 0)
+            index = index_changes(self.layers, index, rows[SUBSCRIPTIONS])
         tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
-        self.publish(Manifest(pipeline, tables=tables, counters={name: count for name, count in live.items() if count}))
+        counters = {name: count for name, count in live.items() if count}
+        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters))
 
     def newest(self) -> Manifest | None:
         """The last state that was published; None where there is none."""
@@ -69,6 +81,7 @@ class StateFolder:
             "pipeline": manifest.pipeline,
             "batch": manifest.batch,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
+            "index": {**manifest.index._asdict(), "stack": [layer._asdict() for layer in manifest.index.stack]},
             "counters": dict(manifest.counters),
         }
         write_whole(self._path(manifest.batch), orjson.dumps(content, option=orjson.OPT_INDENT_2))
@@ -81,6 +94,7 @@ class StateFolder:
                 self._path(batch).unlink(missing_ok=True)
         kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
         self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
+        self.layers.sweep(layer for m in kept for layer in m.index.stack)
 
     def _batches(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
@@ -99,10 +113,18 @@ class StateFolder:
             if content["batch"] != batch:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
-            return Manifest(content["pipeline"], content["batch"], tables, content["counters"])
+            index = content["index"]
+            stack = tuple(Layer(**layer) for layer in index["stack"])
+            indexed = Indexed(stack, tuple(index["leaving"]), index["handles"])
+            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], indexed)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"the manifest of batch {batch} is unreadable: {error}",
                 where=str(path),
                 hint="restore the whole pipeline folder, or start a new pipeline with --new",
             ) from error
+
+
+def _without_handles(rows: pa.Table) -> pa.Table:
+    """Those of another index mean nothing here."""
+    return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.nulls(rows.num_rows, pa.int64()))

@@ -1,0 +1,193 @@
+"""`roamcast bench match`: events a second against very many subscriptions, through Spark, beside two others.
+
+The same Parquet files of events with terms as strings, read by Spark and matched to a counted result: by our index
+(replicated: every worker maps all of it), by the best plain Spark SQL we know, and not at all: identity `mapInArrow`
+on the same columns, which is the limit of anything that matches in Python. Building and compiling are apart.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from roamcast.bench.match_changes import measure_changes, measure_moving
+from roamcast.bench.match_data import World
+from roamcast.bench.match_plans import Opening, by_index, by_sql, identity, sql_rows, with_keys
+from roamcast.match.layers import Layers, matcher_of, rows_of
+from roamcast.match.port import Events, Subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["bench_match", "measure_match"]
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+_FILES: Final = 8
+_TIMES: Final = 3
+_BATCH: Final = 200_000  # events of a batch while regions move
+_LARGEST_BROADCAST: Final = 2_000_000  # subscriptions; beyond, Spark's table exceeds what it can broadcast
+_SESSION: Final = {
+    "spark.driver.memory": "8g",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.files.maxPartitionBytes": "16m",
+}
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One run: a session, and a folder with the events."""
+
+    spark: SparkSession
+    folder: Path
+    world: World
+    events: int
+    say: Say
+
+    @property
+    def frame(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / "events"))
+
+    def row(self, subscriptions: int, plan: str, seconds: float, **more: Any) -> dict[str, Any]:
+        rate = round(self.events / seconds)
+        self.say(f"{subscriptions} subscriptions, {plan}: {rate} events/s")
+        return {"subscriptions": subscriptions, "plan": plan, "events_per_s": rate, **more}
+
+
+def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
+    """As `measure_match` has it, in a session and a folder of its own."""
+    from roamcast.pipeline.session import session
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
+        spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
+        try:
+            return measure_match(spark, Path(name), sizes, say)
+        finally:
+            spark.stop()
+
+
+def measure_match(
+    spark: SparkSession,
+    folder: Path,
+    sizes: Sequence[int],
+    say: Say,
+    *,
+    events: int = 2_000_000,
+    changed: int = 100_000,
+    moving: int = 100_000,
+    batches: int = 8,
+) -> dict[str, Any]:
+    """A row for each size and plan, and for the size nearest to a million what changes cost. `wrong` must be 0."""
+    say(f"making {events} events")
+    bench = _Bench(spark, folder, World(events), events, say)
+    _write_events(bench)
+    compiled, _ = _timed(lambda: _compile(bench.world))
+    figures: dict[str, Any] = {"rows": [], "ratios": [], "compile_s": round(compiled, 1)}
+    for size in sizes:
+        opening, rows = _measure(bench, size)
+        figures["rows"] += rows
+        figures["ratios"].append(_ratios(size, rows, say))
+        if size == min(sizes, key=lambda each: abs(each - 1_000_000)):
+            figures["bytes_per_subscription"] = rows[1]["bytes_per_subscription"]
+            figures["changes"] = measure_changes(bench.frame, bench.world, opening, changed, say)
+            few = bench.frame.limit(min(events, _BATCH)).persist()
+            figures["moving"] = measure_moving(few, bench.world, opening, moving, batches, say)
+            few.unpersist()
+        shutil.rmtree(opening.folder)
+    return figures
+
+
+def _write_events(bench: _Bench) -> None:
+    (bench.folder / "events").mkdir()
+    bounds = np.linspace(0, bench.events, _FILES + 1).astype(int)
+    for first, end in pairwise(bounds.tolist()):
+        pq.write_table(
+            pa.Table.from_batches([bench.world.events(first, end)]), bench.folder / f"events/{first}.parquet"
+        )
+
+
+def _compile(world: World) -> None:
+    """Every kernel that is measured, once; from here on workers take them from numba's cache."""
+    batch = world.events(0, 1_000)
+    events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
+    matcher_of(world.subscriptions(1_000)).match(events)
+
+
+def _measure(bench: _Bench, size: int) -> tuple[Opening, list[dict[str, Any]]]:
+    subscriptions = bench.world.subscriptions(size)
+    folder = bench.folder / f"segments-{size}"
+    folder.mkdir()
+    layers = Layers(folder)
+    built, stack = _timed(lambda: layers.change((), added=rows_of(np.arange(size), subscriptions)))
+    opening, each = Opening(folder, stack), round(layers.nbytes(stack) / size, 1)
+    bench.say(f"{size} subscriptions: index built in {built:.1f} s, {each} bytes each")
+    limit, _ = _best(lambda: identity(bench.frame))
+    ours, found = _best(lambda: by_index(bench.frame, opening))
+    peer, found_by_peer = _peer(bench, size, subscriptions)
+    wrong = 0 if found_by_peer is None else int(found != found_by_peer)
+    built_ours = {"build_s": round(built, 2), "bytes_per_subscription": each}
+    return opening, [
+        bench.row(size, "limit", limit),
+        bench.row(size, "replicated", ours, matches=found, wrong=wrong, **built_ours),
+        peer,
+    ]
+
+
+def _peer(bench: _Bench, size: int, subscriptions: Subscriptions) -> tuple[dict[str, Any], int | None]:
+    """The SQL plan. Spark builds its table anew in each query; what a query of hardly any events takes is told too."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    path = bench.folder / f"sql-{size}"
+    pq.write_table(sql_rows(subscriptions), path.with_suffix(".parquet"))
+    with_keys(bench.spark.read.parquet(str(path.with_suffix(".parquet")))).write.parquet(str(path))
+    keyed = bench.spark.read.parquet(str(path))
+    strategy = "broadcast" if size <= _LARGEST_BROADCAST else "merge"
+    hardly_any = bench.frame.limit(10)
+    try:
+        built = _best(lambda: by_sql(hardly_any, keyed, strategy))[0] if strategy == "broadcast" else 0.0
+        whole, found = _best(lambda: by_sql(bench.frame, keyed, strategy), 2 if strategy == "broadcast" else 1)
+    except (PySparkException, Py4JError) as error:
+        bench.say(f"{size} subscriptions, spark-sql: does not run here: {str(error).splitlines()[0]}")
+        return {"subscriptions": size, "plan": "spark-sql", "events_per_s": None, "join": strategy}, None
+    more: dict[str, Any] = {"join": strategy, "build_s": round(built, 2)}
+    if whole > built:
+        more["without_build_per_s"] = round(bench.events / (whole - built))
+    return bench.row(size, "spark-sql", whole, matches=found, **more), found
+
+
+def _ratios(size: int, rows: Sequence[dict[str, Any]], say: Say) -> dict[str, Any]:
+    limit, ours, peer = (row["events_per_s"] for row in rows)
+    bare = rows[2].get("without_build_per_s")
+    ratios = {
+        "subscriptions": size,
+        "over_limit": round(ours / limit, 2),
+        "over_spark_sql": round(ours / peer, 2) if peer else None,
+        "over_spark_sql_without_build": round(ours / bare, 2) if bare else None,
+    }
+    say("  ".join(f"{name} {value}" for name, value in ratios.items()))
+    return ratios
+
+
+def _best(work: Callable[[], int], times: int = _TIMES) -> tuple[float, int]:
+    """The shortest of several times, after one that counts not: it starts workers and fills caches."""
+    if times > 1:
+        work()
+    return min(_timed(work) for _ in range(times))
+
+
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result

@@ -1,0 +1,97 @@
+"""What the match bench matches: skewed events, and subscriptions that are made from them.
+
+Events have six terms out of a vocabulary whose frequencies follow Zipf's law, and lie around some hundred centres. A
+subscription picks a random event, takes two to four of its terms, and a box around its point.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from roamcast.match.port import Subscriptions
+
+__all__ = ["EVENTS_SCHEMA", "World"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+EVENTS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("event", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("y", pa.float64()),
+        pa.field("terms", pa.list_(pa.string())),
+    ]
+)
+
+_TERMS: Final = 6
+_WANTED: Final = (2, 4)
+_VOCABULARY: Final = 20_000
+_CENTRES: Final = 200
+_SPREAD: Final = 0.1  # degrees
+_HALF_SIDE: Final = (0.005, 0.1)  # degrees
+
+
+class World:
+    """Events by number; the same seed makes the same world."""
+
+    def __init__(self, events: int, seed: int = 4) -> None:
+        rng = np.random.default_rng(seed)
+        self.centre = np.stack([rng.uniform(-170, 170, _CENTRES), rng.uniform(-60, 70, _CENTRES)])
+        self.words = _words(rng, _VOCABULARY)
+        of = rng.integers(0, _CENTRES, events)
+        self.x, self.y = self.centre[:, of] + rng.normal(0, _SPREAD, (2, events))
+        share = 1 / np.arange(1, _VOCABULARY + 1)
+        self.term = _distinct_terms(rng, np.cumsum(share / share.sum()), events)
+
+    def events(self, first: int, end: int) -> pa.RecordBatch:
+        """Events from `first` up to `end`, as EVENTS_SCHEMA has them."""
+        some = slice(first, end)
+        columns = [np.arange(first, end), self.x[some], self.y[some]]
+        terms = _lists(self.words, self.term[some].reshape(-1), np.full(end - first, _TERMS))
+        return pa.RecordBatch.from_arrays([*map(pa.array, columns), terms], schema=EVENTS_SCHEMA)
+
+    def terms_of(self, events: Integers, count: int) -> pa.ListArray:
+        """The first so many terms of some events."""
+        return _lists(self.words, self.term[events, :count].reshape(-1), np.full(len(events), count))
+
+    def subscriptions(self, count: int, seed: int = 5) -> Subscriptions:
+        rng = np.random.default_rng(seed)
+        of = rng.integers(0, len(self.x), count)
+        x, y = self.x[of], self.y[of]
+        half_x, half_y = rng.uniform(*_HALF_SIDE, (2, count))
+        wanted = rng.integers(_WANTED[0], _WANTED[1] + 1, count)
+        # The first so many terms of each event, its terms in random order.
+        terms = rng.permuted(self.term[of], axis=1)[np.arange(_TERMS) < wanted[:, np.newaxis]]
+        return Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, _lists(self.words, terms, wanted))
+
+
+def _words(rng: np.random.Generator, count: int) -> pa.StringArray:
+    """Distinct words of four to ten letters."""
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words[bytes(rng.choice(letters, rng.integers(4, 11))).decode()] = None
+    return pa.array(list(words), pa.string())
+
+
+def _distinct_terms(rng: np.random.Generator, cumulated: Floats, events: int) -> npt.NDArray[np.int32]:
+    """For each event different terms, by their shares."""
+
+    def drawn(shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        places = np.searchsorted(cumulated, rng.random(shape))
+        return np.minimum(places, len(cumulated) - 1).astype(np.int32)
+
+    terms = drawn((events, _TERMS))
+    while len(rows := np.flatnonzero((np.diff(np.sort(terms, axis=1), axis=1) == 0).any(axis=1))):
+        terms[rows] = drawn((len(rows), _TERMS))
+    return terms
+
+
+def _lists(words: pa.StringArray, terms: npt.NDArray[np.int32], lengths: Integers) -> pa.ListArray:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), words.take(pa.array(terms)))

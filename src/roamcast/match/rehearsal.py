@@ -1,0 +1,34 @@
+"""A small world that uses every kernel once, so that all are compiled, or taken from numba's cache."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from roamcast.match.layers import Layers, rows_of
+from roamcast.match.moving import MovingRegions
+from roamcast.match.port import Events, Subscriptions
+from roamcast.match.rarity import TermCounts
+from roamcast.space import GEOGRAPHIC
+
+__all__ = ["rehearse"]
+
+
+def rehearse() -> None:
+    """Add, match, move, remove and merge."""
+    count = 40
+    side, terms = np.arange(count) / 10, pa.array([["a", str(n % 3)][: n % 3] for n in range(count)])
+    events = Events(side, side, pa.array([["a", str(n % 3), "b"] for n in range(count)]))
+    wanted = Subscriptions(side - 0.1, side - 0.1, side + 0.1, side + 0.1, terms)
+    with tempfile.TemporaryDirectory() as folder:
+        layers, seen = Layers(Path(folder)), TermCounts()
+        seen.count(events.terms)
+        stack = layers.change((), added=rows_of(np.arange(count), wanted), seen=seen)
+        stack = layers.change(stack, gone=[1], added=rows_of(np.arange(count, 2 * count), wanted), seen=seen)
+        regions = MovingRegions(GEOGRAPHIC)
+        boxes = regions.add(np.arange(3), side[:3], side[:3], np.full(3, 100.0))
+        stack = layers.rebox(stack, boxes.handle, boxes.box)
+        layers.open(layers.merge(stack)).match(events)

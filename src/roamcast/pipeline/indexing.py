@@ -1,0 +1,66 @@
+"""The index of the match plan as part of the state: segments that follow the table of subscriptions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.match.build import Rows, Seen
+from roamcast.match.index import Index
+from roamcast.match.layers import Layer, Layers, rows_of
+from roamcast.match.port import Subscriptions
+
+__all__ = ["Indexed", "index_changes", "open_index", "with_handles"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+class Indexed(NamedTuple):
+    """A stack of segments; the handles in it that are dead weight since the last change; and the next handle.
+
+    A subscription is known to the index by its handle, which nothing else ever gets. One that a batch removes stays in
+    the index for that batch's earlier events, and leaves it with the next change.
+    """
+
+    stack: tuple[Layer, ...] = ()
+    leaving: tuple[int, ...] = ()
+    handles: int = 0
+
+
+@lru_cache(maxsize=2)
+def open_index(folder: Path, stack: tuple[Layer, ...]) -> Index:
+    """Kept by a process from task to task while it stays the same. Its files are mapped, once for all of a host."""
+    return Layers(folder).open(stack)
+
+
+def with_handles(rows: pa.Table, first: int) -> pa.Table:
+    """Rows of SUBSCRIPTIONS: those that have no handle get the next ones."""
+    handles = rows["handle"].combine_chunks()
+    new = handles.is_null().to_numpy(zero_copy_only=False)
+    given = np.where(new, first + np.cumsum(new) - 1, pc.fill_null(handles, 0).to_numpy(zero_copy_only=False))
+    return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.array(given, pa.int64()))
+
+
+def index_changes(layers: Layers, before: Indexed, rows: pa.Table, seen: Seen | None = None) -> Indexed:
+    """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles."""
+    if not rows.num_rows:
+        return before
+    handles: Integers = rows["handle"].to_numpy()
+    added = rows.filter(pa.array(handles >= before.handles))
+    stack = layers.change(before.stack, gone=before.leaving, added=_rows(added), seen=seen)
+    leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
+    return Indexed(layers.merge(stack, seen), leaving, max(before.handles, int(handles.max()) + 1))
+
+
+def _rows(rows: pa.Table) -> Rows:
+    min_x, min_y, max_x, max_y = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
+    terms = rows["terms"].combine_chunks()
+    lists = terms if isinstance(terms, pa.ListArray) else pa.array([], pa.list_(pa.string()))
+    wanted = Subscriptions(min_x, min_y, max_x, max_y, lists)
+    return rows_of(rows["handle"].to_numpy(), wanted, pc.is_valid(rows["query"]).to_numpy())

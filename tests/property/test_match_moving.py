@@ -1,0 +1,112 @@
+"""Moving regions match what is in their circles now, whatever way they came."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from matching import WORLD, Wish, events_of, pairs, subscriptions_of
+
+from roamcast.match.layers import Layer, Layers, rows_of
+from roamcast.match.moving import CircleTest, MovingRegions
+from roamcast.space import SPACES
+
+PLACES = {
+    "geographic": [(8.8, 53.1), (8.81, 53.1), (179.999, -16.5), (-179.999, -16.5), (0.0, 90.0), (25.0, -89.99)],
+    "planar": [(0.0, 0.0), (50.0, 0.0), (-1e6, 1e9), (1e15, 0.0)],
+}
+TERMS = st.lists(st.sampled_from(["a", "b"]), max_size=2)
+
+
+class MovingMachine(RuleBasedStateMachine):
+    """Regions that come, move and go, beside subscriptions that stay; brute force knows what is right."""
+
+    @initialize(space=st.sampled_from(sorted(SPACES)), data=st.data())
+    def start(self, space: str, data: st.DataObject) -> None:
+        self.space, self.places = SPACES[space], PLACES[space]
+        self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
+        self.layers = Layers(self.folder)
+        self.stack: tuple[Layer, ...] = ()
+        self.regions = MovingRegions(self.space)
+        self.circle: dict[int, tuple[float, float, float, list[str]]] = {}
+        self.next = 1000
+        self.still = self.layers.change((), added=rows_of(np.array([1]), subscriptions_of([(*WORLD, ["a"])])))
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
+
+    def somewhere(self, data: st.DataObject) -> tuple[float, float]:
+        """At one of a few places, or some steps away."""
+        x, y = data.draw(st.sampled_from(self.places))
+        unit = 1e-4 if self.space.name == "geographic" else 10.0
+        x, y = x + unit * data.draw(st.integers(-9, 9)), y + unit * data.draw(st.integers(-9, 9))
+        return (x, y) if self.space.name == "planar" else ((x + 180) % 360 - 180, min(max(y, -90.0), 90.0))
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def add(self, data: st.DataObject, count: int) -> None:
+        handles = np.arange(self.next, self.next + count)
+        self.next += count
+        points = [self.somewhere(data) for _ in range(count)]
+        radii = [data.draw(st.sampled_from([0.0, 10.0, 100.0, 1e4, 2e7])) for _ in range(count)]
+        terms = [data.draw(TERMS) for _ in range(count)]
+        self.circle.update((int(h), (*p, r, t)) for h, p, r, t in zip(handles, points, radii, terms, strict=True))
+        moved = self.regions.add(handles, *np.array(points).T, radii)
+        assert moved.handle.tolist() == handles.tolist()
+        wanted: list[Wish] = [(*box, t) for box, t in zip(moved.box.tolist(), terms, strict=True)]
+        added = rows_of(handles, subscriptions_of(wanted), np.ones(count, np.bool_))
+        self.stack = self.layers.change(self.stack, added=added)
+
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        """Several at once, one perhaps twice."""
+        if not self.circle:
+            return
+        movers = data.draw(st.lists(st.sampled_from(sorted(self.circle)), min_size=1, max_size=5))
+        points = [self.somewhere(data) for _ in movers]
+        for handle, point in zip(movers, points, strict=True):
+            self.circle[handle] = (*point, *self.circle[handle][2:])
+        moved = self.regions.move(movers, *np.array(points).T)
+        self.stack = self.layers.rebox(self.stack, *moved)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        if not self.circle:
+            return
+        gone = data.draw(st.lists(st.sampled_from(sorted(self.circle)), min_size=1, unique=True))
+        for handle in gone:
+            del self.circle[handle]
+        self.regions.remove(gone)
+        self.stack = self.layers.change(self.stack, gone=gone)
+
+    @rule()
+    def merge(self) -> None:
+        self.stack = self.layers.merge(self.stack)
+
+    @rule()
+    def restart(self) -> None:
+        version = self.regions.save(self.folder)
+        self.regions = MovingRegions.open(self.space, self.folder, version)
+        assert len(self.regions) == len(self.circle)
+
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def match(self, data: st.DataObject, count: int) -> None:
+        rows = [(*self.somewhere(data), data.draw(TERMS)) for _ in range(count)]
+        test = CircleTest(self.space, self.folder, self.regions.save(self.folder))
+        found = self.layers.open((*self.still, *self.stack), test).match(events_of(rows))
+        right = [
+            (event, handle)
+            for event, (x, y, terms) in enumerate(rows)
+            for handle, (cx, cy, radius, wanted) in [(1, (0, 0, np.inf, ["a"])), *sorted(self.circle.items())]
+            if set(wanted) <= set(terms) and (handle == 1 or self.space.distance(cx, cy, x, y) <= radius)
+        ]
+        assert pairs(found) == right
+
+
+TestMovingMachine = MovingMachine.TestCase
+TestMovingMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
