@@ -268,6 +268,14 @@ def test_a_stream_gives_up_when_there_is_no_node() -> None:
     assert len(script.requests) == 3
 
 
+def test_a_move_says_whether_it_counted(node: RunningNode) -> None:
+    """Not where a later position is known; one of the same time does."""
+    anna = node.subscriber()
+    moments = ("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", None)
+    assert [anna.move(x, 0, time=time) for x, time in enumerate(moments)] == [True, False, True, True]
+    assert anna.me()["position"]["x"] == 3
+
+
 def test_the_async_client_does_the_same(node: RunningNode) -> None:
     """Register, subscribe, publish concurrently, move, read letters, change the scene."""
 
@@ -281,7 +289,7 @@ def test_the_async_client_does_the_same(node: RunningNode) -> None:
             await anna.register_subscriber("anna")
             await anna.subscribe(box=(0, 0, 1, 1), id="q")
             await asyncio.gather(*(source.publish({"x": 0, "y": 0}) for _ in range(20)))
-            await source.move(1, 2)
+            assert await source.move(1, 2)
             point = {"geometry": {"type": "Point", "coordinates": [1, 2]}, "label": "", "kind": "k"}
             await operator.update_scene("layer", set={"p": point})
             assert list((await operator.scene())["layers"]["layer"]) == ["p"]

@@ -17,7 +17,7 @@ from nodes import until
 from roamcast.bind.core import Binder
 from roamcast.bind.messages import Subscribed
 from roamcast.bind.views import Status
-from roamcast.errors import RoamcastError, StorageError
+from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import Record
 from roamcast.model import Position
@@ -45,6 +45,11 @@ class Life(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.world = World(Path(self.folder.name), places(**ROOMS))
+        self.world.source("a", (0, 0), context="noise")
+        self.world.source("b", (10, 0))
+        for id, x in (("ann", 1), ("bob", 9)):
+            self.world.subscriber(id, (x, 0), role="guard")
+        self.world.subscribe("p", "ann", TEXTS[0])
 
     def teardown(self) -> None:
         self.world.stop()
@@ -140,7 +145,6 @@ class Life(RuleBasedStateMachine):
         registry.refusals = self.world.journal.refusals = 0
         standing = {s.id: s for s in registry.standing()}
         statuses = answered(self.world, list(standing))
-        until(lambda: not registry.unjournalled(), "everything to be journalled")
         bound, told = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
         assert bound == stored == {(s.id, source) for s in statuses for source in s.sources}
@@ -153,15 +157,13 @@ class Life(RuleBasedStateMachine):
 
 
 def answered(world: World, ids: list[str]) -> list[Status]:
-    """How these stand; after refusals memory may be made anew a little later."""
+    """How these stand, when all is journalled. After refusals memory may be made anew a little later."""
 
-    def ask() -> list[list[Status]]:
-        with contextlib.suppress(StorageError):
-            return [world.bindery.ask(lambda following: [following.status(id) for id in ids]).result(SECONDS)]
-        return []
+    def is_well() -> bool:
+        return world.bindery.move([]).exception(SECONDS) is None
 
-    (statuses,) = until(ask, "an answer")
-    return statuses
+    until(is_well, "the disks to be tried again")
+    return world.bindery.ask(lambda following: [following.status(id) for id in ids]).result(SECONDS)
 
 
 def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
