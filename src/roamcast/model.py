@@ -86,7 +86,8 @@ class Subscription:
     """What a subscriber wants, in the canonical form of LACL.
 
     `body` is what the pipeline is told while it runs, as JSON; None if the pipeline is told of its bindings instead.
-    `places` are the places it names. Without a `standing` it runs from `accepted` until it is removed.
+    `places` are the places it names. Without a `standing` it runs from `accepted` until it is removed. `is_around`: it
+    takes events around its subscriber, and the pipeline is told where that is.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Subscription:
     accepted: int = 0
     places: tuple[str, ...] = ()
     standing: Standing | None = None
+    is_around: bool = False
 
     @property
     def is_told(self) -> bool:

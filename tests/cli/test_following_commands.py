@@ -50,6 +50,15 @@ def walk() -> None:
     run("move", "anna", "9", "5")
 
 
+def test_a_region_around_its_subscriber_is_named(node: RunningNode) -> None:
+    """In place of sources."""
+    run("register", "subscriber", "anna")
+    run("subscribe", "--subscriber", "anna", "--lacl", "Select all() Where &location in rang:loc(0.5 km)", "--id", "q")
+    shown = " ".join(run("subscriptions", "--subscriber", "anna").split())
+    assert "every event within 500 m of anna" in shown
+    assert "the position of anna is not known" in shown
+
+
 COMMANDS = ["register", "change", "move", "leave", "subscribe", "subscriptions", "unsubscribe", "where"]
 
 

@@ -153,8 +153,9 @@ def test_a_card_that_a_power_cut_emptied_counts_as_none(outbox: Outbox, tmp_path
 def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
     """The card says who writes here, how far it is, and what it counted."""
     outbox.show_sender(Sender("pipe", 1, {"events": 5}))
-    outbox.show_sender(Sender("pipe", 2, {"events": 8}))
-    assert outbox.sender() == Sender("pipe", 2, {"events": 8})
+    card = Sender("pipe", 2, {"events": 8}, {"segments": 3}, {"match": 0.5}, {"north": 9})
+    outbox.show_sender(card)
+    assert outbox.sender() == card
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,23 @@ def test_a_place_is_found_by_its_bounds_and_tested_by_its_polygon(name: str, box
     body = split(f'Select all() Where &location in within("{name}")')
     assert (body.box, body.query) == (box, f'Select all() Where &location in within("{name}")')
     assert shapely.from_geojson(body.area).equals_exact(PLACES.get(name), 0)
+
+
+def test_a_region_around_the_subscriber_has_a_radius_and_no_box() -> None:
+    """With nothing else but terms, that says it all."""
+    text = 'Select all() Where &location in rang:loc(0.5 km) and &terms has ("fire")'
+    assert split(text) == SubscriptionBody(None, ("fire",), around=500.0)
+    more = f"{text} On @level > 1"
+    assert split(more) == SubscriptionBody(None, ("fire",), to_text(parse(more)), around=500.0)
+
+
+@pytest.mark.parametrize("around", [-1, "5", True, [5]])
+def test_what_is_no_radius_is_refused(around: Any) -> None:
+    """Nor may there be a box beside one."""
+    with pytest.raises(InputError, match="radius"):
+        SubscriptionBody.from_json(json.dumps({"version": 1, "box": None, "terms": [], "around": around}))
+    with pytest.raises(InputError, match="radius"):
+        SubscriptionBody.from_json('{"version": 1, "box": [0, 0, 1, 1], "terms": [], "around": 5}')
 
 
 def test_a_place_that_is_not_known_is_refused() -> None:

@@ -9,7 +9,8 @@ import pytest
 from matching import events_of
 
 from roamcast.errors import ConflictError, CorruptionError, InputError, NotFoundError
-from roamcast.match.moving import CircleTest, MovingRegions
+from roamcast.match.moving import NEVER, CircleTest, MovingRegions
+from roamcast.match.segments import SegmentFolder
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
 
 
@@ -72,13 +73,60 @@ def test_the_last_of_several_positions_counts(tmp_path: Path) -> None:
     assert test(events, np.array([0, 1]), np.array([5, 5])).tolist() == [False, True]
 
 
+def test_a_region_that_is_nowhere_has_no_box(tmp_path: Path) -> None:
+    """It holds nothing, and gets its box with its first move."""
+    regions = MovingRegions(GEOGRAPHIC)
+    assert np.isnan(regions.add([5], [np.nan], [np.nan], [1.0]).box).all()
+    test = CircleTest(GEOGRAPHIC, tmp_path, regions.save(tmp_path))
+    assert test(events_of([(0, 0, [])]), np.array([0]), np.array([5])).tolist() == [False]
+    assert contains(*regions.move([5], [8.0], [53.0]).box.T, 8.0, 53.0).all()
+
+
+def test_the_box_holds_all_places_of_a_batch() -> None:
+    """Where the region was before, on its way, and in the end."""
+    regions = MovingRegions(PLANAR)
+    regions.add([1, 2], [0.0, 0.0], [0.0, 0.0], [10.0, 10.0])
+    moved = regions.move([2, 1, 2], [500.0, 1.0, 0.0], [0.0, 0.0, 0.0])
+    assert moved.handle.tolist() == [2]
+    assert contains(*moved.box[0], [-10.0, 510.0, 10.0], [0.0, 0.0, 0.0]).all()
+
+
+def test_a_box_that_reached_far_is_made_smaller() -> None:
+    """With the next batch, though the region stays where it is; and then it is left alone."""
+    regions = MovingRegions(PLANAR)
+    regions.add([1], [0.0], [0.0], [10.0])
+    assert not contains(*regions.move([1], [1e6], [0.0]).box[0], 3e6, 0.0)
+    assert not regions.is_settled
+    moved = regions.move([], [], [])
+    assert (moved.box[0][2] - moved.box[0][0]) == pytest.approx(30.0)
+    assert regions.is_settled
+    assert len(regions.move([], [], []).handle) == 0
+
+
+def test_a_trail_tells_where_a_region_was(tmp_path: Path) -> None:
+    """By the last place before the event's; the last one for those that come at the end."""
+    regions = MovingRegions(PLANAR)
+    regions.add([5, 6], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0])
+    regions.move([5, 5], [50.0, 100.0], [0.0, 0.0])
+    trail = {
+        "handle": np.array([5, 5, 5]), "since": np.array([NEVER, 10, 20]), "x": np.array([0.0, 50.0, 100.0]),
+        "y": np.zeros(3),
+    }  # fmt: skip
+    test = CircleTest(PLANAR, tmp_path, regions.save(tmp_path), SegmentFolder(tmp_path).write(trail))
+    events = events_of([(0.0, 0.0, []), (50.0, 0.0, []), (100.0, 0.0, [])])
+    for at, event in ((9, 0), (10, 0), (11, 1), (20, 1), (21, 2), (np.iinfo(np.int64).max, 2)):
+        found = test(events, np.arange(3), np.full(3, 5), np.full(3, at))
+        assert np.flatnonzero(found).tolist() == [event]
+    assert test(events, np.arange(3), np.full(3, 6), np.full(3, 21)).tolist() == [True, False, False]
+
+
 def test_a_version_does_not_change(tmp_path: Path) -> None:
-    """Who reads one sees the positions of its time, and versions with the same positions are one."""
+    """Who reads one sees the positions of its time, and versions that say the same are one."""
     regions = MovingRegions(PLANAR)
     regions.add([5], [0.0], [0.0], [1.0])
     first = regions.save(tmp_path)
     before = CircleTest(PLANAR, tmp_path, first)
-    regions.move([5], [0.5], [0.0])
+    regions.move([5], [0.25], [0.0])
     assert regions.save(tmp_path) != first
     assert before(events_of([(-1.0, 0.0, [])]), np.array([0]), np.array([5])).tolist() == [True]
     regions.move([5], [0.0], [0.0])

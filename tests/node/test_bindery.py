@@ -23,6 +23,7 @@ NEAREST = "Select Where &location in nearest"
 NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
 FIRE = 'Select all() Where &terms has ("fire")'
 ON_STAGE = f"{FIRE} Life-control #location in stage"
+AROUND = "Select all() Where &location in rang:loc(10)"
 
 
 @pytest.fixture
@@ -349,3 +350,79 @@ def test_a_closed_bindery_refuses(node: World) -> None:
     node.bindery.close()
     with pytest.raises(UnavailableError):
         node.move("ann", 1)
+
+
+def whereabouts(node: World) -> list[tuple[str, str | float]]:
+    """(kind, id) of every record, and (kind, x) of a position."""
+    return [(row["kind"], row["x"] if row["kind"] == "position" else row["id"]) for row in node.journalled()]
+
+
+def test_where_a_region_is_follows_its_subscription(node: World) -> None:
+    """Right after it, if it is known; otherwise with the first move."""
+    node.subscriber("ann", (3, 0))
+    node.subscriber("bob")
+    node.subscribe("q", "ann", AROUND)
+    node.subscribe("r", "bob", AROUND)
+    node.move("bob", 7)
+    assert whereabouts(node) == [("subscription", "q"), ("position", 3.0), ("subscription", "r"), ("position", 7.0)]
+    asked, place = node.journalled()[:2]
+    assert SubscriptionBody.from_json(asked["body"]) == SubscriptionBody(None, (), space="planar", around=10.0)
+    assert (place["entity"], place["y"], place["id"]) == ("ann", 0.0, None)
+
+
+def test_moves_are_told_while_a_region_runs(node: World) -> None:
+    """Before the first and after the last they are nobody's business; one that is too old is not told either."""
+    node.subscriber("ann", (0, 0))
+    node.move("ann", 1)
+    node.subscribe("q", "ann", AROUND)
+    node.subscribe("r", "ann", AROUND)
+    node.bindery.unsubscribe("q", "ann").result(SECONDS)
+    node.move("ann", 2)
+    node.bindery.move([Position("ann", 99, 0, 1)]).result(SECONDS)
+    node.bindery.unsubscribe("r", "ann").result(SECONDS)
+    node.move("ann", 3)
+    assert whereabouts(node) == [
+        ("subscription", "q"), ("position", 1.0), ("subscription", "r"), ("position", 1.0), ("removal", "q"),
+        ("position", 2.0), ("removal", "r"),
+    ]  # fmt: skip
+
+
+def test_moves_are_told_after_a_restart(node: World) -> None:
+    """With a life-control and without."""
+    node.subscriber("ann", (5, 5))
+    node.subscriber("bob", (5, 5))
+    node.subscribe("q", "ann", AROUND)
+    node.subscribe("r", "bob", f"{AROUND} Life-control #location in stage")
+    told = len(node.told())
+    node.restart()
+    node.move("ann", 6)
+    node.move("bob", 7, 7)
+    assert whereabouts(node)[told:] == [("position", 6.0), ("position", 7.0)]
+
+
+def test_life_control_starts_a_region_where_its_subscriber_is(node: World) -> None:
+    """By a move or by an attribute; while it is stopped, moves are not told."""
+    node.subscriber("ann", (50, 0))
+    node.subscribe("q", "ann", f"{AROUND} Life-control #location in stage or #role = guard")
+    node.move("ann", 5)
+    node.move("ann", 60)
+    node.move("ann", 70)
+    node.bindery.change("ann", {"role": "guard"}).result(SECONDS)
+    told = whereabouts(node)
+    assert told[0] == ("subscription", "q")
+    assert set(told[1:-3]) == {("position", 5.0)}
+    assert told[-3:] == [("removal", "q"), ("subscription", "q"), ("position", 70.0)]
+
+
+def test_a_new_pipeline_is_told_where_regions_are(node: World) -> None:
+    """After each that runs."""
+    node.subscriber("ann", (5, 0))
+    node.subscriber("bob")
+    for id, subscriber in (("p", "ann"), ("q", "bob")):
+        node.subscribe(id, subscriber, AROUND)
+    node.subscribe("r", "ann", FIRE)
+    told = len(node.told())
+    node.bindery.tell("new").result(SECONDS)
+    assert whereabouts(node)[told:] == [
+        ("subscription", "p"), ("position", 5.0), ("subscription", "q"), ("subscription", "r"),
+    ]  # fmt: skip

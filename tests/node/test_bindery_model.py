@@ -18,7 +18,7 @@ from roamcast.bind.core import Binder
 from roamcast.bind.messages import Subscribed
 from roamcast.bind.views import Status
 from roamcast.errors import RoamcastError
-from roamcast.journal.bodies import BindingBody
+from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.node.following import registered
@@ -34,6 +34,8 @@ TEXTS = (
     "Select Where &location in nearest Life-control #location in stage",
     'Select all() Where &terms has ("fire")',
     'Select all() Where &terms has ("fire") Life-control #location in stage and #role = guard',
+    "Select all() Where &location in rang:loc(5)",
+    "Select all() Where &location in rang:loc(5) Life-control #location in stage and #role = guard",
 )
 coordinates = st.integers(-5, 15)
 
@@ -151,6 +153,8 @@ class Life(RuleBasedStateMachine):
         assert told == {s.id for s in registry.subscriptions() if s.is_told}
         states = {id: s.standing.state for id, s in standing.items() if s.standing}
         assert {s.id: s.state.value for s in statuses} == states
+        where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
+        assert surrounded(self.world) == {s.id: where[s.subscriber] for s in registry.around_subscribers() if s.is_told}
         assert {(s.id, source) for s in fresh(self.world) for source in s.sources} == stored
         assert {e.id: e for e in self.world.bindery.directory} == {e.id: e for e in registry.entities()}
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
@@ -196,6 +200,22 @@ def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
                 if is_new:
                     began.pop(id, None)
     return bound, told
+
+
+def surrounded(world: World) -> dict[str, tuple[float, float] | None]:
+    """Where the journal says that the regions around subscribers are."""
+    where: dict[str, tuple[float, float] | None] = {}
+    whose: dict[str, str] = {}
+    for row in world.journalled():
+        match row["kind"]:
+            case "subscription" if SubscriptionBody.from_json(row["body"]).around is not None:
+                whose[row["id"]] = row["entity"]
+                where.setdefault(row["id"], None)
+            case "removal":
+                where.pop(row["id"], None)
+            case "position":
+                where |= {id: (row["x"], row["y"]) for id in where if whose[id] == row["entity"]}
+    return where
 
 
 def fresh(world: World) -> Any:

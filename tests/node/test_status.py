@@ -43,6 +43,18 @@ def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
     assert metric(node, "roamcast_journal_seconds_count") == 1
 
 
+def test_what_the_pipelines_last_batch_cost(node: RunningNode) -> None:
+    """Nothing is told before there is a card; then all that it says."""
+    assert "roamcast_pipeline_segments" not in node.http.get("/metrics").text
+    figures = {"candidates": 30, "matches": 4, "segments": 2, "state_bytes": 5000, "moving_regions": 7, "other": 1}
+    Outbox(node.data / "outbox").show_sender(Sender("p", 2, {}, figures, {"control": 0.25, "match": 0.5}))
+    until(lambda: "roamcast_pipeline_segments 2.0" in node.http.get("/metrics").text, "the card to be seen")
+    assert metric(node, "roamcast_pipeline_candidates_per_match") == 7.5
+    assert metric(node, "roamcast_pipeline_state_bytes") == 5000
+    assert metric(node, "roamcast_pipeline_moving_regions") == 7
+    assert metric(node, 'roamcast_pipeline_step_seconds{step="match"}') == 0.5
+
+
 def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
     """The mailroom stops at it, says so, and keeps what is behind it in the outbox."""
     anna = node.subscriber()

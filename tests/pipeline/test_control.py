@@ -87,7 +87,7 @@ def test_a_subscription_begins_at_its_place() -> None:
         "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "handle": None, "begin": NOON, "min_x": 0.0,
         "min_y": -1.0, "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None,
         "every": None,
-        "space": "geographic", "until": None, "removed_in": None,
+        "space": "geographic", "around": None, "until": None, "removed_in": None,
     }  # fmt: skip
 
 
@@ -131,6 +131,7 @@ OTHERS = {
     "area": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA.replace("1,0", "1,0.5"), 5)),
     "every": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA, 6)),
     "space": ("ann", SubscriptionBody(FULL.box, FULL.terms, FULL.query, AREA, 5, "planar")),
+    "around": ("ann", SubscriptionBody(None, FULL.terms, FULL.query, AREA, 5, around=5.0)),
 }
 
 

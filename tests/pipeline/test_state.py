@@ -107,7 +107,16 @@ def test_other_files_in_the_folder_are_ignored(state: StateFolder) -> None:
     assert state.newest() == manifest
 
 
-GOOD = {"format": "roamcast-state/2", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}}
+GOOD = {
+    "format": "roamcast-state/3", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
+    "index": {"stack": [], "leaving": [], "handles": 0},
+}  # fmt: skip
+
+
+def test_a_good_manifest_is_read(state: StateFolder) -> None:
+    """So that those below are refused for what is wrong with them."""
+    (state.folder / "3.json").write_bytes(orjson.dumps(GOOD))
+    assert state.newest() == Manifest("pipe", 3)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +128,7 @@ GOOD = {"format": "roamcast-state/2", "pipeline": "pipe", "batch": 3, "tables": 
         b"\xff",
         orjson.dumps({**GOOD, "format": "roamcast-state/1"}),
         orjson.dumps({**GOOD, "batch": 2}),
+        orjson.dumps({**GOOD, "regions": ["planar"]}),
         orjson.dumps({**GOOD, "tables": []}),
         orjson.dumps({**GOOD, "tables": {"sources": [{"checksum": "1"}]}}),
         orjson.dumps({key: value for key, value in GOOD.items() if key != "counters"}),

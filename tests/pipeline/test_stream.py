@@ -74,6 +74,23 @@ def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -
     }  # fmt: skip
 
 
+def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path: Path) -> None:
+    """An event meets it where its subscriber was by then; also after a new pipeline has taken it over."""
+    wish = SubscriptionBody(None, (), around=100.0).to_json()
+    here, there = (Record("position", "ann", time=NOON, x=x, y=0.0) for x in (0.0, 5.0))
+    events = [event("cam", n, x) for n, x in ((1, 0.0), (2, 5.0), (3, 5.0), (4, 0.0), (5, 5.0))]
+    journal(tmp_path, [subscription("s1", "ann")._replace(body=wish), here, events[0], there, events[1]])
+    run(spark, tmp_path)
+    journal(tmp_path, [events[2], here, events[3]])
+    run(spark, tmp_path, new=True)
+    assert [letter[2:] for letter in letters(tmp_path)] == [("s1", f"cam:{n}") for n in (1, 2, 3, 4)]
+    sender = Outbox(tmp_path / "outbox").sender()
+    assert sender is not None
+    assert sender.read == {"local": 8}
+    assert (sender.figures["moving_regions"], sender.figures["matches"]) == (1, 2)
+    assert list(sender.seconds) == ["control", "state", "match", "letters", "outbox", "publish"]
+
+
 def counters(data: Path) -> dict[str, int]:
     """What the sender's card shows."""
     sender = Outbox(data / "outbox").sender()

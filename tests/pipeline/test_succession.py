@@ -70,7 +70,7 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
 
 def test_without_registries_nothing_is_taken_over(tmp_path: Path) -> None:
     """There may be no node yet."""
-    assert [rows.num_rows for rows in from_registries(tmp_path).values()] == [0, 0]
+    assert [rows.num_rows for rows in from_registries(tmp_path).values()] == [0, 0, 0]
 
 
 def test_a_registry_that_cannot_be_used_is_corruption(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
     state_with(tmp_path, STATE)
     taken = from_state(tmp_path)
     assert taken is not None
-    assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name}
+    assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name} | {"positions"}
     assert taken[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
     for table in (SOURCES, NOTIFIED):
         assert taken[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))

@@ -254,7 +254,7 @@ def test_a_subscription_comes_back_as_it_was_added(
     registry: RegistryStore, body: str | None, places: tuple[str, ...], standing: Standing | None
 ) -> None:
     """Text, body or none, time, places and standing or none are kept."""
-    subscription = Subscription("q", "ann", "Select …", body, 2**60, places, standing)
+    subscription = Subscription("q", "ann", "Select …", body, 2**60, places, standing, is_around=body is not None)
     apply(registry, SubscriptionAdded(subscription))
     assert registry.subscription("q") == subscription
 
@@ -310,9 +310,10 @@ def test_subscriptions_are_counted(registry: RegistryStore) -> None:
 
 def test_those_with_a_standing_and_those_with_places_are_found(registry: RegistryStore) -> None:
     """Among any number of others, which are counted."""
-    apply(registry, added("a"), followed("d"), added("c", places=("room",)), followed("b"))
+    apply(registry, added("a", is_around=True), followed("d"), added("c", places=("room",)), followed("b"))
     assert [s.id for s in registry.standing()] == ["b", "d"]
     assert [s.id for s in registry.naming_places()] == ["c"]
+    assert [s.id for s in registry.around_subscribers()] == ["a"]
     assert registry.always_running() == 2
 
 

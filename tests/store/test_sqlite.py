@@ -210,7 +210,7 @@ def test_a_store_of_another_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/2") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/3") as caught:
         open_sqlite(path)
     assert caught.value.hint
 

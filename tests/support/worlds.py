@@ -9,8 +9,9 @@ import orjson
 from pyspark.sql import SparkSession
 
 from roamcast.deliver.outbox import Outbox
+from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.files import FileJournal
-from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.pipeline.identity import open_pipeline
 from roamcast.pipeline.stream import Limits, Stream
 
@@ -26,6 +27,15 @@ def subscription(
 ) -> Record:
     body = orjson.dumps({"version": 1, "box": box, "terms": terms}).decode()
     return Record(SUBSCRIPTION, subscriber, id=id_, time=NOON, body=body)
+
+
+def around(id: str, subscriber: str, radius: float = 10.0, terms: Sequence[str] = (), space: str = "planar") -> Record:
+    body = SubscriptionBody(None, tuple(terms), space=space, around=radius)
+    return Record(SUBSCRIPTION, subscriber, id=id, time=NOON, body=body.to_json())
+
+
+def position(subscriber: str, x: float, y: float = 0.0, time: int = NOON) -> Record:
+    return Record(POSITION, subscriber, time=time, x=x, y=y)
 
 
 def removal(id_: str, subscriber: str) -> Record:

@@ -13,6 +13,7 @@ from roamcast import __version__
 from roamcast.cli.bench import bench
 from roamcast.cli.change import change
 from roamcast.cli.compile import compile
+from roamcast.cli.explain_match import explain_match
 from roamcast.cli.lacl import lacl
 from roamcast.cli.leave import leave
 from roamcast.cli.match import match
@@ -40,8 +41,8 @@ app = typer.Typer(
 )
 
 for _command in (
-    up, node, pipeline, register, change, move, where, leave, publish, subscribe, subscriptions, unsubscribe, pull,
-    match, compile,
+    up, node, pipeline, register, change, move, where, leave, publish, subscribe, subscriptions, unsubscribe,
+    explain_match, pull, match, compile,
 ):  # fmt: skip
     # A negative coordinate is no option.
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)

@@ -12,6 +12,9 @@ from roamcast.cli.credentials import known, operator
 from roamcast.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, OperatorTokenFile, Url
 from roamcast.cli.tables import clock_time, table
 from roamcast.client import Binding, Subscription
+from roamcast.lacl import parse
+from roamcast.lacl.printing import number_text
+from roamcast.lacl.syntax import RangLoc
 
 __all__ = ["subscriptions"]
 
@@ -63,7 +66,12 @@ def _states(found: list[Subscription], *, whose: bool) -> str:
 
 
 def _sources_of(subscription: Subscription) -> str:
-    return "every event" if subscription.plan == "match" else "-"
+    if subscription.plan == "bind":
+        return "-"
+    around = parse(subscription.text).location
+    if isinstance(around, RangLoc):
+        return f"every event within {number_text(around.radius)} m of {subscription.subscriber}"
+    return "every event"
 
 
 def _history(history: list[Binding]) -> str:

@@ -97,6 +97,9 @@ class AsyncClient:
     async def subscriptions(self) -> list[Subscription]:
         return await self._run(self._calls.subscriptions())
 
+    async def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._run(self._calls.explain(id, event))
+
     async def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
         return await self._run(self._calls.bindings(id, limit, skip))
 

@@ -129,6 +129,10 @@ class Client:
         """
         return self._run(self._calls.subscriptions())
 
+    def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Why an event does or would match a subscription: `matches`, and the `checks` with `holds` and `why`."""
+        return self._run(self._calls.explain(id, event))
+
     def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
         """The sources that a subscription has had, newest first, without the first `skip` of them."""
         return self._run(self._calls.bindings(id, limit, skip))

@@ -140,6 +140,10 @@ class Calls:
             found += page
         return found
 
+    def explain(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
+        path = f"/v1/subscriptions/{quote(id, safe='')}/explain"
+        return exchange(Request("POST", path, body_of(dict(event))), self.delays, dict)
+
     def bindings(self, id: str, limit: int, skip: int) -> Flow[list[Binding]]:
         path = f"/v1/subscriptions/{quote(id, safe='')}/bindings"
         request = Request("GET", path, parameters={"limit": limit, "skip": skip})

@@ -11,7 +11,7 @@ its letters are stored. Taking one twice is harmless: mailboxes drop what they h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -37,11 +37,18 @@ LETTERS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The pipeline's card: its identity, the last batch it finished, and its counters since it was new."""
+    """The pipeline's card: its identity, the last batch it finished, and its counters since it was new.
+
+    `figures` and `seconds` tell of that batch alone: what it cost, and how long each of its steps took. `read` is the
+    last position that it has read of each node's journal.
+    """
 
     pipeline: str
     batch: int
     counters: Mapping[str, int]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    read: Mapping[str, int] = field(default_factory=dict)
 
 
 class Outbox:
@@ -104,6 +111,9 @@ class Outbox:
             "pipeline": sender.pipeline,
             "batch": sender.batch,
             "counters": dict(sender.counters),
+            "figures": dict(sender.figures),
+            "seconds": dict(sender.seconds),
+            "read": dict(sender.read),
         }
         make_folder(self._folder)
         write_whole(self._folder / "sender.json", orjson.dumps(card), durable=False)
@@ -121,7 +131,8 @@ class Outbox:
             card = orjson.loads(content)
             if card["format"] != FORMAT:
                 raise ValueError(f"format {card['format']!r}")
-            return Sender(card["pipeline"], card["batch"], card["counters"])
+            more = (card.get(name, {}) for name in ("figures", "seconds", "read"))
+            return Sender(card["pipeline"], card["batch"], card["counters"], *more)
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptionError(
                 f"not a {FORMAT} sender's card: {error}",

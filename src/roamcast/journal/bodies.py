@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any, Final, Self
 
 import orjson
@@ -13,7 +14,7 @@ from roamcast.lacl import Query, to_text
 from roamcast.lacl.build import MAX_PERIOD
 from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Box as InBox
-from roamcast.lacl.syntax import Circle, Within
+from roamcast.lacl.syntax import Circle, RangLoc, Within
 from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
@@ -28,7 +29,8 @@ class SubscriptionBody:
     """A subscription of the match plan, split into what an index finds and what is tested after.
 
     `box` (None: anywhere) and `terms` are necessary, and where `query` is None sufficient. Otherwise `query` is the
-    whole, as canonical text; a circle in it is one in `space`, and a place has the polygon `area` (GeoJSON).
+    whole, as canonical text; a circle in it is one in `space`, and a place has the polygon `area` (GeoJSON). With
+    `around` there is no box: the region is so many metres around the subscriber, wherever that is.
     """
 
     box: Box | None
@@ -37,11 +39,12 @@ class SubscriptionBody:
     area: str | None = None
     every: int | None = None
     space: str = "geographic"
+    around: float | None = None
 
     @classmethod
     def of(cls, query: Query, places: Places, space: Space) -> Self:
         """Raises NotFoundError for a place that is not known."""
-        box, area = None, None
+        box, area, around = None, None, None
         match query.location:
             case InBox(given):
                 box = given
@@ -49,9 +52,14 @@ class SubscriptionBody:
                 box = space.box_around(x, y, radius)
             case Within(place):
                 box, area = places.bounds(place), shapely.to_geojson(places.get(place))
-        exact = isinstance(query.location, InBox | None) and query.source_expression is None and query.on is None
+            case RangLoc(radius):
+                around = radius
+        exact = (
+            isinstance(query.location, InBox | RangLoc | None) and query.source_expression is None and query.on is None
+        )
         every = None if query.every is None else query.every.period
-        return cls(box, tuple(sorted(query.terms)), None if exact else to_text(query), area, every, space.name)
+        text = None if exact else to_text(query)
+        return cls(box, tuple(sorted(query.terms)), text, area, every, space.name, around)
 
     def to_json(self) -> str:
         return _to_json(self)
@@ -68,6 +76,8 @@ class SubscriptionBody:
         _check_every(body.every)
         if body.space not in SPACES:
             raise InputError(f"no space {body.space!r}")
+        if body.around is not None and (body.box is not None or not _is_radius(body.around)):
+            raise InputError(f"not a radius around a subscriber: {body.around!r}")
         return body
 
 
@@ -137,6 +147,10 @@ def _terms(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(term, str) for term in given):
         raise InputError("a subscription's terms are not a list of texts")
     return tuple(sorted(set(given)))
+
+
+def _is_radius(given: object) -> bool:
+    return type(given) in (int, float) and 0 <= given < inf  # type: ignore[operator]  # a number it is
 
 
 def _check_texts(*values: object) -> None:

@@ -75,6 +75,11 @@ class FileJournal:
         self._committer = threading.Thread(target=self._run, name=f"journal-{node}", daemon=True)
         self._committer.start()
 
+    @property
+    def last_position(self) -> int:
+        """Of the last record that is on disk; 0 before the first."""
+        return self._next - 1
+
     def append(self, records: Sequence[Record]) -> Future[int]:
         """See JournalWriter. Any thread may call; never blocks on the disk."""
         append = _Append(tuple(records), Future())

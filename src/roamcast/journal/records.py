@@ -7,9 +7,11 @@
 | `removal`      | subscriber |     | subscription id | accepted   |       |                 |                         |
 | `binding`      | source     |     | subscription id | since when |       |                 | a `BindingBody`         |
 | `unbinding`    | source     |     | subscription id | until when |       |                 |                         |
+| `position`     | subscriber |     |                 | since when | point |                 |                         |
 
 Bodies are JSON, see `bodies`; an event of a source without attributes has none. Positions are dense per node and begin
-with 1. Unknown kinds are set aside by the pipeline, never guessed.
+with 1. A position counts for the regions around its subscriber that are in force at its place. Unknown kinds are set
+aside by the pipeline, never guessed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ __all__ = [
     "BINDING",
     "EVENT",
     "FORMAT",
+    "POSITION",
     "RECORD_SCHEMA",
     "REMOVAL",
     "SUBSCRIPTION",
@@ -38,6 +41,7 @@ SUBSCRIPTION = "subscription"
 REMOVAL = "removal"
 BINDING = "binding"
 UNBINDING = "unbinding"
+POSITION = "position"
 
 RECORD_SCHEMA = pa.schema(
     [

@@ -103,9 +103,10 @@ class Layers:
         kept = [self._rewritten([layer], seen) if layer.dead > layer.live else layer for layer in stack[:first]]
         return (*kept, *([self._rewritten(stack[first:], seen)] if first < len(stack) else []))
 
-    def sweep(self, keep: Iterable[Layer]) -> None:
-        """Remove the files that none of these layers has."""
-        self._files.sweep(frozenset(name for layer in keep for name in (layer.segment, layer.tombstones) if name))
+    def sweep(self, keep: Iterable[Layer], others: Iterable[str] = ()) -> None:
+        """Remove the files that none of these layers has, and that are not among the `others`."""
+        names = (name for layer in keep for name in (layer.segment, layer.tombstones) if name)
+        self._files.sweep(frozenset([*names, *others]))
 
     def nbytes(self, stack: Sequence[Layer]) -> int:
         """The size of the segments, handles apart."""

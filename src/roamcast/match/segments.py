@@ -23,7 +23,7 @@ from roamcast.durable import refusals_named, sync_folder, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.match.layout import Body
 
-__all__ = ["FORMAT", "Opened", "SegmentFolder"]
+__all__ = ["FORMAT", "Arrays", "Opened", "SegmentFolder"]
 
 FORMAT: Final = "roamcast-segment/1"
 _SUFFIX: Final = ".segment"

@@ -29,7 +29,7 @@ from roamcast.bind.states import State
 from roamcast.bind.views import Status, Whereabouts
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
-from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.lacl import Query, plan_of, to_text
 from roamcast.model import Position, Standing, Subscription
 from roamcast.node.queries import Asked, Queries
@@ -63,6 +63,7 @@ class _Row:
     body: str | None
     joined: bool
     expression: str | None
+    is_around: bool
     state: State = State.START
     waits: Standing | None = None
     binding: str = ""
@@ -83,6 +84,7 @@ class Following:
         self._binder = Binder(queries.space, queries.places)
         self._rows: dict[str, _Row] = {}
         self._agents: Counter[str] = Counter()
+        self._around: dict[str, set[str]] = {}  # by subscriber: what the pipeline has around it
         self.states: Counter[str] = Counter()
         self.bindings = 0
 
@@ -95,6 +97,9 @@ class Following:
         Those that cannot be served are stopped and have no bindings, see `outlines`.
         """
         following = cls(queries)
+        for around in registry.around_subscribers():
+            if around.is_told:
+                following._around.setdefault(around.subscriber, set()).add(around.id)
         standing, bindings = registry.standing(), registry.live_bindings()
         messages: list[Registered | Subscribed] = [registered(entity) for entity in entities]
         states = []
@@ -129,7 +134,9 @@ class Following:
         """One position of each entity."""
         ids, x, y, times = zip(*((p.entity, p.x, p.y, p.time) for p in positions), strict=True)
         with _agreed():
-            return self._outcome(self._binder.handle_moves(ids, x, y, times, at))
+            outcome = self._outcome(self._binder.handle_moves(ids, x, y, times, at))
+        outcome.records += (_position_record(position) for position in positions if position.entity in self._around)
+        return outcome
 
     def subscribe(self, subscription: Subscription, asked: Asked, at: int) -> Outcome:
         self._add(subscription, asked)
@@ -140,9 +147,28 @@ class Following:
         outcome.add(self.forget(id, at))
         return outcome
 
+    def surround(self, id: str, subscriber: str) -> list[Record]:
+        """The pipeline has a region around this subscriber from now on, and is to be told where that is, if known."""
+        self._around.setdefault(subscriber, set()).add(id)
+        return self.position_records(id, subscriber)
+
+    def leave_alone(self, id: str, subscriber: str) -> None:
+        """The pipeline has this region no more, if it was one."""
+        around = self._around.get(subscriber, set())
+        around.discard(id)
+        if not around:
+            self._around.pop(subscriber, None)
+
+    def position_records(self, id: str, subscriber: str) -> list[Record]:
+        """What comes after the record of a subscription that is around its subscriber; nothing after any other."""
+        if id not in self._around.get(subscriber, ()) or (at := self._binder.where(subscriber).position) is None:
+            return []
+        return [_position_record(at)]
+
     def forget(self, id: str, at: int) -> Outcome:
         """The binder has it no more. What is told of it lets no event meet its bindings, not even the past ones."""
         row = self._rows.pop(id)
+        self.leave_alone(id, row.subscriber)
         self.states[row.state.value] -= 1
         if row.expression is not None:
             self._agents[row.expression] -= 1
@@ -170,7 +196,9 @@ class Following:
         state = State.START if stands is None else State(stands.state)
         joined = stands is not None and stands.joined
         expression = None if waits else asked.expression
-        row = _Row(subscription.subscriber, asked.query, subscription.body, joined, expression, state, waits)
+        row = _Row(
+            subscription.subscriber, asked.query, subscription.body, joined, expression, asked.is_around, state, waits
+        )
         self._rows[subscription.id] = row
         self.states[state.value] += 1
         if expression is not None:
@@ -218,13 +246,20 @@ class Following:
                 case Activated(id, at):
                     row = self._rows[id]
                     outcome.records.append(Record(SUBSCRIPTION, row.subscriber, id=id, time=at, body=row.body))
+                    if row.is_around:
+                        outcome.records += self.surround(id, row.subscriber)
                 case Deactivated(id, at):
                     outcome.records.append(Record(REMOVAL, self._rows[id].subscriber, id=id, time=at))
+                    self.leave_alone(id, self._rows[id].subscriber)
                 case Wanted() | Unwanted():
                     pass
         for row in joined:
             row.joined = True
         return outcome
+
+
+def _position_record(position: Position) -> Record:
+    return Record(POSITION, position.entity, time=position.time, x=position.x, y=position.y)
 
 
 @contextmanager

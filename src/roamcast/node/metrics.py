@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from roamcast.deliver.outbox import Sender
+
 __all__ = ["Metrics"]
 
 _BYTES = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
@@ -51,6 +53,10 @@ class Metrics:
         """Show how many subscriptions are in each state, and how many bindings and agents there are."""
         self._registry.register(_Census(census))
 
+    def pipeline_figures(self, card: Callable[[], Sender | None]) -> None:
+        """Show what the pipeline's card tells of its last batch."""
+        self._registry.register(_Card(card))
+
     def sums(self) -> dict[str, int]:
         """Counters that add up what the pipeline and this node have dropped or set aside."""
         pipeline = self._pipeline()
@@ -86,6 +92,34 @@ class _Sums(Collector):
         }
         for name, value in self._sums().items():
             yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
+
+
+class _Card(Collector):
+    def __init__(self, card: Callable[[], Sender | None]) -> None:
+        self._card = card
+
+    def collect(self) -> Iterable[Metric]:
+        texts = {
+            "candidates": "Postings of the index that the last batch looked at.",
+            "matches": "Matches of the match plan in the last batch.",
+            "candidates_per_match": "Postings looked at for each match, in the last batch.",
+            "segments": "Segments of the index.",
+            "state_bytes": "Size of the pipeline's state on disk.",
+            "moving_regions": "Regions around subscribers who may move.",
+        }
+        card = self._card()
+        figures = {} if card is None else dict(card.figures)
+        if figures.get("matches"):
+            figures["candidates_per_match"] = figures.get("candidates", 0) / figures["matches"]
+        for name, text in texts.items():
+            if name in figures:
+                yield GaugeMetricFamily(f"roamcast_pipeline_{name}", text, value=figures[name])
+        steps = GaugeMetricFamily(
+            "roamcast_pipeline_step_seconds", "Time that each step of the last batch took.", labels=["step"]
+        )
+        for step, seconds in ({} if card is None else card.seconds).items():
+            steps.add_metric([step], seconds)
+        yield steps
 
 
 class _Census(Collector):

@@ -58,7 +58,15 @@ class Outgoing:
         after = ""
         while page := self._registry.subscriptions(after=after, limit=_PORTION):
             after = page[-1].id
-            told = [Record(SUBSCRIPTION, s.subscriber, id=s.id, time=at, body=s.body) for s in page if s.is_told]
+            told = [
+                record
+                for s in page
+                if s.is_told
+                for record in (
+                    Record(SUBSCRIPTION, s.subscriber, id=s.id, time=at, body=s.body),
+                    *following.position_records(s.id, s.subscriber),
+                )
+            ]
             if told:
                 self._journal.append(told).result()
         for portion in _portions(map(following.binding_record, self._registry.live_bindings())):

@@ -41,6 +41,11 @@ class Asked:
         return cls(query, text, query.expression_key if plan_of(query) == "bind" else None)
 
     @property
+    def is_around(self) -> bool:
+        """Whether it takes every event around its subscriber, who may move."""
+        return self.expression is None and isinstance(self.query.location, RangLoc)
+
+    @property
     def stands(self) -> bool:
         """Whether it has states: it is bound to sources, or has a life-control. Any other simply runs."""
         return self.expression is not None or self.query.life_control is not None
@@ -107,12 +112,6 @@ class Queries:
         return SubscriptionBody.of(query, self.places, self.space).to_json()
 
     def _check(self, query: Query) -> None:
-        if plan_of(query) == "match" and isinstance(query.location, RangLoc):
-            raise SpanError(
-                "all() around a moving subscriber is not served yet",
-                query.location.span,
-                hint="use box(…), circle(…) or within(…), or follow one source: anyof(), nearof() or remoteof()",
-            )
         terms = [term for test in leaves(query.where) if isinstance(test, Has) for term in test.terms]
         most = self._limits.subscription_terms
         if len(terms) > most:

@@ -63,7 +63,7 @@ class Node:
             places = Places.from_geojson(settings.places, self.space)
         folder = DataFolder.open(settings.data, settings.space)
         with ExitStack() as opened:
-            journal = FileJournal(folder.journal, settings.domain)
+            self.journal = journal = FileJournal(folder.journal, settings.domain)
             opened.callback(journal.close)
             engine = open_sqlite(folder.store(settings.domain))
             opened.callback(engine.dispose)
@@ -172,6 +172,7 @@ class Node:
 
     def _add_gauges(self) -> None:
         self.metrics.subscriptions(self.bindery.census)
+        self.metrics.pipeline_figures(lambda: self.mailroom.sender)
         self.metrics.gauge(
             "roamcast_mailbox_listeners", "Open mailbox streams and long polls.", lambda: len(self.bells)
         )

@@ -86,6 +86,7 @@ class Work:
         for subscription in own:
             if subscription.standing is None:
                 self.outcome.records.append(Record(REMOVAL, id, id=subscription.id, time=at))
+                self._following.leave_alone(subscription.id, id)
                 self.running -= 1
             else:
                 self.outcome.add(self._following.forget(subscription.id, at))
@@ -123,12 +124,16 @@ class Work:
         self.settle()
         at = self._clock.now()
         standing = Standing("start", None, at) if asked.stands else None
-        subscription = Subscription(id, subscriber, asked.text, body, at, places_of(asked.query), standing)
+        subscription = Subscription(
+            id, subscriber, asked.text, body, at, places_of(asked.query), standing, asked.is_around
+        )
         self.outcome.changes.append(SubscriptionAdded(subscription))
         if standing is not None:
             self.outcome.add(self._following.subscribe(subscription, asked, at))
         else:
             self.outcome.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
+            if asked.is_around:
+                self.outcome.records += self._following.surround(id, subscriber)
             self.running += 1
         self._subscriptions[id] = subscription
         return True
@@ -147,6 +152,7 @@ class Work:
             self.outcome.add(self._following.unsubscribe(id, at))
         else:
             self.outcome.records.append(Record(REMOVAL, subscriber, id=id, time=at))
+            self._following.leave_alone(id, subscriber)
             self.running -= 1
         self.outcome.changes.append(SubscriptionRemoved(id))
         self._subscriptions[id] = None

@@ -26,6 +26,7 @@ from roamcast.pipeline.layers import Ends, Layers
 from roamcast.pipeline.matching import Sieve
 from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
 from roamcast.pipeline.parts import Part, newest_rows
+from roamcast.pipeline.regions import Regions, Told, positions_of
 from roamcast.pipeline.schemas import (
     BINDINGS,
     FORGOTTEN,
@@ -52,18 +53,22 @@ class Page(NamedTuple):
 
     sieve: Sieve
     indexed: Indexed
+    told: Told
     changes: Changes
     forgotten: dict[Source, int]
 
 
 class Entry(NamedTuple):
-    """What a batch comes to."""
+    """What a batch comes to. `matches` of the match plan were found among so many `candidates`."""
 
     numbered: Numbered
     set_aside: list[SetAside]
     manifest: Manifest
+    regions: Regions
     intake: Intake
     forgotten: dict[Source, int]
+    candidates: int
+    matches: int
 
 
 class Books:
@@ -74,6 +79,7 @@ class Books:
         self._state = state
         self._terms = TermCounts()  # of events since the start: which terms are rare only makes matching faster
         self._parts = state.parts
+        self._regions = state.regions(manifest)
         self._history = history
         sources, receivers, forgotten = (self._all(table) for table in (SOURCES, RECEIVERS, FORGOTTEN))
         self.seen = dict(zip(_sources(sources), map(Ranges.from_text, sources["seen"].to_pylist()), strict=True))
@@ -83,16 +89,20 @@ class Books:
 
     def open(self, control: Control, batch: int) -> Page:
         changes = changes_of(control.records, batch, self)
+        positions, broken = positions_of(control.records)
         forgotten: dict[Source, int] = {}
         wishes = with_handles(changes.subscriptions, self.manifest.index.handles)
         subscriptions = self._push(SUBSCRIPTIONS, wishes, partial(_removed_before, batch))
         for terms in control.terms:
             self._terms.count(terms)
-        index = index_changes(self._state.layers, self.manifest.index, wishes, self._terms)
+        told = self._regions.after(wishes, positions)
+        changes.set_aside.extend([*broken, *told.set_aside])
+        index = index_changes(self._state.layers, self.manifest.index, wishes, told.boxes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
         sources = frozenset((row["node"], row["source"]) for row in changes.initial)
-        sieve = Sieve(self._state.folder, subscriptions, bindings, index.stack, batch, sources)
-        return Page(sieve, index, changes, forgotten)
+        moving = told.save(self._state.segments)
+        sieve = Sieve(self._state.folder, subscriptions, bindings, index.stack, batch, sources, moving)
+        return Page(sieve, index, told, changes, forgotten)
 
     def close(self, page: Page, sifted: pa.Table) -> Entry:
         """`sifted` has SIFTED_SCHEMA: what the executors made of the batch's events with the page's sieve."""
@@ -130,12 +140,20 @@ class Books:
             RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(numbered)),
         }
         counters = {name: self.manifest.counters.get(name, 0) + grown[name] for name in COUNTERS}
-        manifest = replace(self.manifest, batch=sieve.batch, tables=tables, index=page.indexed, counters=counters)
-        return Entry(numbered, [*set_aside, *late], manifest, intake, page.forgotten)
+        versions = page.told.regions.versions(self._state.segments)
+        manifest = replace(
+            self.manifest, batch=sieve.batch, tables=tables, index=page.indexed, counters=counters, regions=versions
+        )
+        candidates, matches = sifted["candidates"], pc.list_value_length(sifted["subscriptions"])
+        return Entry(
+            numbered, [*set_aside, *late], manifest, page.told.regions, intake, page.forgotten,
+            *(pc.sum(counts).as_py() or 0 for counts in (candidates, matches)),
+        )  # fmt: skip
 
     def turn(self, entry: Entry) -> None:
         """The batch has happened."""
         self.manifest = entry.manifest
+        self._regions = entry.regions
         self.seen.update(entry.intake.seen)
         self.last.update(entry.numbered.last)
         self.forgotten.update(entry.forgotten)

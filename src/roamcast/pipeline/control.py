@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
-from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
+from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
 from roamcast.journal.segments import SegmentFolder, read_control, read_terms
 from roamcast.pipeline.exact import tests_of
 from roamcast.pipeline.facts import on_of
@@ -137,8 +138,9 @@ def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
     """What these records, in this order, make of what is known.
 
     Making again what is live changes nothing. Nor does a record that is older than what it speaks of: a node that
-    crashed may journal its last records again.
+    crashed may journal its last records again. Positions are not looked at: see `regions`.
     """
+    records = records.filter(pc.not_equal(records["kind"], POSITION))
     columns = {name: records[name] for name in ("node", "position", "kind", "entity", "id", "body")}
     rows, refused = [], []
     for record in pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist():
@@ -173,7 +175,7 @@ def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
 
 
 # What makes two subscriptions with one id the same; a binding is the same if it is live.
-_SAME = ("subscriber", "min_x", "min_y", "max_x", "max_y", "terms", "query", "area", "every", "space")
+_SAME = ("subscriber", "min_x", "min_y", "max_x", "max_y", "terms", "query", "area", "every", "space", "around")
 
 
 class _Lives:
@@ -285,7 +287,8 @@ def _wish(text: str | None) -> Row:
     min_x, min_y, max_x, max_y = body.box or (-inf, -inf, inf, inf)
     return {
         "min_x": min_x, "min_y": min_y, "max_x": max_x, "max_y": max_y, "terms": list(body.terms), "query": body.query,
-        "area": body.area, "every": body.every, "space": body.space, "until": None, "removed_in": None,
+        "area": body.area, "every": body.every, "space": body.space, "around": body.around,
+        "until": None, "removed_in": None,
     }  # fmt: skip
 
 

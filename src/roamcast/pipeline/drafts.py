@@ -154,11 +154,14 @@ def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arra
 def _why_matched(row: Mapping[str, Any]) -> str:
     box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
     where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
+    if row["around"] is not None:
+        where = f"within {number_text(row['around'])} m of {row['subscriber']}"
     has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
     source = when = ""
     if row["query"] is not None:
         query = parse(row["query"])
-        where = "" if query.location is None else f"in {region_text(query.location)}"
+        if row["around"] is None:
+            where = "" if query.location is None else f"in {region_text(query.location)}"
         source = "" if query.source_expression is None else condition_text(query.source_expression)
         when = "" if query.on is None else condition_text(query.on)
     return ", ".join(filter(None, (where, has, source, when)))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from roamcast.match.build import Rows, Seen
 from roamcast.match.index import Index
 from roamcast.match.layers import Layer, Layers, rows_of
+from roamcast.match.moving import Moved
 from roamcast.match.port import Subscriptions
 
 __all__ = ["Indexed", "index_changes", "open_index", "with_handles"]
@@ -47,20 +48,31 @@ def with_handles(rows: pa.Table, first: int) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.array(given, pa.int64()))
 
 
-def index_changes(layers: Layers, before: Indexed, rows: pa.Table, seen: Seen | None = None) -> Indexed:
-    """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles."""
+def index_changes(layers: Layers, before: Indexed, rows: pa.Table, boxes: Moved, seen: Seen | None = None) -> Indexed:
+    """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles.
+
+    `boxes` are those of moving regions that are new or have left theirs.
+    """
+    there = boxes.handle < before.handles
+    stack = before.stack
+    if there.any():
+        stack = layers.rebox(stack, boxes.handle[there], boxes.box[there], seen)
     if not rows.num_rows:
-        return before
+        return before._replace(stack=layers.merge(stack, seen)) if there.any() else before
     handles: Integers = rows["handle"].to_numpy()
     added = rows.filter(pa.array(handles >= before.handles))
-    stack = layers.change(before.stack, gone=before.leaving, added=_rows(added), seen=seen)
+    stack = layers.change(stack, gone=before.leaving, added=_rows(added, boxes), seen=seen)
     leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
     return Indexed(layers.merge(stack, seen), leaving, max(before.handles, int(handles.max()) + 1))
 
 
-def _rows(rows: pa.Table) -> Rows:
+def _rows(rows: pa.Table, boxes: Moved) -> Rows:
     min_x, min_y, max_x, max_y = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     terms = rows["terms"].combine_chunks()
     lists = terms if isinstance(terms, pa.ListArray) else pa.array([], pa.list_(pa.string()))
     wanted = Subscriptions(min_x, min_y, max_x, max_y, lists)
-    return rows_of(rows["handle"].to_numpy(), wanted, pc.is_valid(rows["query"]).to_numpy())
+    further = pc.or_(pc.is_valid(rows["query"]), pc.is_valid(rows["around"])).to_numpy()
+    added = rows_of(rows["handle"].to_numpy(), wanted, further)
+    _, row, box = np.intersect1d(added.handle, boxes.handle, assume_unique=True, return_indices=True)
+    added.box[row] = boxes.box[box]
+    return added

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import TABLES, Table
 
-__all__ = ["Ends", "Found", "Layers"]
+__all__ = ["Ends", "Found", "Layers", "LookUp"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -99,7 +99,7 @@ class Layers:
             keys = [own.column(name).combine_chunks() for name in self._table.keys]
             hashes = _hashes(keys)
             for above in self._layers[number + 1 :]:
-                kept[here[above.find(self._table.keys, keys, hashes, None).key]] = False
+                kept[here[above.find(self._table.keys, keys, hashes).key]] = False
         return kept
 
 
@@ -115,15 +115,23 @@ class _Index(NamedTuple):
     end: Integers
 
 
-class _Layer:
-    """One part, and an index for each set of columns that it was asked for."""
+class LookUp:
+    """Rows, and an index for each set of columns that they were looked up by."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
         self._indexes: dict[tuple[str, ...], _Index] = {}
 
-    def find(self, columns: tuple[str, ...], keys: Sequence[pa.Array], hashes: Hashes, ends: Ends | None) -> Found:
+    def find(
+        self,
+        columns: tuple[str, ...],
+        keys: Sequence[pa.Array],
+        hashes: Hashes | None = None,
+        ends: Ends | None = None,
+    ) -> Found:
+        """As `Layers.find`, of all rows. `hashes` are those of the keys, if they are known."""
         index = self._index(columns)
+        hashes = _hashes(keys) if hashes is None else hashes
         first = np.searchsorted(index.hashes, hashes, "left")
         stop = np.searchsorted(index.hashes, hashes, "right")
         if ends is not None:
@@ -166,8 +174,8 @@ def _first_wanted(index: _Index, first: Integers, stop: Integers, ends: Ends) ->
 
 
 @lru_cache(maxsize=128)
-def _layer(folder: Path, table: str, part: Part) -> _Layer:
-    return _Layer(PartFolder(folder).read(_table(table), part))
+def _layer(folder: Path, table: str, part: Part) -> LookUp:
+    return LookUp(PartFolder(folder).read(_table(table), part))
 
 
 def _table(name: str) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT
 from roamcast.match.index import Index
 from roamcast.match.layers import Layer
+from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events
 from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
@@ -24,9 +25,13 @@ from roamcast.pipeline.indexing import open_index
 from roamcast.pipeline.joining import join
 from roamcast.pipeline.layers import Found, Integers, Layers
 from roamcast.pipeline.parts import Part
+from roamcast.pipeline.regions import Moving
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
 
 __all__ = ["Sieve", "sift"]
+
+_ASKED: Final = ("node", "since", "until", "removed_in", "query", "area", "space", "around")
+_END: Final = np.iinfo(np.int64).max
 
 
 class Sieve(NamedTuple):
@@ -41,6 +46,7 @@ class Sieve(NamedTuple):
     stack: tuple[Layer, ...]
     batch: int
     sources: frozenset[tuple[str, str]] = frozenset()
+    moving: tuple[Moving, ...] = ()
 
     def open_subscriptions(self) -> Layers:
         return Layers(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
@@ -51,12 +57,15 @@ class Sieve(NamedTuple):
     def open_index(self) -> Index:
         return open_index(self.folder / "segments", self.stack)
 
+    def open_moving(self) -> tuple[CircleTest, ...]:
+        return tuple(moving.open(self.folder / "segments") for moving in self.moving)
+
 
 def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for mapInArrow: records in, a row of SIFTED_SCHEMA for each event out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        state = _State(sieve.open_index(), sieve.open_subscriptions(), sieve.open_bindings())
+        state = _State(sieve.open_index(), sieve.open_moving(), sieve.open_subscriptions(), sieve.open_bindings())
         for records in batches:
             yield _sifted(records.filter(pc.equal(records["kind"], EVENT)), state, sieve)
 
@@ -65,6 +74,7 @@ def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 class _State(NamedTuple):
     segments: Index
+    moving: tuple[CircleTest, ...]
     subscriptions: Layers
     bindings: Layers
 
@@ -74,7 +84,7 @@ def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBa
     rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
     events = records.take(pa.array(rows))
     facts = Facts(events)
-    matched, bound = _match(facts, state, sieve.batch), join(facts, state.bindings)
+    (matched, looked_at), bound = _match(facts, state, sieve.batch), join(facts, state.bindings)
     told = np.unique(np.concatenate((matched.key, bound.key, _newest(events), _of(events, sieve.sources))))
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
     json[rows[told]] = _as_json(events.take(pa.array(told)))
@@ -87,6 +97,7 @@ def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBa
         "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
         "subscriptions": _lists(matched, rows, records.num_rows),
         "bindings": _lists(bound, rows, records.num_rows),
+        "candidates": pa.array(([looked_at] + [0] * (records.num_rows - 1))[: records.num_rows], pa.int64()),
     }
     return pa.RecordBatch.from_pydict(columns, SIFTED_SCHEMA)
 
@@ -137,31 +148,45 @@ def _has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(reduce(pc.and_kleene, tests), False)
 
 
-def _match(facts: Facts, state: _State, batch: int) -> Found:
-    """Pairs of rows, of events and of subscriptions, ordered by event."""
+def _match(facts: Facts, state: _State, batch: int) -> tuple[Found, int]:
+    """Pairs of rows, of events and of subscriptions, ordered by event; and how many candidates were looked at."""
     events = facts.events
-    found = state.segments.candidates(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
+    points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
+    found = state.segments.candidates(points)
     handles, place = np.unique(found.subscription, return_inverse=True)
     known = state.subscriptions.find(("handle",), [pa.array(handles)])
     if len(known.row) != len(handles):
         hint = "restore the whole pipeline folder, or start a new pipeline with --new"
         raise CorruptionError("the index has subscriptions that the state does not have", hint=hint)
-    rows = state.subscriptions.take(known.row, ("node", "since", "until", "removed_in", "query", "area", "space"))
-    kept = np.flatnonzero(_lives(events, found.event, rows.take(pa.array(place)), batch))
+    rows = state.subscriptions.take(known.row, _ASKED)
+    at = _places(events, found.event, rows["node"].take(pa.array(place)))
+    lives = _lives(at, rows.take(pa.array(place)), batch)
+    around = np.flatnonzero(lives & pc.is_valid(rows["around"]).to_numpy()[place])
+    if len(around):
+        pairs = found.event[around], found.subscription[around], at[around]
+        lives[around] = np.logical_or.reduce([inside(points, *pairs) for inside in state.moving])
+    kept = np.flatnonzero(lives)
     kept = kept[passes(facts, found.event[kept], rows, place[kept])]
-    return Found(found.event[kept], known.row[place[kept]])
+    return Found(found.event[kept], known.row[place[kept]]), found.looked_at
 
 
-def _lives(events: pa.RecordBatch, event: Integers, rows: pa.Table, batch: int) -> npt.NDArray[np.bool_]:
-    """Whether each event comes within the life of the subscription beside it.
+def _places(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) -> Integers:
+    """Where each event stands in the order of the node beside it.
 
-    Order exists inside a node only: events of other nodes see a subscription in all of a batch it lives in.
+    Order exists inside a node only: events of other nodes come at the end of the batch.
     """
-    position = events["position"].to_numpy()[event]
-    same_node = pc.equal(rows["node"], events["node"].take(pa.array(event))).to_numpy()
+    same_node = pc.equal(node, events["node"].take(pa.array(event))).to_numpy()
+    return np.where(same_node, events["position"].to_numpy()[event], _END)
+
+
+def _lives(at: Integers, rows: pa.Table, batch: int) -> npt.NDArray[np.bool_]:
+    """Whether an event at each place comes within the life of the subscription beside it.
+
+    Events of other nodes see a subscription in all of a batch it lives in.
+    """
     since, never = rows["since"].to_numpy(), np.iinfo(np.int64).max
     until, removed_in = (pc.fill_null(rows[name], never).to_numpy() for name in ("until", "removed_in"))
-    lives: npt.NDArray[np.bool_] = (removed_in >= batch) & (~same_node | ((since < position) & (position < until)))
+    lives: npt.NDArray[np.bool_] = (removed_in >= batch) & ((at == _END) | ((since < at) & (at < until)))
     return lives
 
 

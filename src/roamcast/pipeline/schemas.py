@@ -16,6 +16,7 @@ __all__ = [
     "FORGOTTEN",
     "LATEST",
     "NOTIFIED",
+    "POSITIONS",
     "RECEIVERS",
     "RECORDS",
     "SIFTED_SCHEMA",
@@ -39,7 +40,8 @@ LATEST: Final = 253_402_300_799_999_999
 
 # What the driver is told of each event: its place and identity, and whether it has all it needs. Of an event that
 # matched, or that is the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as
-# rows of the layers of their tables. Times are microseconds since 1970, as in all tables below.
+# rows of the layers of their tables. `candidates` are those of the index that were looked at, told with one event for
+# many. Times are microseconds since 1970, as in all tables below.
 SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -52,6 +54,20 @@ SIFTED_SCHEMA: Final = pa.schema(
         pa.field("attributes", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
+        pa.field("candidates", pa.int64()),
+    ]
+)
+
+
+# Where subscribers with moving regions were told to be, each in the order of its node.
+POSITIONS: Final = pa.schema(
+    [
+        pa.field("node", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("entity", pa.string()),
+        pa.field("time", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("y", pa.float64()),
     ]
 )
 
@@ -66,7 +82,8 @@ class Table(NamedTuple):
 
 # (node, since) is the place of the record that made the subscription: an id that is removed and made again is two rows.
 # A removed row still counts in the batch `removed_in`, for that node's events before `until`. `query`, `area` and
-# `space` are what is tested after box and terms (see `SubscriptionBody`). The index knows a row by its `handle`.
+# `space` are what is tested after box and terms (see `SubscriptionBody`). The index knows a row by its `handle`. One
+# that is `around` its subscriber has no box; see `regions`.
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
     ("node", "since"),
@@ -87,6 +104,7 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("area", pa.string()),
             pa.field("every", pa.int64()),
             pa.field("space", pa.string()),
+            pa.field("around", pa.float64()),
             pa.field("until", pa.int64()),
             pa.field("removed_in", pa.int64()),
         ]

@@ -2,7 +2,7 @@
 
     state/<batch>.json   manifest, the last two
     state/parts/         immutable parts of tables (see `parts`)
-    state/segments/      immutable segments of the index (see `match.segments`)
+    state/segments/      immutable segments of the index, and where moving regions are (see `match.segments`)
 
 Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1.
 """
@@ -16,17 +16,19 @@ from pathlib import Path
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.match.layers import Layer, Layers
 from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
-from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES
+from roamcast.pipeline.parts import Part, PartFolder, newest_rows
+from roamcast.pipeline.regions import Regions
+from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES
 
 __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
-FORMAT = "roamcast-state/2"
+FORMAT = "roamcast-state/3"
 BEFORE_FIRST = -1
 _KEPT = 2
 _NUMBER = re.compile(r"-1|\d+")
@@ -34,13 +36,17 @@ _NUMBER = re.compile(r"-1|\d+")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state after `batch`, of one pipeline. Counters run since that pipeline was new."""
+    """The state after `batch`, of one pipeline. Counters run since that pipeline was new.
+
+    `regions` are the files of the moving regions, by space.
+    """
 
     pipeline: str
     batch: int = BEFORE_FIRST
     tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     index: Indexed = field(default_factory=Indexed)
+    regions: Mapping[str, str] = field(default_factory=dict)
 
     def parts(self, table: str) -> tuple[Part, ...]:
         return self.tables.get(table, ())
@@ -56,18 +62,32 @@ class StateFolder:
         self.layers = Layers(self.segments)
 
     def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
-        """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name."""
+        """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
+
+        `positions` among them has POSITIONS: where the subscribers of moving regions are.
+        """
         make_folder(self.parts.folder)
         make_folder(self.segments)
         rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
-        index = Indexed()
+        index, regions = Indexed(), Regions.none()
         if SUBSCRIPTIONS in rows:
             rows[SUBSCRIPTIONS] = with_handles(_without_handles(rows[SUBSCRIPTIONS]), 0)
-            index = index_changes(self.layers, index, rows[SUBSCRIPTIONS])
+            told = regions.after(rows[SUBSCRIPTIONS], inherited.get("positions", POSITIONS.empty_table()))
+            index = index_changes(self.layers, index, rows[SUBSCRIPTIONS], told.boxes)
+            regions = told.regions
         tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
         counters = {name: count for name, count in live.items() if count}
-        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters))
+        versions = regions.versions(self.segments)
+        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters, regions=versions))
+
+    def regions(self, manifest: Manifest) -> Regions:
+        """The moving regions of a state that was published."""
+        if not manifest.regions:
+            return Regions.none()
+        rows = [self.parts.read(SUBSCRIPTIONS, part) for part in manifest.parts(SUBSCRIPTIONS.name)]
+        around = [some.filter(pc.is_valid(some["around"])) for some in [SUBSCRIPTIONS.schema.empty_table(), *rows]]
+        return Regions.open(self.segments, manifest.regions, newest_rows(SUBSCRIPTIONS, pa.concat_tables(around)))
 
     def newest(self) -> Manifest | None:
         """The last state that was published; None where there is none."""
@@ -82,10 +102,17 @@ class StateFolder:
             "batch": manifest.batch,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
             "index": {**manifest.index._asdict(), "stack": [layer._asdict() for layer in manifest.index.stack]},
+            "regions": dict(manifest.regions),
             "counters": dict(manifest.counters),
         }
         write_whole(self._path(manifest.batch), orjson.dumps(content, option=orjson.OPT_INDENT_2))
         self._sweep(manifest)
+
+    def nbytes(self) -> int:
+        """The size of all that lies here."""
+        with refusals_named(self.folder):
+            folders = (self.folder, self.parts.folder, self.segments)
+            return sum(path.stat().st_size for folder in folders for path in folder.iterdir() if path.is_file())
 
     def _sweep(self, newest: Manifest) -> None:
         batches = [batch for batch in self._batches() if batch <= newest.batch]
@@ -94,7 +121,8 @@ class StateFolder:
                 self._path(batch).unlink(missing_ok=True)
         kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
         self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
-        self.layers.sweep(layer for m in kept for layer in m.index.stack)
+        versions = (version for m in kept for version in m.regions.values())
+        self.layers.sweep((layer for m in kept for layer in m.index.stack), versions)
 
     def _batches(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
@@ -116,7 +144,8 @@ class StateFolder:
             index = content["index"]
             stack = tuple(Layer(**layer) for layer in index["stack"])
             indexed = Indexed(stack, tuple(index["leaving"]), index["handles"])
-            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], indexed)
+            regions = dict(content["regions"])
+            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], indexed, regions)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"the manifest of batch {batch} is unreadable: {error}",

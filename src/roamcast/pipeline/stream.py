@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from roamcast.durable import refusals_named, write_whole
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.pipeline.books import HISTORY, Books, Page
 from roamcast.pipeline.control import SetAside, control_of, stretches_of
+from roamcast.pipeline.figures import Watch, figures_of
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
 from roamcast.pipeline.matching import sift
 from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
@@ -57,12 +58,16 @@ class Stream:
         self._books = Books(pipeline.state, pipeline.manifest, history=limits.history)
         self._between_batches = threading.Lock()
         self._stopping = threading.Event()
+        self._read: dict[str, int] = {}
         self.failure: RoamcastError | None = None  # what a batch failed with: Spark hands on no more than its text
 
     def start(self) -> StreamingQuery:
         """Begin, or go on where the last run was cut off."""
         with refusals_named(self._journal):
             self._journal.mkdir(parents=True, exist_ok=True)
+        if (batch := self._books.manifest.batch) >= 0:
+            done = stretches_of(self._pipeline.checkpoint, batch)
+            self._read = {node: through for node, (_, through) in done.items()}
         self._show()
         self._spark.dataSource.register(JournalSource)
         records = (
@@ -110,17 +115,27 @@ class Stream:
 
     def _run(self, records: DataFrame, batch: int) -> None:
         """One Spark job at most: the driver has read beforehand what the batch changes."""
-        control = control_of(self._journal, stretches_of(self._pipeline.checkpoint, batch))
+        watch = Watch()
+        stretches = stretches_of(self._pipeline.checkpoint, batch)
+        control = control_of(self._journal, stretches)
+        watch.step("control")
         page = self._books.open(control, batch)
-        entry = self._books.close(page, self._sifted(records, page, control.events))
+        watch.step("state")
+        sifted = self._sifted(records, page, control.events)
+        watch.step("match")
+        entry = self._books.close(page, sifted)
+        watch.step("letters")
         self._put_aside(records, batch, entry.set_aside)
         self._pipeline.check_generation()
         for office, letters in entry.numbered.letters.items():
             self._outbox.put(office, self._pipeline.id, batch, letters)
+        watch.step("outbox")
         self._pipeline.check_generation()
         self._pipeline.state.publish(entry.manifest)  # batch N happens here, whole or not at all
         self._books.turn(entry)
-        self._show()
+        watch.step("publish")
+        self._read = {node: through for node, (_, through) in stretches.items()}
+        self._show(figures_of(entry, self._pipeline.state), watch.seconds)
 
     def _sifted(self, records: DataFrame, page: Page, events: int) -> pa.Table:
         """The events as the executors sifted them."""
@@ -157,5 +172,8 @@ class Stream:
             self._stopping.wait(_OFFICE_PAUSE)
         raise CapacityError("stopped while an office had too many batches to take", hint="start its node")
 
-    def _show(self) -> None:
-        self._outbox.show_sender(Sender(self._pipeline.id, self._books.manifest.batch, self._books.manifest.counters))
+    def _show(self, figures: Mapping[str, float] | None = None, seconds: Mapping[str, float] | None = None) -> None:
+        done = self._books.manifest
+        self._outbox.show_sender(
+            Sender(self._pipeline.id, done.batch, done.counters, figures or {}, seconds or {}, self._read)
+        )

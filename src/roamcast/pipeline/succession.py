@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.journal.bodies import BindingBody
-from roamcast.journal.records import BINDING, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
+from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.pipeline.control import Nothing, changes_of
+from roamcast.pipeline.regions import positions_of
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state import BEFORE_FIRST, StateFolder
 from roamcast.store.port import RegistryStore
@@ -35,11 +36,13 @@ def from_state(folder: Path) -> Mapping[str, pa.Table] | None:
             return None
         kept = [table for table in TABLES if table is not RECEIVERS]
         rows = {table.name: state.parts.read_all(table, manifest.parts(table.name)) for table in kept}
+        positions = state.regions(manifest).positions()
     except RoamcastError:
         return None
     subscriptions = rows[SUBSCRIPTIONS.name]
     rows[SUBSCRIPTIONS.name] = subscriptions.filter(pc.is_null(subscriptions["removed_in"]))
-    return {**rows, **{table.name: _before_all(rows[table.name]) for table in (SUBSCRIPTIONS, BINDINGS)}}
+    moved = {table.name: _before_all(rows[table.name]) for table in (SUBSCRIPTIONS, BINDINGS)}
+    return {**rows, **moved, "positions": positions}
 
 
 def _before_all(rows: pa.Table) -> pa.Table:
@@ -68,24 +71,30 @@ def from_registries(data: Path) -> Mapping[str, pa.Table]:
             registry.close()
         # At places before any record of the node, each of its own.
         tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
-    changes = changes_of(pa.concat_tables(tables), BEFORE_FIRST, Nothing())
-    for item in changes.set_aside:
+    records = pa.concat_tables(tables)
+    changes, (positions, broken) = changes_of(records, BEFORE_FIRST, Nothing()), positions_of(records)
+    for item in [*changes.set_aside, *broken]:
         hint = "restore the node's store from a copy"
         raise CorruptionError(f"the registry has what cannot be used: {item.reason}", where=item.node, hint=hint)
-    return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings}
+    return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings, "positions": positions}
 
 
 def _in_force(registry: RegistryStore) -> Iterator[Record]:
     """The control records that would make what is in force."""
     texts: dict[str, tuple[str, str]] = {}
+    subscribers: dict[str, None] = {}
     for subscription in registry.subscriptions():
         if subscription.is_told:
             yield Record(
                 SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=subscription.accepted,
                 body=subscription.body,
             )  # fmt: skip
+            subscribers[subscription.subscriber] = None
         elif subscription.body is None:
             texts[subscription.id] = subscription.text, subscription.subscriber
+    for entity in registry.entities():
+        if (at := entity.position) is not None and entity.id in subscribers:
+            yield Record(POSITION, entity.id, time=at.time, x=at.x, y=at.y)
     for bound in registry.live_bindings():
         if bound.subscription not in texts:
             continue  # made since by a node that runs; its record is in the journal

@@ -105,6 +105,9 @@ class MemoryRegistry:
     def naming_places(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.places]
 
+    def around_subscribers(self) -> list[Subscription]:
+        return [s for s in self.subscriptions() if s.is_around]
+
     def always_running(self) -> int:
         return len(self.subscriptions()) - len(self.standing())
 

@@ -67,6 +67,9 @@ class RegistryStore(Protocol):
     def naming_places(self) -> list[Subscription]:
         """Those that name a place, ordered by id."""
 
+    def around_subscribers(self) -> list[Subscription]:
+        """Those whose region is around their subscriber, ordered by id."""
+
     def always_running(self) -> int:
         """How many subscriptions have no standing."""
 

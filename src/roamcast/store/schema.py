@@ -37,7 +37,7 @@ __all__ = [
     "to_journal",
 ]
 
-FORMAT = "roamcast-store/2"
+FORMAT = "roamcast-store/3"
 
 # Names in `meta`.
 _SCHEMA = "schema"
@@ -77,11 +77,14 @@ subscriptions = Table(
     Column("why", Text),
     Column("since", BigInteger),
     Column("joined", Boolean),
+    Column("is_around", Boolean, nullable=False),
     Index("subscriptions_of", "subscriber", "id"),
 )
 _standing = subscriptions.c.state.is_not(None)
+_around = subscriptions.c.is_around
 _in_places = subscriptions.c.places.is_not(None)
 Index("subscriptions_standing", subscriptions.c.id, sqlite_where=_standing, postgresql_where=_standing)
+Index("subscriptions_around", subscriptions.c.id, sqlite_where=_around, postgresql_where=_around)
 Index("subscriptions_in_places", subscriptions.c.id, sqlite_where=_in_places, postgresql_where=_in_places)
 
 bindings = Table(

@@ -101,6 +101,11 @@ class SqlRegistry:
         with reading(self._engine) as connection:
             return [subscription_of(row) for row in connection.execute(query)]
 
+    def around_subscribers(self) -> list[Subscription]:
+        query = select(subscriptions).where(subscriptions.c.is_around).order_by(subscriptions.c.id)
+        with reading(self._engine) as connection:
+            return [subscription_of(row) for row in connection.execute(query)]
+
     def always_running(self) -> int:
         query = select(func.count()).select_from(subscriptions).where(subscriptions.c.state.is_(None))
         with reading(self._engine) as connection:

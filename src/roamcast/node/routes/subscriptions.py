@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.messages import Bound
+from roamcast.bind.states import State
 from roamcast.bind.views import Status
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Standing, Subscription, iso
-from roamcast.node.bodies import SubscriptionIn
+from roamcast.node.bodies import EventIn, SubscriptionIn
 from roamcast.node.dependencies import Subscriber, SubscriberOrOperator, TheNode
+from roamcast.node.explaining import Check, Happened, Progress, explain
 from roamcast.node.forms import Form
 from roamcast.node.queries import Asked
 from roamcast.node.security import Caller
@@ -23,6 +26,8 @@ from roamcast.node.service import Node, acknowledged
 router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
 
 _SUBSCRIPTION = Form(SubscriptionIn)
+_EVENT = Form(EventIn)
+_HISTORY = 1_000  # bindings that are looked through for an event
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the node has a limit of its own.")]
 
@@ -78,7 +83,7 @@ async def subscriptions(
         found = node.registry.subscriptions(owner, after=after, limit=limit + 1)
         shown = found[:limit]
         bindings = node.registry.live_bindings([one.id for one in shown if one.standing is not None])
-        return _listed(shown, bindings), len(found) > limit
+        return _listed(node, shown, bindings), len(found) > limit
 
     listed, more = await run_in_threadpool(read)
     return {"subscriptions": listed, "more": more}
@@ -88,13 +93,61 @@ async def subscriptions(
 async def one_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """A subscription as it is now. One sees one's own; the operator sees all."""
     found = await run_in_threadpool(_own, node, id, caller)
+    return _shown(await _status_of(node, found))
+
+
+@router.post("/{id}/explain", openapi_extra=_EVENT.openapi)
+async def explain_match(id: str, request: Request, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
+    """Why an event does or would match a subscription, or not; nothing is published. One explains one's own.
+
+    `checks` are what is asked for, each with whether it `holds` (null: that cannot be said here) and `why`. All is
+    judged by what is so now: sources and subscribers may have been elsewhere, and other, when an event happened.
+    `matches` if nothing fails.
+    """
+    given = await _EVENT.read(request, node)
+    found = await run_in_threadpool(_own, node, id, caller)
+    status = await _status_of(node, found)
+    checks = await run_in_threadpool(_explained, node, found, status, given)
+    return {
+        "subscription": id,
+        "matches": all(check.holds is not False for check in checks),
+        "checks": [{"check": check.name, "holds": check.holds, "why": check.why} for check in checks],
+    }
+
+
+async def _status_of(node: Node, found: Subscription) -> Status:
+    """As it is now. Raises NotFoundError if it has been removed meanwhile."""
+    id = found.id
     if found.standing is None:
-        return _running(found)
+        why = _nowhere(node, found)
+        return Status(id, found.subscriber, found.text, "match", State.ACTIVE, (), found.accepted, why)
     question = node.bindery.ask(lambda following: following.status(id) if id in following else None)
     status = await acknowledged(question)
     if status is None:
         raise NotFoundError("it has just been removed", where=id, hint="list yours to see their ids")
-    return _status(status)
+    return replace(status, why=status.why or _nowhere(node, found))
+
+
+def _explained(node: Node, found: Subscription, status: Status, given: EventIn) -> list[Check]:
+    source = None if given.source is None else node.directory.find(given.source)
+    x, y = given.x, given.y
+    if x is None and source is not None and source.position is not None:
+        x, y = source.position.x, source.position.y
+    if x is not None and y is not None:
+        node.space.check_point(x, y)
+    time = node.clock.now() if given.time is None else given.time
+    sender = node.mailroom.sender
+    told = sender is not None and node.registry.pipeline() == sender.pipeline
+    return explain(
+        node.queries.stored(found).query,
+        status,
+        Happened(given.source, source, x, y, time, frozenset(given.terms), given.readings),
+        subscriber=node.directory.find(found.subscriber),
+        bindings=node.registry.bindings(found.id, _HISTORY),
+        progress=Progress(sender, told, node.settings.domain, node.journal.last_position),
+        places=node.queries.places,
+        space=node.space,
+    )
 
 
 @router.get("/{id}/bindings")
@@ -150,30 +203,39 @@ def _own(node: Node, id: str, caller: Caller | None) -> Subscription:
     return found
 
 
-def _listed(found: Sequence[Subscription], bindings: Iterable[Bound]) -> list[dict[str, Any]]:
+def _listed(node: Node, found: Sequence[Subscription], bindings: Iterable[Bound]) -> list[dict[str, Any]]:
     """As they are stored: the one who works on the next moves is not asked."""
     bound: dict[str, list[Bound]] = {one.id: [] for one in found}
     for binding in bindings:
         bound[binding.subscription].append(binding)
     listed = []
     for one in found:
-        listed.append(_running(one))
+        why = _nowhere(node, one)
+        listed.append(_running(one, why))
         if one.standing is not None:
-            listed[-1] |= _standing(one.standing, bound[one.id])
+            listed[-1] |= _standing(one.standing, bound[one.id], why)
             listed[-1]["plan"] = "bind" if one.body is None else "match"
     return listed
 
 
-def _standing(standing: Standing, bound: Sequence[Bound]) -> dict[str, Any]:
+def _standing(standing: Standing, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:
     return {
         "state": standing.state,
         "sources": [one.source for one in bound],
         "since": iso(max([standing.since, *(one.at for one in bound)])),
-        "why": standing.why,
+        "why": standing.why or why,
     }
 
 
-def _running(subscription: Subscription) -> dict[str, Any]:
+def _nowhere(node: Node, subscription: Subscription) -> str | None:
+    """Why a subscription around its subscriber hears nothing, if it is because nobody knows where that is."""
+    subscriber = node.directory.find(subscription.subscriber)
+    if not subscription.is_around or subscriber is None or subscriber.position is not None:
+        return None
+    return f"the position of {subscription.subscriber} is not known"
+
+
+def _running(subscription: Subscription, why: str | None) -> dict[str, Any]:
     return {
         "id": subscription.id,
         "subscriber": subscription.subscriber,
@@ -182,11 +244,11 @@ def _running(subscription: Subscription) -> dict[str, Any]:
         "state": "active",
         "sources": [],
         "since": iso(subscription.accepted),
-        "why": None,
+        "why": why,
     }
 
 
-def _status(status: Status) -> dict[str, Any]:
+def _shown(status: Status) -> dict[str, Any]:
     return {
         "id": status.id,
         "subscriber": status.subscriber,

@@ -1,0 +1,153 @@
+"""Why an event matches a subscription or does not, check by check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import RunningNode, bearer, running_node, until
+
+from roamcast.client import Client
+from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
+
+ROOMS = (
+    '{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"name": "stage"}, "geometry": '
+    '{"type": "Polygon", "coordinates": [[[0, 0], [10, 0], [10, 10], [0, 10], [0, 0]]]}}]}'
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    places = tmp_path_factory.mktemp("places") / "rooms.geojson"
+    places.write_text(ROOMS)
+    with running_node(tmp_path_factory.mktemp("data"), space="planar", places=places) as node:
+        node.source("lamp", attributes={"context": "level", "kind": "lamp"}, x=3, y=4)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def anna(shared: RunningNode) -> Client:
+    return shared.subscriber("anna", x=0, y=0)
+
+
+def checks(found: dict[str, Any]) -> dict[str, tuple[bool | None, str]]:
+    return {check["check"]: (check["holds"], check["why"]) for check in found["checks"]}
+
+
+EVENT = {"source": "lamp", "terms": ["fire"], "readings": {"level": 2}}
+MATCH = {
+    "a box": ("&location in box(0, 0, 5, 5)", "region", True, "(3, 4) is in box(0, 0, 5, 5)"),
+    "outside a box": ("&location in box(0, 0, 2, 5)", "region", False, "(3, 4) is not in box(0, 0, 2, 5)"),
+    "a circle": ("&location in circle(0, 0, 5)", "region", True, "5 m from (0, 0)"),
+    "outside a circle": ("&location in circle(0, 0, 4.99)", "region", False, "5 m from (0, 0), not within 4.99 m"),
+    "a place": ("&location in within(stage)", "region", True, '(3, 4) is in "stage"'),
+    "around the subscriber": ("&location in rang:loc(6)", "region", True, "5 m from anna, at (0, 0)"),
+    "not around the subscriber": (
+        "&location in rang:loc(4)", "region", False, "5 m from anna, at (0, 0), not within 4 m",
+    ),
+    "terms": ("&terms has (fire)", "terms", True, 'it has "fire"'),
+    "missing terms": ("&terms has (ice, fire, snow)", "terms", False, 'it lacks "ice" and "snow"'),
+    "a condition": ("&terms has (fire) and &kind = lamp", "condition", True, "&kind = lamp holds for lamp"),
+    "a condition that fails": (
+        "&terms has (fire) and &kind = bus", "condition", False, "&kind = bus does not hold for lamp",
+    ),
+    "no such term": (
+        "&terms has (fire) and not &terms has (fire)", "condition", False,
+        'not &terms has ("fire") does not hold for lamp',
+    ),
+    "readings": ("&terms has (fire) On @ > 1", "on", True, "@ > 1 holds: level is 2"),
+    "readings that fail": ("&terms has (fire) On @ > 2", "on", False, "@ > 2 does not hold: level is 2"),
+    "a period": (
+        "&terms has (fire) Every 10 s", "every", None,
+        "an event less than 10 s from the last one that was notified is left out",
+    ),
+    "life-control": (
+        "&terms has (fire) Life-control #role = guard", "active", False, "stop: #role = guard does not hold for anna",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MATCH)
+def test_each_check_says_why(anna: Client, case: str) -> None:
+    """Whether it holds or not; an event without a point is where its source is."""
+    where, name, holds, why = MATCH[case]
+    id = anna.subscribe(f"Select all() Where {where}")
+    found = anna.explain(id, EVENT)
+    assert checks(found)[name] == (holds, why)
+    failed = [check for check in found["checks"] if check["holds"] is False and check["check"] != "state"]
+    assert [check["check"] for check in failed] == ([name] if holds is False else [])
+
+
+def test_a_source_that_is_not_known_has_no_attributes(anna: Client) -> None:
+    """And it is said that it is not registered, or not named."""
+    id = anna.subscribe("Select all() Where &terms has (fire) and not &kind = bus and &kind = lamp")
+    for source, of in (("ghost", "ghost, which is not registered here"), (None, "a source that is not named")):
+        found = anna.explain(id, {"source": source, "x": 0, "y": 0, "terms": ["fire"]})
+        told = [(check["holds"], check["why"]) for check in found["checks"] if check["check"] == "condition"]
+        assert told == [(True, f"not &kind = bus holds for {of}"), (False, f"&kind = lamp does not hold for {of}")]
+
+
+def test_an_event_without_a_point_is_nowhere(anna: Client) -> None:
+    """Unless its source is somewhere."""
+    id = anna.subscribe("Select all() Where &location in box(0, 0, 5, 5)")
+    assert checks(anna.explain(id, {}))["region"] == (None, "the event has no point, and its source no position")
+
+
+def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
+    """Now, before and never; what else is bound is named."""
+    bob = shared.subscriber("bob", x=100, y=0)
+    shared.source("near", x=101, y=0, attributes={"context": "noise"})
+    shared.source("far", x=300, y=0, attributes={"context": "noise"})
+    bob.subscribe("Select Where &context = noise and &location in nearest On @ > 1", id="bobs")
+    found = bob.explain("bobs", {"source": "near", "readings": {"noise": 5}})
+    since = bob.bindings("bobs")[0].bound_at
+    assert checks(found)["bound"] == (True, f"near is bound since {since}")
+    assert checks(found)["on"] == (True, "@ > 1 holds: noise is 5")
+    past = bob.explain("bobs", {"source": "near", "time": 1_000_000})
+    assert checks(past)["bound"] == (False, f"near was not bound at 1970-01-12T13:46:40Z; it was from {since}")
+    assert checks(past)["on"] == (False, "@ > 1 does not hold: it has no readings")
+    never = checks(bob.explain("bobs", {"source": "far"}))
+    assert never["bound"] == (False, "far is not bound; near is")
+    assert never["condition"] == (True, "&context = noise holds for far")
+    assert never["active"][0] is True
+
+
+def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> None:
+    """None, a new one, one that is behind, one that has read all."""
+    with running_node(tmp_path) as node:
+        anna, outbox = node.subscriber("anna"), Outbox(tmp_path / "outbox")
+        anna.subscribe(terms=["fire"], id="q")
+
+        def told(sender: Sender) -> tuple[bool | None, str]:
+            outbox.show_sender(sender)
+            until(lambda: node.client().health()["pipeline"] == {
+                "id": sender.pipeline, "batch": sender.batch, "counters": {}
+            }, "the node to meet the pipeline")  # fmt: skip
+            return checks(anna.explain("q", {"terms": ["fire"]}))["state"]
+
+        first = anna.explain("q", {"terms": ["fire"]})
+        assert (first["matches"], checks(first)["state"]) == (False, (False, "no pipeline has shown itself here"))
+        assert told(Sender("p", 0, {}))[0] is None
+        assert told(Sender("p", 1, {}, read={"local": 1}))[1] == (
+            "the pipeline has read 1 of 2 records of this node: the last ones do not count yet"
+        )
+        everything = told(Sender("p", 2, {}, read={"local": 2}))
+        assert everything == (True, "the pipeline has read all 2 records of this node, up to batch 2")
+        assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
+
+
+def test_who_may_ask(shared: RunningNode, anna: Client) -> None:
+    """The owner and the operator; of what is there; for an event that makes sense."""
+    id = anna.subscribe(terms=["fire"])
+    assert shared.operator().explain(id, EVENT)["subscription"] == id
+    with pytest.raises(PermissionDeniedError):
+        shared.subscriber("eve").explain(id, EVENT)
+    with pytest.raises(NotFoundError):
+        anna.explain("nothing", EVENT)
+    with pytest.raises(InputError):
+        anna.explain(id, {"x": 1e300, "y": 0})
+    answer = shared.http.post(f"/v1/subscriptions/{id}/explain", content=b"[]", headers=bearer(anna))
+    assert answer.status_code in (400, 422)
