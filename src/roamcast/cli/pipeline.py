@@ -22,6 +22,12 @@ def pipeline(
         ),
     ] = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    host: Annotated[
+        str, typer.Option(help="This machine's address as the workers of a cluster reach it.")
+    ] = "127.0.0.1",
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder on each worker of a cluster for files of the state; a temporary one.")
+    ] = None,
     records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 50_000,
     outbox: Annotated[
         int, typer.Option(min=1, help="Batches that may wait for an office before matching waits.")
@@ -34,8 +40,9 @@ def pipeline(
 
     Example: roamcast pipeline --data ./roamcast-data
     """
-    from roamcast.pipeline.run import run_pipeline
+    from roamcast.pipeline.run import Cluster, run_pipeline
     from roamcast.pipeline.stream import Limits
 
     limits = Limits(records=records, outbox=outbox, history=round(history * 60e6))
-    run_pipeline(data.absolute(), new=new, master=master, limits=limits)
+    cluster = Cluster(master, host) if cache is None else Cluster(master, host, cache)
+    run_pipeline(data.absolute(), new=new, cluster=cluster, limits=limits)

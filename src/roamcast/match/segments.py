@@ -23,7 +23,7 @@ from roamcast.durable import refusals_named, sync_folder, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.match.layout import Body
 
-__all__ = ["FORMAT", "Arrays", "Opened", "SegmentFolder"]
+__all__ = ["FORMAT", "Arrays", "Opened", "SegmentFolder", "file_name"]
 
 FORMAT: Final = "roamcast-segment/1"
 _SUFFIX: Final = ".segment"
@@ -60,7 +60,7 @@ class SegmentFolder:
         self.folder = folder
 
     def path(self, checksum: str) -> Path:
-        return self.folder / f"{checksum}{_SUFFIX}"
+        return self.folder / file_name(checksum)
 
     def write(self, arrays: Arrays) -> str:
         """Durable when it returns; gives the checksum. The same arrays make the same file."""
@@ -85,11 +85,15 @@ class SegmentFolder:
 
     def sweep(self, keep: frozenset[str]) -> None:
         """Remove the files whose checksums nobody keeps. What is mapped stays readable for those who mapped it."""
-        names = {self.path(checksum).name for checksum in keep}
+        names = set(map(file_name, keep))
         with refusals_named(self.folder):
             for path in self.folder.iterdir():
                 if path.name not in names:
                     path.unlink(missing_ok=True)
+
+
+def file_name(checksum: str) -> str:
+    return f"{checksum}{_SUFFIX}"
 
 
 def _mapped(path: Path, checksum: str) -> mmap.mmap:

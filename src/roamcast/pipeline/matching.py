@@ -19,6 +19,7 @@ from roamcast.match.index import Index
 from roamcast.match.layers import Layer
 from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events
+from roamcast.match.segments import file_name
 from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
 from roamcast.pipeline.indexing import open_index
@@ -27,6 +28,7 @@ from roamcast.pipeline.layers import Found, Integers, Layers
 from roamcast.pipeline.parts import Part
 from roamcast.pipeline.regions import Moving
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
+from roamcast.pipeline.supply import Supplier
 
 __all__ = ["Sieve", "sift"]
 
@@ -37,7 +39,8 @@ _END: Final = np.iinfo(np.int64).max
 class Sieve(NamedTuple):
     """Which state a batch's events meet: parts and segments under `folder`. The same in the driver and the executors.
 
-    `sources` are those, as pairs (node, source), of which every event is told, not the newest alone.
+    `sources` are those, as pairs (node, source), of which every event is told, not the newest alone. Executors on other
+    hosts than the driver's have a `supplier` of the files.
     """
 
     folder: Path
@@ -47,6 +50,15 @@ class Sieve(NamedTuple):
     batch: int
     sources: frozenset[tuple[str, str]] = frozenset()
     moving: tuple[Moving, ...] = ()
+    supplier: Supplier | None = None
+
+    @property
+    def files(self) -> Iterator[str]:
+        """All it consists of, by their names under the folder."""
+        yield from (f"parts/{part.name}" for part in (*self.subscriptions, *self.bindings))
+        layers = (name for layer in self.stack for name in (layer.segment, layer.tombstones))
+        versions = (name for moving in self.moving for name in (moving.version, moving.trail))
+        yield from (f"segments/{file_name(name)}" for name in (*layers, *versions) if name)
 
     def open_subscriptions(self) -> Layers:
         return Layers(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
@@ -65,7 +77,7 @@ def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     """A function for mapInArrow: records in, a row of SIFTED_SCHEMA for each event out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        state = _State(sieve.open_index(), sieve.open_moving(), sieve.open_subscriptions(), sieve.open_bindings())
+        state = _fetched(sieve)
         for records in batches:
             yield _sifted(records.filter(pc.equal(records["kind"], EVENT)), state, sieve)
 
@@ -77,6 +89,24 @@ class _State(NamedTuple):
     moving: tuple[CircleTest, ...]
     subscriptions: Layers
     bindings: Layers
+
+
+def _fetched(sieve: Sieve) -> _State:
+    """The state, by way of this host's cache if it is another than the driver's."""
+    if sieve.supplier is None:
+        return _opened(sieve)
+    files = list(sieve.files)
+    here = sieve._replace(folder=sieve.supplier.at_hand(files))
+    try:
+        return _opened(here)
+    except CorruptionError:  # of the cache: what is fetched is verified
+        sieve.supplier.drop(files)
+        sieve.supplier.at_hand(files)
+        return _opened(here)
+
+
+def _opened(sieve: Sieve) -> _State:
+    return _State(sieve.open_index(), sieve.open_moving(), sieve.open_subscriptions(), sieve.open_bindings())
 
 
 def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBatch:

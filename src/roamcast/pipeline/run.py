@@ -8,23 +8,51 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 
 from roamcast.durable import refusals_named
 from roamcast.errors import RoamcastError, UnavailableError
-from roamcast.pipeline.identity import open_pipeline
+from roamcast.pipeline.identity import Pipeline, open_pipeline
 from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
+from roamcast.pipeline.supply import Supplier, supplying
 
-__all__ = ["run_pipeline"]
+__all__ = ["Cluster", "run_pipeline"]
 
 log = logging.getLogger(__name__)
 
 
-def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs.
+
+    `host` is this machine's name or address as Spark's workers reach it; `cache` a folder of each of theirs. Neither
+    matters to a master that is local: its workers use the state's files where they are.
+    """
+
+    master: str = "local[2]"
+    host: str = "127.0.0.1"
+    cache: Path = Path(tempfile.gettempdir()) / "roamcast-cache"
+
+    @property
+    def is_local(self) -> bool:
+        return re.fullmatch(r"local(\[.*\])?", self.master) is not None
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {} if self.is_local else {"spark.driver.host": self.host, "spark.driver.bindAddress": self.host}
+
+    def supplier(self, pipeline: Pipeline) -> AbstractContextManager[Supplier | None]:
+        return nullcontext() if self.is_local else supplying(pipeline.state.folder, self.host, self.cache)
+
+
+def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits) -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then say why and exit with 1.
 
     A stop waits for the batch under way. Being killed instead loses nothing: the next start repeats the batch.
@@ -37,17 +65,19 @@ def run_pipeline(data: Path, *, new: bool, master: str, limits: Limits) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    spark = session("roamcast", master=master, options=_options(pipeline.folder), log=pipeline.folder / "spark.log")
-    stream = Stream(spark, pipeline, data, limits)
-    query = stream.start()
-    log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
-    while query.isActive and not stopped.wait(0.2):
-        pass
-    if stopped.is_set():
-        stream.stop()
-        log.info("pipeline %s stopped", pipeline.id)
-        # Spark's own shutdown interrupts threads and complains; everything of ours is on disk between two batches.
-        os._exit(0)
+    options = {**_options(pipeline.folder), **cluster.options}
+    spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
+    with cluster.supplier(pipeline) as supplier:
+        stream = Stream(spark, pipeline, data, limits, supplier)
+        query = stream.start()
+        log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
+        while query.isActive and not stopped.wait(0.2):
+            pass
+        if stopped.is_set():
+            stream.stop()
+            log.info("pipeline %s stopped", pipeline.id)
+            # Spark's own shutdown interrupts threads and complains; everything of ours is on disk between two batches.
+            os._exit(0)
     try:
         query.awaitTermination()
     except StreamingQueryException as error:

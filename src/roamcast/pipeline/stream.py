@@ -25,6 +25,7 @@ from roamcast.pipeline.identity import NEW_HINT, Pipeline
 from roamcast.pipeline.matching import sift
 from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
 from roamcast.pipeline.source import JournalSource
+from roamcast.pipeline.supply import Supplier
 
 __all__ = ["Limits", "Stream"]
 
@@ -49,8 +50,12 @@ class Limits:
 class Stream:
     """Runs the batches of one pipeline, one after the other, each from the state the one before left."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, data: Path, limits: Limits) -> None:
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, data: Path, limits: Limits, supplier: Supplier | None = None
+    ) -> None:
+        """Executors on other hosts have the state's files from the `supplier`."""
         self._spark = spark
+        self._supplier = supplier
         self._pipeline = pipeline
         self._journal = data / "journal"
         self._outbox = Outbox(data / "outbox")
@@ -141,7 +146,8 @@ class Stream:
         """The events as the executors sifted them."""
         if not events:
             return SIFTED_SCHEMA.empty_table()
-        return records.mapInArrow(sift(page.sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+        sieve = page.sieve._replace(supplier=self._supplier)
+        return records.mapInArrow(sift(sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
 
     def _put_aside(self, records: DataFrame, batch: int, items: Sequence[SetAside]) -> None:
         """Keep what cannot be processed, with the reason, where a person finds it."""

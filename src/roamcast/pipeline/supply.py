@@ -1,0 +1,188 @@
+"""How executors on other hosts come by the files of a state: they fetch what they lack from the driver, over HTTP.
+
+Files are immutable and named by the checksum of what is in them. So what a host has fetched once, all its processes
+use, and nothing in its cache is ever out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Final, NamedTuple
+
+from roamcast.durable import refusals_named
+from roamcast.errors import CorruptionError, UnavailableError
+
+__all__ = ["Supplier", "supplying"]
+
+_FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
+_UNUSED: Final = 3600.0  # seconds after which a file may leave a cache
+_PATIENCE: Final = 30.0  # seconds without a byte
+_POLL: Final = 0.05
+_CHUNK: Final = 1 << 20
+_HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
+
+
+class Supplier(NamedTuple):
+    """Where the files are to be had, the key to it, and the folder that is the cache, on whichever host that is."""
+
+    host: str
+    port: int
+    key: str
+    cache: Path
+
+    def at_hand(self, files: Iterable[str]) -> Path:
+        """The cache, with all of these files in it. They are named as in the state's folder.
+
+        Raises UnavailableError while the driver does not answer, CorruptionError for a file that is damaged there or
+        missing, StorageError when this host's disk refuses.
+        """
+        missing = [file for file in files if not _used(self.cache / file)]
+        for file in missing:
+            self._fetch(file)
+        if missing:
+            _sweep(self.cache)
+        return self.cache
+
+    def drop(self, files: Iterable[str]) -> None:
+        """Forget these, which have been damaged here."""
+        with refusals_named(self.cache):
+            for file in files:
+                (self.cache / file).unlink(missing_ok=True)
+
+    def _fetch(self, file: str) -> None:
+        target = self.cache / file
+        with refusals_named(target):
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Of a name of its own: another process may be fetching the same file.
+            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix="fetch-")
+        try:
+            digest = hashlib.sha256()
+            with os.fdopen(descriptor, "wb") as sink:
+                for chunk in self._content(file):
+                    digest.update(chunk)
+                    with refusals_named(target):
+                        sink.write(chunk)
+            if digest.hexdigest() != target.stem:
+                raise CorruptionError("a file of the state is damaged", where=file, hint=_HINT)
+            with refusals_named(target):
+                Path(temporary).rename(target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def _content(self, file: str) -> Iterator[bytes]:
+        where = f"{self.host}:{self.port}"
+        with closing(HTTPConnection(self.host, self.port, timeout=_PATIENCE)) as connection:
+            try:
+                connection.request("GET", f"/{file}", headers={"Authorization": f"Bearer {self.key}"})
+                answer = connection.getresponse()
+                if answer.status == HTTPStatus.NOT_FOUND:
+                    raise CorruptionError("a file of the state is missing", where=file, hint=_HINT)
+                if answer.status != HTTPStatus.OK:
+                    hint = "another pipeline may have taken this one's place"
+                    raise UnavailableError("the driver refuses a file of the state", where=where, hint=hint)
+                while chunk := answer.read(_CHUNK):
+                    yield chunk
+            except (OSError, HTTPException) as error:
+                hint = "can this host reach the driver's? see --host"
+                raise UnavailableError(
+                    f"the driver gives no file of the state: {error}", where=where, hint=hint
+                ) from error
+
+
+def _used(path: Path) -> bool:
+    """Whether it is there; if so, it was used now."""
+    with refusals_named(path):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what nobody has used for long. Those who have mapped it keep it; who wants it again fetches it again."""
+    before = time.time() - _UNUSED
+    with refusals_named(cache):
+        for path in cache.glob("*/*"):
+            try:
+                if path.stat().st_mtime < before:
+                    path.unlink()
+            except FileNotFoundError:  # another process was faster
+                continue
+
+
+@contextmanager
+def supplying(folder: Path, host: str, cache: Path) -> Iterator[Supplier]:
+    """On the driver: give the files of the state in `folder` to whoever has the key, at any free port of `host`.
+
+    Raises UnavailableError if that is no address of this machine.
+    """
+    key = secrets.token_urlsafe(32)
+    try:
+        server = ThreadingHTTPServer((host, 0), partial(_Handler, folder, key))
+    except OSError as error:
+        hint = "give a name or an address of this machine that the workers can reach"
+        raise UnavailableError(f"cannot listen at {host}: {error.strerror}", where="--host", hint=hint) from error
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(_POLL,), name="supply", daemon=True)
+    thread.start()
+    try:
+        yield Supplier(host, server.server_port, key, cache)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = _PATIENCE
+
+    def __init__(self, folder: Path, key: str, *args: object) -> None:
+        self._folder = folder
+        self._key = key
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self._key}".encode()):
+            self._refuse(HTTPStatus.FORBIDDEN)
+            return
+        name = self.path.removeprefix("/")
+        if not _FILE.fullmatch(name):
+            self._refuse(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            file = (self._folder / name).open("rb")
+        except FileNotFoundError:
+            self._refuse(HTTPStatus.NOT_FOUND)
+            return
+        with file:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+            self.end_headers()
+            shutil.copyfileobj(file, self.wfile, _CHUNK)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: what fails, the executor tells."""

@@ -1,0 +1,151 @@
+"""Files of the state, fetched by executors of other hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pure import PureStream, batches_of, control, placed
+from worlds import NOON, around, event, position, subscription
+
+from roamcast.errors import CorruptionError, StorageError, UnavailableError
+from roamcast.journal.bodies import BindingBody
+from roamcast.journal.records import BINDING, Record
+from roamcast.pipeline.matching import sift
+from roamcast.pipeline.supply import Supplier, supplying
+
+
+@pytest.fixture
+def supplier(tmp_path: Path) -> Iterator[Supplier]:
+    for name in ("parts", "segments"):
+        (tmp_path / "state" / name).mkdir(parents=True)
+    with supplying(tmp_path / "state", "127.0.0.1", tmp_path / "cache") as supplier:
+        yield supplier
+
+
+def put(supplier: Supplier, content: bytes, kind: str = "segments", suffix: str = "segment") -> str:
+    """A file of the state on the driver's side."""
+    name = f"{kind}/{hashlib.sha256(content).hexdigest()}.{suffix}"
+    (supplier.cache.parent / "state" / name).write_bytes(content)
+    return name
+
+
+def test_what_is_missing_is_fetched_once(supplier: Supplier) -> None:
+    """The second time the driver need not have it."""
+    content = os.urandom(3_000_000)
+    files = [put(supplier, content), put(supplier, b"rows", "parts", "arrow")]
+    assert [(supplier.at_hand(files) / file).read_bytes() for file in files] == [content, b"rows"]
+    for file in files:
+        (supplier.cache.parent / "state" / file).unlink()
+    assert supplier.at_hand(files) == supplier.cache
+    assert sorted(p.name for p in supplier.cache.glob("*/*")) == sorted(Path(f).name for f in files)
+
+
+def test_many_may_fetch_the_same_file_at_once(supplier: Supplier) -> None:
+    """Whoever is last replaces it by the same."""
+    content = os.urandom(2_000_000)
+    file = put(supplier, content)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(lambda _: supplier.at_hand([file]), range(8)))) == 8
+    assert (supplier.cache / file).read_bytes() == content
+
+
+def test_a_damaged_file_is_refused_and_not_kept(supplier: Supplier) -> None:
+    """Neither are files that the driver does not have."""
+    file = put(supplier, b"whole")
+    (supplier.cache.parent / "state" / file).write_bytes(b"hole")
+    with pytest.raises(CorruptionError, match="damaged"):
+        supplier.at_hand([file])
+    with pytest.raises(CorruptionError, match="missing"):
+        supplier.at_hand([f"parts/{'0' * 64}.arrow"])
+    assert not list(supplier.cache.glob("*/*"))
+
+
+def test_what_was_dropped_is_fetched_again(supplier: Supplier) -> None:
+    """As for a file that was damaged in the cache."""
+    file = put(supplier, b"whole")
+    (supplier.at_hand([file]) / file).write_bytes(b"hole")
+    supplier.drop([file])
+    assert (supplier.at_hand([file]) / file).read_bytes() == b"whole"
+
+
+def test_what_was_not_used_for_long_leaves_the_cache(supplier: Supplier) -> None:
+    """When something is fetched; what was asked for lately stays."""
+    old, used, new = (put(supplier, content) for content in (b"old", b"used", b"new"))
+    supplier.at_hand([old, used])
+    for file in (old, used):
+        os.utime(supplier.cache / file, (0, 0))
+    supplier.at_hand([used, new])
+    assert sorted(p.name for p in supplier.cache.glob("*/*")) == sorted(Path(f).name for f in (used, new))
+
+
+def test_only_files_of_the_state_and_only_with_the_key(supplier: Supplier, tmp_path: Path) -> None:
+    """Whatever else lies on the driver's disk is nobody's business."""
+    file = put(supplier, b"rows", "parts", "arrow")
+    (tmp_path / "state" / "0.json").write_bytes(b"{}")
+    bearer = {"Authorization": f"Bearer {supplier.key}"}
+    asked = [(f"/{file}", bearer), (f"/{file}", {}), ("/0.json", bearer), ("/parts/../0.json", bearer), ("/", bearer)]
+    connection = HTTPConnection(supplier.host, supplier.port, timeout=10)
+    found = []
+    for path, headers in asked:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        found.append(answer.status)
+    connection.close()
+    assert found == [200, 403, 404, 404, 404]
+    with pytest.raises(UnavailableError, match="refuses"):
+        supplier._replace(key="guess").at_hand([file])
+
+
+def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
+    """With a hint, at once."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+    with pytest.raises(UnavailableError, match="gives no file") as told:
+        Supplier("127.0.0.1", port, "key", tmp_path).at_hand([f"parts/{'0' * 64}.arrow"])
+    assert "--host" in told.value.hint
+
+
+def test_a_disk_without_room_is_named(supplier: Supplier) -> None:
+    """The cache's disk, not the driver's."""
+    file = put(supplier, b"rows", "parts", "arrow")
+    with pytest.raises(StorageError):
+        supplier._replace(cache=Path("/dev/null/cache")).at_hand([file])
+
+
+def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
+    """192.0.2.0/24 is nobody's."""
+    with pytest.raises(UnavailableError, match="cannot listen"), supplying(tmp_path, "192.0.2.1", tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_events_meet_the_same_state_by_way_of_a_cache(tmp_path: Path, is_damaged: bool) -> None:
+    """Index, subscriptions, bindings and moving regions; also where files were damaged in the cache."""
+    stream = PureStream(tmp_path / "state")
+    bound = Record(BINDING, "cam", id="s3", time=NOON - 1, body=BindingBody("cat").to_json())
+    made = [subscription("s1", "ann"), around("s2", "bob", 50.0), position("bob", 0.5), bound]
+    stream.run(placed(made))
+    events = placed([event("cam", n, x=n / 4) for n in range(1, 6)], first=len(made) + 1)
+    sieve = stream.books.open(control(events), 1).sieve
+    with supplying(tmp_path / "state", "127.0.0.1", tmp_path / "cache") as supplier:
+        files = list(sieve.files)
+        assert {Path(file).parent.name for file in files} == {"parts", "segments"}
+        if is_damaged:
+            for file in files:
+                (supplier.at_hand(files) / file).write_bytes(b"hole")
+        elsewhere = sieve._replace(folder=tmp_path / "nowhere", supplier=supplier)
+        found, expected = (list(sift(one)(batches_of(events))) for one in (elsewhere, sieve))
+    assert found == expected
+    told = pa.Table.from_batches(found)
+    assert [len(rows) for rows in told["subscriptions"].to_pylist()] == [2, 2, 2, 2, 1]
+    assert [len(rows) for rows in told["bindings"].to_pylist()] == [1] * 5
