@@ -23,18 +23,20 @@ def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path)
     """On a small world, and what is added, removed and moved is in force."""
     said: list[str] = []
     figures = measure_match(spark, tmp_path, [3_000], said.append, events=4_000, changed=500, moving=300, batches=2)
-    limit, ours, peer = figures["rows"]
-    assert [row["plan"] for row in figures["rows"]] == ["limit", "replicated", "spark-sql"]
+    limit, ours, frame, peer = figures["rows"]
+    assert [row["plan"] for row in figures["rows"]] == ["limit", "replicated", "frame", "spark-sql"]
     world = World(4_000)
     batch = world.events(0, 4_000)
     events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
     right = len(ReferenceMatcher(world.subscriptions(3_000)).match(events).event)
-    assert ours["matches"] == peer["matches"] == right > 0
+    assert ours["matches"] == frame["matches"] == peer["matches"] == right > 0
     assert (ours["wrong"], figures["changes"]["wrong"]) == (0, 0)
     assert limit["events_per_s"] > 0
     assert figures["bytes_per_subscription"] > 0
     assert figures["moving"]["moving_regions"] == 300
     assert any("indexed anew" in line for line in said)
+    assert sum(figures["profile"].values()) == pytest.approx(1, abs=0.01)
+    assert figures["profile"]["searching cells and postings"] > 0
 
 
 def test_a_world_is_as_described() -> None:

@@ -1,8 +1,9 @@
 """`roamcast bench match`: events a second against very many subscriptions, through Spark, beside two others.
 
-The same Parquet files of events with terms as strings, read by Spark and matched to a counted result: by our index
-(replicated: every worker maps all of it), by the best plain Spark SQL we know, and not at all: identity `mapInArrow`
-on the same columns, which is the limit of anything that matches in Python. Building and compiling are apart.
+The same Parquet files of events with terms as strings, matched to a counted result by tasks of Spark. By our index,
+which every worker maps (replicated): once as `roamcast match` does it, tasks reading the files themselves, and once
+over a data frame (frame). By the best plain Spark SQL we know. And not at all: identity `mapInArrow` on the same
+columns, which is the limit of anything that matches a data frame in Python. Building and compiling are apart.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,7 +24,17 @@ import pyarrow.parquet as pq
 
 from roamcast.bench.match_changes import measure_changes, measure_moving
 from roamcast.bench.match_data import World
-from roamcast.bench.match_plans import Opening, by_index, by_sql, identity, sql_rows, with_keys
+from roamcast.bench.match_plans import (
+    Opening,
+    by_index,
+    by_sql,
+    identity,
+    matched,
+    reading_by_index,
+    sql_rows,
+    with_keys,
+)
+from roamcast.bench.match_profile import profile_match
 from roamcast.match.layers import Layers, matcher_of, rows_of
 from roamcast.match.port import Events, Subscriptions
 
@@ -104,6 +116,7 @@ def measure_match(
             few = bench.frame.limit(min(events, _BATCH)).persist()
             figures["moving"] = measure_moving(few, bench.world, opening, moving, batches, say)
             few.unpersist()
+            figures["profile"] = profile_match(partial(_exhaust, bench.folder / "events", opening), say)
         shutil.rmtree(opening.folder)
     return figures
 
@@ -133,13 +146,15 @@ def _measure(bench: _Bench, size: int) -> tuple[Opening, list[dict[str, Any]]]:
     opening, each = Opening(folder, stack), round(layers.nbytes(stack) / size, 1)
     bench.say(f"{size} subscriptions: index built in {built:.1f} s, {each} bytes each")
     limit, _ = _best(lambda: identity(bench.frame))
-    ours, found = _best(lambda: by_index(bench.frame, opening))
+    frame, found_in_frame = _best(lambda: by_index(bench.frame, opening))
+    ours, found = _best(lambda: reading_by_index(bench.spark, bench.folder / "events", opening))
     peer, found_by_peer = _peer(bench, size, subscriptions)
-    wrong = 0 if found_by_peer is None else int(found != found_by_peer)
+    wrong = int(found != found_in_frame) + int(found_by_peer not in (None, found))
     built_ours = {"build_s": round(built, 2), "bytes_per_subscription": each}
     return opening, [
         bench.row(size, "limit", limit),
         bench.row(size, "replicated", ours, matches=found, wrong=wrong, **built_ours),
+        bench.row(size, "frame", frame, matches=found_in_frame),
         peer,
     ]
 
@@ -167,12 +182,18 @@ def _peer(bench: _Bench, size: int, subscriptions: Subscriptions) -> tuple[dict[
     return bench.row(size, "spark-sql", whole, matches=found, **more), found
 
 
+def _exhaust(folder: Path, opening: Opening) -> None:
+    for _ in matched(folder, opening):
+        pass
+
+
 def _ratios(size: int, rows: Sequence[dict[str, Any]], say: Say) -> dict[str, Any]:
-    limit, ours, peer = (row["events_per_s"] for row in rows)
-    bare = rows[2].get("without_build_per_s")
+    limit, ours, frame, peer = (row["events_per_s"] for row in rows)
+    bare = rows[3].get("without_build_per_s")
     ratios = {
         "subscriptions": size,
         "over_limit": round(ours / limit, 2),
+        "frame_over_limit": round(frame / limit, 2),
         "over_spark_sql": round(ours / peer, 2) if peer else None,
         "over_spark_sql_without_build": round(ours / bare, 2) if bare else None,
     }

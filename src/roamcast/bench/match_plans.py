@@ -1,4 +1,4 @@
-"""Three ways from a folder of Parquet events to a count of matches, all through Spark."""
+"""Ways from a folder of Parquet events to a count of matches, all through Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from roamcast.match.index import Index
 from roamcast.match.layers import Layer, Layers
@@ -19,14 +20,25 @@ from roamcast.match.port import Events, Subscriptions
 from roamcast.space import GEOGRAPHIC
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["MATCHED_SCHEMA", "Opening", "by_index", "by_sql", "identity", "sql_rows", "with_keys"]
+__all__ = [
+    "MATCHED_SCHEMA",
+    "Opening",
+    "by_index",
+    "by_sql",
+    "identity",
+    "matched",
+    "reading_by_index",
+    "sql_rows",
+    "with_keys",
+]
 
 MATCHED_SCHEMA: Final = pa.schema([pa.field("event", pa.int64()), pa.field("subscriptions", pa.list_(pa.int64()))])
 
 _CELL: Final = 0.2  # degrees, of the SQL plan: as wide as the widest box, so that a box touches four cells at most
 _OTHERS: Final = 3  # terms of a subscription beside its rarest
+_ROWS: Final = 50_000  # of a record batch, as Spark is told for its own
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -48,15 +60,51 @@ class Opening(NamedTuple):
     moving: str | None = None
 
 
+def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int:
+    """Ours for files, as `roamcast match` does it: tasks read the row groups they match, past the JVM."""
+    groups = _row_groups(folder)
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _matching(opening)(groups[number].read())
+
+    return _pairs(spark.range(0, len(groups), 1, len(groups)), run)
+
+
+def matched(folder: Path, opening: Opening) -> Batches:
+    """What those tasks do, without Spark."""
+    for group in _row_groups(folder):
+        yield from _matching(opening)(group.read())
+
+
+class _RowGroup(NamedTuple):
+    path: Path
+    number: int
+
+    def read(self) -> Batches:
+        with pq.ParquetFile(self.path) as file:
+            yield from file.iter_batches(_ROWS, row_groups=[self.number], use_threads=False)
+
+
+def _row_groups(folder: Path) -> list[_RowGroup]:
+    files = sorted(folder.glob("*.parquet"))
+    return [_RowGroup(path, number) for path in files for number in range(pq.read_metadata(path).num_row_groups)]
+
+
 def by_index(events: DataFrame, opening: Opening) -> int:
-    """Ours: each event that matched, with the handles of its subscriptions. Counts the pairs."""
+    """Ours for a data frame, whatever it comes from."""
+    return _pairs(events, _matching(opening))
+
+
+def _pairs(rows: DataFrame, run: Callable[[Batches], Batches]) -> int:
+    """Each event that matched, with the handles of its subscriptions. Counts the pairs."""
     from pyspark.sql import functions as f
 
     from roamcast.pipeline.schemas import spark_schema
 
-    found = events.mapInArrow(_matching(opening), spark_schema(MATCHED_SCHEMA))
-    pairs = found.agg(f.sum(f.size("subscriptions"))).collect()[0][0]
-    return int(pairs or 0)
+    found = rows.mapInArrow(run, spark_schema(MATCHED_SCHEMA))
+    return int(found.agg(f.sum(f.size("subscriptions"))).collect()[0][0] or 0)
 
 
 @lru_cache(maxsize=2)
