@@ -16,17 +16,18 @@ pytestmark = pytest.mark.e2e
 
 
 def refused(data: Path) -> str:
-    """The one line with which `roamcast pipeline` refuses to run."""
+    """The one line with which `roamcast pipeline` refuses to run; if it began to, behind that it is ready."""
     command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    *before, line = done.stderr.splitlines()
+    assert all("ready, after batch" in earlier for earlier in before)
+    return line
 
 
 def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
-    """A second one refuses; after a clean stop, so does one whose checkpoint or state is gone."""
+    """A second one refuses; after a clean stop, so does one whose checkpoint or state is gone, or damaged."""
     journal(tmp_path, [subscription("s", "ann")], [event("cam", 1)])
     with pipeline(tmp_path) as running:
         until(lambda: len(letters(tmp_path)) == 1, 60, "the letter")
@@ -43,3 +44,12 @@ def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
     with pipeline(tmp_path):
         until(lambda: len(letters(tmp_path)) == 2, 60, "the second letter")
     assert letters(tmp_path) == [("ann", 1, "s", "cam:1"), ("ann", 2, "s", "cam:2")]
+    (segment,) = (tmp_path / "pipeline" / "state" / "segments").glob("*.segment")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    journal(tmp_path, [event("cam", 3)])
+    line = refused(tmp_path)
+    assert "a segment is damaged" in line
+    assert "--new" in line
+    assert len(letters(tmp_path)) == 2

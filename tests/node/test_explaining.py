@@ -131,6 +131,8 @@ def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> Non
         first = anna.explain("q", {"terms": ["fire"]})
         assert (first["matches"], checks(first)["state"]) == (False, (False, "no pipeline has shown itself here"))
         assert told(Sender("p", 0, {}))[0] is None
+        assert anna.explain("q", {"terms": ["fire"]})["matches"] is None
+        assert anna.explain("q", {"terms": ["ice"]})["matches"] is False
         assert told(Sender("p", 1, {}, read={"local": 1}))[1] == (
             "the pipeline has read 1 of 2 records of this node: the last ones do not count yet"
         )

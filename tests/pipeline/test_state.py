@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -107,15 +109,20 @@ def test_other_files_in_the_folder_are_ignored(state: StateFolder) -> None:
     assert state.newest() == manifest
 
 
+def checked(content: dict[str, Any]) -> bytes:
+    """A manifest with its checksum."""
+    return orjson.dumps({"checksum": hashlib.sha256(orjson.dumps(content)).hexdigest(), **content})
+
+
 GOOD = {
-    "format": "roamcast-state/3", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
+    "format": "roamcast-state/4", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
     "index": {"stack": [], "leaving": [], "handles": 0},
 }  # fmt: skip
 
 
 def test_a_good_manifest_is_read(state: StateFolder) -> None:
     """So that those below are refused for what is wrong with them."""
-    (state.folder / "3.json").write_bytes(orjson.dumps(GOOD))
+    (state.folder / "3.json").write_bytes(checked(GOOD))
     assert state.newest() == Manifest("pipe", 3)
 
 
@@ -126,12 +133,15 @@ def test_a_good_manifest_is_read(state: StateFolder) -> None:
         b"{",
         b"[]",
         b"\xff",
-        orjson.dumps({**GOOD, "format": "roamcast-state/1"}),
-        orjson.dumps({**GOOD, "batch": 2}),
-        orjson.dumps({**GOOD, "regions": ["planar"]}),
-        orjson.dumps({**GOOD, "tables": []}),
-        orjson.dumps({**GOOD, "tables": {"sources": [{"checksum": "1"}]}}),
-        orjson.dumps({key: value for key, value in GOOD.items() if key != "counters"}),
+        checked({**GOOD, "format": "roamcast-state/1"}),
+        checked({**GOOD, "batch": 2}),
+        checked({**GOOD, "regions": ["planar"]}),
+        checked({**GOOD, "tables": []}),
+        checked({**GOOD, "tables": {"sources": [{"checksum": "1"}]}}),
+        checked({key: value for key, value in GOOD.items() if key != "counters"}),
+        orjson.dumps(GOOD),
+        checked(GOOD).replace(b'"handles":0', b'"handles":1'),
+        checked(GOOD).replace(b'"regions":{}', b'"regions":{"planar":"1"}'),
     ],
 )
 def test_an_unreadable_manifest_is_corruption(state: StateFolder, content: bytes) -> None:
@@ -139,3 +149,14 @@ def test_an_unreadable_manifest_is_corruption(state: StateFolder, content: bytes
     (state.folder / "3.json").write_bytes(content)
     with pytest.raises(CorruptionError, match=r"the manifest of batch 3 is unreadable.*--new"):
         state.newest()
+
+
+def test_a_damaged_manifest_that_nobody_needs_stops_nothing(state: StateFolder) -> None:
+    """The next state is published beside it; nothing is cleared away until it has gone by itself."""
+    manifests = [publish(state, 0), publish(state, 1)]
+    (state.folder / "1.json").write_bytes(b"{")
+    manifests.append(publish(state, 2))
+    assert state.newest() == manifests[2]
+    assert parts_there(state) == {manifest.parts("receivers")[0].name for manifest in manifests}
+    manifests += [publish(state, 3), publish(state, 4)]
+    assert parts_there(state) == {manifest.parts("receivers")[0].name for manifest in manifests[3:]}

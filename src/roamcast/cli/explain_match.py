@@ -18,6 +18,7 @@ from roamcast.errors import InputError
 __all__ = ["explain_match"]
 
 _HOLDS = {True: "yes", False: "no", None: "unknown"}
+_VERDICT = {True: "it matches", False: "it does not match", None: "it cannot be said whether it matches"}
 
 
 def explain_match(
@@ -63,6 +64,6 @@ def _event(text: str) -> dict[str, Any]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    verdict = "it matches" if found["matches"] else "it does not match"
+    verdict = _VERDICT[found["matches"]]
     rows = [(check["check"], _HOLDS[check["holds"]], check["why"]) for check in found["checks"]]
     return f"{verdict}\n\n{table(('check', 'holds', 'why'), rows)}"

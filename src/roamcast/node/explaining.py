@@ -17,7 +17,7 @@ from roamcast.places import Places
 from roamcast.space import Space, contains
 from roamcast.store.values import Binding, Entity
 
-__all__ = ["Check", "Happened", "Progress", "explain"]
+__all__ = ["Check", "Happened", "Progress", "explain", "verdict"]
 
 _CONTEXT = "context"
 
@@ -89,6 +89,12 @@ def explain(
         why = f"an event less than {period_text(query.every)} from the last one that was notified is left out"
         checks.append(Check("every", None, why))
     return [*checks, _state(progress)]
+
+
+def verdict(checks: Sequence[Check]) -> bool | None:
+    """Whether the event matches; None where that cannot be said."""
+    found = {check.holds for check in checks}
+    return False if False in found else None if None in found else True
 
 
 def _active(status: Status) -> Check:

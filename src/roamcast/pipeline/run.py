@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 from roamcast.durable import refusals_named
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.pipeline.identity import Pipeline, open_pipeline
 from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
@@ -81,8 +81,11 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits) -> 
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
+        failure = stream.failure or _told(error, pipeline.folder / "spark.log")
+        if isinstance(failure, CorruptionError):
+            raise failure from error
         # Not a refusal: whoever keeps the pipeline running may start it again, and it goes on with the same batch.
-        log.error("%s", stream.failure or _told(error, pipeline.folder / "spark.log"))
+        log.error("%s", failure)
         sys.exit(1)
 
 
@@ -97,6 +100,8 @@ def _options(folder: Path) -> dict[str, str]:
 
 def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:
     """What went wrong in another process (a task, the source's own): Spark hands it on as the text of a traceback."""
-    ours = re.findall(r"roamcast\.errors\.\w+: (.*)", str(error))
-    said = ours[-1] if ours else str(error).partition("\n")[0]
+    ours = re.findall(r"roamcast\.errors\.(\w+): (.*)", str(error))
+    kind, said = ours[-1] if ours else ("", str(error).partition("\n")[0])
+    if kind == CorruptionError.__name__:
+        return CorruptionError(said)
     return UnavailableError(f"the pipeline stopped: {said}", hint=f"details are in {log_file}")

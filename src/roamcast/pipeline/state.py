@@ -4,15 +4,19 @@
     state/parts/         immutable parts of tables (see `parts`)
     state/segments/      immutable segments of the index, and where moving regions are (see `match.segments`)
 
-Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1.
+Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1. A manifest has
+a checksum, as everything it names has: what was altered is never taken for a state.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -28,7 +32,9 @@ from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES
 
 __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
-FORMAT = "roamcast-state/3"
+log = logging.getLogger(__name__)
+
+FORMAT = "roamcast-state/4"
 BEFORE_FIRST = -1
 _KEPT = 2
 _NUMBER = re.compile(r"-1|\d+")
@@ -105,7 +111,8 @@ class StateFolder:
             "regions": dict(manifest.regions),
             "counters": dict(manifest.counters),
         }
-        write_whole(self._path(manifest.batch), orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        whole = {"checksum": _checksum(content), **content}
+        write_whole(self._path(manifest.batch), orjson.dumps(whole, option=orjson.OPT_INDENT_2))
         self._sweep(manifest)
 
     def nbytes(self) -> int:
@@ -119,7 +126,11 @@ class StateFolder:
         with refusals_named(self.folder):
             for batch in batches[:-_KEPT]:
                 self._path(batch).unlink(missing_ok=True)
-        kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
+        try:
+            kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
+        except CorruptionError as error:  # of a state that was needed for nothing else
+            log.warning("nothing is cleared away in this batch: %s", error)
+            return
         self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
         versions = (version for m in kept for version in m.regions.values())
         self.layers.sweep((layer for m in kept for layer in m.index.stack), versions)
@@ -138,6 +149,8 @@ class StateFolder:
             content = orjson.loads(written)
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT!r}")
+            if content.pop("checksum") != _checksum(content):
+                raise ValueError("it was altered")
             if content["batch"] != batch:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
@@ -152,6 +165,10 @@ class StateFolder:
                 where=str(path),
                 hint="restore the whole pipeline folder, or start a new pipeline with --new",
             ) from error
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(content)).hexdigest()
 
 
 def _without_handles(rows: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.durable import refusals_named, write_whole
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
-from roamcast.pipeline.books import HISTORY, Books, Page
+from roamcast.pipeline.books import HISTORY, Books, Entry, Page
 from roamcast.pipeline.control import SetAside, control_of, stretches_of
 from roamcast.pipeline.figures import Watch, figures_of
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
@@ -100,12 +100,12 @@ class Stream:
                     )
                 self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
-                self._run_when_the_disk_allows(records, batch)
+                self._tell(*self._run_when_the_disk_allows(records, batch))
             except RoamcastError as error:
                 self.failure = error
                 raise
 
-    def _run_when_the_disk_allows(self, records: DataFrame, batch: int) -> None:
+    def _run_when_the_disk_allows(self, records: DataFrame, batch: int) -> tuple[Entry, Watch]:
         """A full disk is waited for: until the batch has happened, repeating it changes nothing."""
         said = False
         while True:
@@ -118,7 +118,7 @@ class Stream:
                 if self._stopping.wait(_DISK_PAUSE):
                     raise
 
-    def _run(self, records: DataFrame, batch: int) -> None:
+    def _run(self, records: DataFrame, batch: int) -> tuple[Entry, Watch]:
         """One Spark job at most: the driver has read beforehand what the batch changes."""
         watch = Watch()
         stretches = stretches_of(self._pipeline.checkpoint, batch)
@@ -140,7 +140,7 @@ class Stream:
         self._books.turn(entry)
         watch.step("publish")
         self._read = {node: through for node, (_, through) in stretches.items()}
-        self._show(figures_of(entry, self._pipeline.state), watch.seconds)
+        return entry, watch
 
     def _sifted(self, records: DataFrame, page: Page, events: int) -> pa.Table:
         """The events as the executors sifted them."""
@@ -177,6 +177,13 @@ class Stream:
                 said = True
             self._stopping.wait(_OFFICE_PAUSE)
         raise CapacityError("stopped while an office had too many batches to take", hint="start its node")
+
+    def _tell(self, entry: Entry, watch: Watch) -> None:
+        """The batch has happened; a disk that refuses to have it shown changes nothing about that."""
+        try:
+            self._show(figures_of(entry, self._pipeline.state), watch.seconds)
+        except StorageError as error:
+            log.warning("batch %d is done, but cannot be shown: %s", entry.manifest.batch, error)
 
     def _show(self, figures: Mapping[str, float] | None = None, seconds: Mapping[str, float] | None = None) -> None:
         done = self._books.manifest

@@ -17,7 +17,7 @@ from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Standing, Subscription, iso
 from roamcast.node.bodies import EventIn, SubscriptionIn
 from roamcast.node.dependencies import Subscriber, SubscriberOrOperator, TheNode
-from roamcast.node.explaining import Check, Happened, Progress, explain
+from roamcast.node.explaining import Check, Happened, Progress, explain, verdict
 from roamcast.node.forms import Form
 from roamcast.node.queries import Asked
 from roamcast.node.security import Caller
@@ -102,7 +102,7 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
 
     `checks` are what is asked for, each with whether it `holds` (null: that cannot be said here) and `why`. All is
     judged by what is so now: sources and subscribers may have been elsewhere, and other, when an event happened.
-    `matches` if nothing fails.
+    `matches` is false if anything fails, true if all holds, and else null.
     """
     given = await _EVENT.read(request, node)
     found = await run_in_threadpool(_own, node, id, caller)
@@ -110,7 +110,7 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
     checks = await run_in_threadpool(_explained, node, found, status, given)
     return {
         "subscription": id,
-        "matches": all(check.holds is not False for check in checks),
+        "matches": verdict(checks),
         "checks": [{"check": check.name, "holds": check.holds, "why": check.why} for check in checks],
     }
 
