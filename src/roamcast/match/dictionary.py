@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from roamcast.errors import CapacityError
 from roamcast.match.kernels.texts import Slots, Texts, find_texts, intern, place_texts
+from roamcast.match.seeds import seed_of
 
 __all__ = ["Dictionary", "TermLists", "chosen_texts", "encode", "unified"]
 
@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 _MOST_BYTES: Final = 1 << 32
-_SEED: Final = secrets.randbits(63)  # of tables that do not outlive a call: nobody can choose terms that collide
+_SEED: Final = seed_of(secrets.token_bytes(16))  # of tables that do not outlive a call
 _NONE: Final = np.zeros(0, np.bool_)
 
 
@@ -35,8 +35,8 @@ class TermLists(NamedTuple):
 class Dictionary(NamedTuple):
     """The terms of a segment, numbered from 1, in a hash table; as it lies in the file.
 
-    The seed comes from the terms themselves: who does not know them all cannot choose terms that collide. A term costs
-    its bytes and at most 36 more.
+    The seed is a digest of the terms: the same terms make the same dictionary, and who wants terms that collide in it
+    can only try, for every term changes the seed. A term costs its bytes and at most 36 more.
     """
 
     text: npt.NDArray[np.uint8]
@@ -50,15 +50,15 @@ class Dictionary(NamedTuple):
         text, first = _gathered(texts)
         if len(text) >= _MOST_BYTES:
             raise CapacityError("the terms of one segment exceed 4 GiB", hint="use shorter terms")
-        seed = np.frombuffer(hashlib.blake2b(text.data, digest_size=8).digest(), np.uint64)
+        seed = seed_of(text.data)
         slots: Slots = np.zeros((_power(2 * len(texts.start) + 1), 2), np.uint32)
-        place_texts(Texts(text, first[:-1], first[1:]), seed[0], slots)
+        place_texts(Texts(text, first[:-1], first[1:]), seed, slots)
         return cls(text, first.astype(np.uint32), slots, seed)
 
     def numbers(self, texts: Texts) -> Numbers:
         """-1 for terms that are not in it."""
         found: Numbers = np.empty(len(texts.start), np.int32)
-        find_texts(texts, self.seed[0], np.empty(len(found), np.uint64), self.slots, self.text, self.text_first, found)
+        find_texts(texts, self.seed, np.empty(len(found), np.uint64), self.slots, self.text, self.text_first, found)
         return found
 
     def texts(self) -> Texts:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from roamcast.match.dictionary import encode
 from roamcast.match.kernels.texts import Texts, hash_texts
+from roamcast.match.seeds import seed_of
 from roamcast.match.segments import SegmentFolder
 
 __all__ = ["TermCounts"]
@@ -18,7 +19,7 @@ __all__ = ["TermCounts"]
 Integers = npt.NDArray[np.int64]
 
 _WIDTH: Final = 1 << 16
-_SEEDS: Final = (1, 2)
+_SEEDS: Final = (seed_of(b"one"), seed_of(b"two"))  # everywhere the same; a count is all that can be blurred
 _MOST: Final = 1 << 24  # counted terms, after which all counts are halved: what was seen lately weighs more
 
 
