@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from roamcast.errors import CapacityError
-from roamcast.match.kernels.texts import Slots, Texts, find_texts, intern, place_texts
+from roamcast.match.kernels.texts import Slots, Texts, copy_texts, find_texts, intern, place_texts
 from roamcast.match.seeds import seed_of
 
 __all__ = ["Dictionary", "TermLists", "chosen_texts", "encode", "unified"]
@@ -47,9 +47,9 @@ class Dictionary(NamedTuple):
     @classmethod
     def of(cls, texts: Texts) -> Dictionary:
         """Text i gets the number i + 1. Texts must be distinct."""
-        text, first = _gathered(texts)
-        if len(text) >= _MOST_BYTES:
+        if (texts.end - texts.start).sum() >= _MOST_BYTES:
             raise CapacityError("the terms of one segment exceed 4 GiB", hint="use shorter terms")
+        text, first = _gathered([texts])
         seed = seed_of(text.data)
         slots: Slots = np.zeros((_power(2 * len(texts.start) + 1), 2), np.uint32)
         place_texts(Texts(text, first[:-1], first[1:]), seed, slots)
@@ -72,25 +72,22 @@ def encode(lists: pa.ListArray[Any]) -> TermLists:
     """
     if not pa.types.is_list(lists.type) or not pa.types.is_string(lists.type.value_type):
         lists = lists.cast(pa.list_(pa.string()))
-    values = lists.values
-    list_first = lists.offsets.to_numpy().astype(np.int64)
-    _, offsets, data = values.buffers()
-    beyond = values.offset + len(values) + 1
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    # Of a slice its own terms only: the array it is of may be far longer.
+    values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+    _, value_offsets, data = values.buffers()
     value_first = (
-        np.frombuffer(offsets, np.int32, beyond)[values.offset :].astype(np.int64)
+        np.frombuffer(value_offsets, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
         if len(values)
         else np.zeros(1, np.int64)
     )
     text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.frombuffer(b"\0", np.uint8)
-    return _interned(list_first, _here(lists), value_first, _here(values), text)
+    return _interned(offsets - offsets[0], _here(lists), value_first, _here(values), text)
 
 
 def unified(parts: Sequence[Texts]) -> tuple[Texts, list[Numbers]]:
     """The distinct texts of several parts, and for each part the codes of its texts among them."""
-    gathered = [_gathered(part) for part in parts]
-    text = np.concatenate([np.zeros(0, np.uint8), *(text for text, _ in gathered)])
-    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(first) for _, first in gathered)])
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    text, first = _gathered(parts)
     lists = _interned(np.arange(len(first)), _NONE, first, _NONE, text)
     return lists.texts, np.split(lists.code, np.cumsum([len(part.start) for part in parts])[:-1])
 
@@ -123,11 +120,15 @@ def chosen_texts(texts: Texts, chosen: Integers) -> Texts:
     return Texts(texts.data, texts.start[chosen], texts.end[chosen])
 
 
-def _gathered(texts: Texts) -> tuple[npt.NDArray[np.uint8], Integers]:
+def _gathered(parts: Sequence[Texts]) -> tuple[npt.NDArray[np.uint8], Integers]:
     """The bytes of all texts one after another, and where each begins; one beginning more at the end."""
-    length = texts.end - texts.start
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
-    return texts.data[np.repeat(texts.start - first[:-1], length) + np.arange(first[-1])], first
+    first = np.concatenate([np.zeros(1, np.int64), *(part.end - part.start for part in parts)])
+    np.cumsum(first, out=first)
+    text, done = np.empty(first[-1], np.uint8), 0
+    for part in parts:
+        copy_texts(part, first[done:], text)
+        done += len(part.start)
+    return text, first
 
 
 def _power(least: int) -> int:

@@ -11,7 +11,7 @@ from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.memory import eight_bytes, expect, folded_product, same_bytes
 from roamcast.match.kernels.scalars import Whole, i64, u32, u64
 
-__all__ = ["Slots", "Texts", "find_texts", "hash_texts", "intern", "place_texts"]
+__all__ = ["Slots", "Texts", "copy_texts", "find_texts", "hash_texts", "intern", "place_texts"]
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -46,9 +46,18 @@ def _hash(seed: Keys, data: Bytes, start: int, end: int) -> Whole:
 
 @kernel
 def hash_texts(texts: Texts, seed: Keys, hashes: Keys) -> None:
-    """Numbers of 64 bits for texts: the same seed, of three words, gives equal texts the same, everywhere and always."""
+    """Numbers of 64 bits for texts: the same seed, three words, gives equal texts the same, everywhere and always."""
     for text in range(len(texts.start)):
         hashes[text] = _hash(seed, texts.data, texts.start[text], texts.end[text])
+
+
+@kernel
+def copy_texts(texts: Texts, first: Integers, out: Bytes) -> None:
+    """Lay texts out anew: text i from first[i] on."""
+    for text in range(len(texts.start)):
+        away = first[text] - texts.start[text]
+        for at in range(texts.start[text], texts.end[text]):
+            out[at + away] = texts.data[at]
 
 
 @kernel
