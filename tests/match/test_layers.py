@@ -130,7 +130,7 @@ def test_rows_with_a_further_condition_are_candidates(tmp_path: Path) -> None:
     stack = layers.change((), added=rows(1, [(*WORLD, ["fire"])] * 3, np.array([True, False, True])))
     stack = layers.merge(layers.change(stack, added=rows(4, [(*WORLD, ["fire"])])))
     assert len(stack) == 1
-    assert layers.open(stack).candidates(FIRE).residual.tolist() == [True, False, True, False]
+    assert next(layers.open(stack).candidates(FIRE)).residual.tolist() == [True, False, True, False]
 
     def exact(events: Events, event: Any, subscription: Any) -> Any:
         assert event.tolist() == [0, 0]
