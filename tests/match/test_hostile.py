@@ -48,7 +48,7 @@ def together(*parts: Subscriptions) -> Subscriptions:
 
 
 def looked_at(index: Index, happened: Events) -> int:
-    return index.candidates(happened).looked_at
+    return sum(portion.looked_at for portion in index.candidates(happened))
 
 
 def test_a_million_on_one_cell_and_term() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from matching import WORLD, Wish, events_of, pairs, subscriptions_of
+from peaks import peak_of
 
 from roamcast.errors import CorruptionError, InputError
 from roamcast.match.layers import Layer, Layers, rows_of
@@ -129,7 +130,7 @@ def test_rows_with_a_further_condition_are_candidates(tmp_path: Path) -> None:
     stack = layers.change((), added=rows(1, [(*WORLD, ["fire"])] * 3, np.array([True, False, True])))
     stack = layers.merge(layers.change(stack, added=rows(4, [(*WORLD, ["fire"])])))
     assert len(stack) == 1
-    assert layers.open(stack).candidates(FIRE).residual.tolist() == [True, False, True, False]
+    assert next(layers.open(stack).candidates(FIRE)).residual.tolist() == [True, False, True, False]
 
     def exact(events: Events, event: Any, subscription: Any) -> Any:
         assert event.tolist() == [0, 0]
@@ -180,3 +181,18 @@ def test_what_was_seen_of_events_chooses_the_term(tmp_path: Path) -> None:
     assert plain != weighed
     for stack in (plain, weighed):
         assert handles(layers, stack, events_of([(0, 0, ["rare", "common"])])) == [0, 1, 2]
+
+
+def test_building_takes_little_more_than_the_terms(tmp_path: Path) -> None:
+    """Two bytes for each byte of text, three where segments are merged, for the copies in memory and for the file."""
+    count, length = 500, 4_000
+    lots = [[(*WORLD, [f"{n:08}" * (length // 8)]) for n in range(f, f + count)] for f in (0, count)]
+    layers = Layers(tmp_path)
+    layers.merge(layers.change(layers.change((), added=rows(0, lots[0][:1])), added=rows(1, lots[1][:1])))  # compiles
+    below, above = rows(0, lots[0]), rows(count, lots[1])
+    stack, peak = peak_of(lambda: layers.change((), added=below))
+    assert peak < 2.5 * count * length
+    stack = layers.change(stack, added=above)
+    merged, peak = peak_of(lambda: layers.merge(stack))
+    assert len(merged) == 1
+    assert peak < 3.5 * 2 * count * length

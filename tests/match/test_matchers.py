@@ -137,6 +137,17 @@ def test_tiny_boxes_beside_each_other_are_told_apart(match: Match) -> None:
     assert match([(f, f, []) for f in floats], wishes) == [(n, n) for n in range(len(floats))]
 
 
+@pytest.mark.parametrize("tiny", [0.3 - 0.1 - 0.2, -1e-17, -(2.0**-54), -5e-324])
+def test_just_below_zero_is_the_end_of_a_cell(match: Match, tiny: float) -> None:
+    """A coordinate that is lost beside 1 is in the boxes around it and on their borders, where many share a cell."""
+    sides = [-1 + n / 100 for n in range(64)]
+    around, up_to = [(side, side, 0.3, 0.3, []) for side in sides], [(side, side, tiny, tiny, []) for side in sides]
+    events = [(tiny, tiny, []), (tiny, -0.2, []), (-0.2, tiny, []), (0, 0, [])]
+    inside = [(event, n) for event in range(4) for n in range(64)]
+    assert match(events, around) == inside
+    assert match(events, up_to) == inside[: 3 * 64]
+
+
 @pytest.mark.parametrize("x", [-math.inf, math.inf])
 def test_an_infinite_point_is_in_boxes_without_borders(match: Match, x: float) -> None:
     """Comparing decides, as everywhere."""

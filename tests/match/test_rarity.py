@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -28,26 +29,16 @@ def test_counts_are_those_of_events() -> None:
     assert seen(counts, "a", "b", "c") == [3, 1, 0]
 
 
-def test_very_many_terms_take_no_more_room_and_blur_little(tmp_path: Path) -> None:
+def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
     """An attack with random terms leaves common terms common and rare ones rare."""
     counts = TermCounts()
-    before = (tmp_path / f"{counts.save(tmp_path)}.segment").stat().st_size
+    before = len(pickle.dumps(counts))
     counts.count(lists([["common"]] * 5_000 + [["rare"]]))
     counts.count(lists([[f"random-{n}" for n in range(start, start + 1_000)] for start in range(0, 60_000, 1_000)]))
     common, rare = seen(counts, "common", "rare")
     assert 5_000 <= common < 5_020
     assert 1 <= rare < 20
-    assert (tmp_path / f"{counts.save(tmp_path)}.segment").stat().st_size == before
-
-
-def test_a_version_is_opened_as_it_was(tmp_path: Path) -> None:
-    """Counts are part of a state."""
-    counts = TermCounts()
-    counts.count(lists([["a"]] * 7))
-    version = counts.save(tmp_path)
-    again = TermCounts.open(tmp_path, version)
-    counts.count(lists([["a"]]))
-    assert (seen(counts, "a"), seen(again, "a")) == ([8], [7])
+    assert len(pickle.dumps(counts)) == before
 
 
 def test_what_was_seen_changes_where_subscriptions_are_posted_and_no_match(tmp_path: Path) -> None:
@@ -60,4 +51,4 @@ def test_what_was_seen_changes_where_subscriptions_are_posted_and_no_match(tmp_p
     plain, weighed = (layers.open(layers.change((), added=rows, seen=s)) for s in (None, counts))
     events = events_of([(0, 0, ["common"])] * 10 + [(0, 0, ["common", "rare"])])
     assert pairs(plain.match(events)) == pairs(weighed.match(events))
-    assert weighed.candidates(events).looked_at < plain.candidates(events).looked_at
+    assert next(weighed.candidates(events)).looked_at < next(plain.candidates(events)).looked_at

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
+from roamcast.match.index import Index
 from roamcast.match.layers import Layer
-from roamcast.match.port import Matcher
 from roamcast.pipeline.batch import match_files
 from roamcast.space import PLANAR
 
@@ -152,7 +152,7 @@ def test_a_failure_while_matching_keeps_the_earlier_result(
 ) -> None:
     """If a worker fails half way the folder is as it was, and the error is one of ours."""
 
-    def failing(folder: Path, stack: tuple[Layer, ...]) -> Matcher:
+    def failing(folder: Path, stack: tuple[Layer, ...]) -> Index:
         raise failure
 
     match_files(spark, *files(tmp_path), tmp_path / "out")

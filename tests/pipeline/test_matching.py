@@ -13,10 +13,12 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pure import Placed, PureStream, is_whole, placed
+from peaks import peak_of
+from pure import Placed, PureStream, control, is_whole, placed
 from worlds import event, removal, subscription
 
-from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record, to_batch
+from roamcast.pipeline.matching import sift
 from roamcast.pipeline.numbering import Numbered
 
 Letters = dict[tuple[str, str], list[tuple[int, str, str]]]  # by (office, receiver): (number, event, subscription)
@@ -69,6 +71,21 @@ def test_a_subscription_made_anew_gets_an_event_of_another_node_once(tmp_path: P
     changes = [subscription("s1", "ann"), removal("s1", "ann"), subscription("s1", "ann", None)]
     found = run(tmp_path, [*placed(changes, "north"), *placed([event("cam", 1)], "south")])
     assert found == {("north", "ann"): [(1, "cam:1", "s1")]}
+
+
+def test_candidates_take_memory_for_a_portion_of_them(tmp_path: Path) -> None:
+    """Where an Arrow batch has millions, it takes little more than those that match."""
+    before, after, wanted = 3_990, 10, 1_000
+    happened = [event("cam", n) for n in range(1, before + after + 1)]
+    rows = placed([*happened[:before], *(subscription(f"s{n}", "ann") for n in range(wanted)), *happened[before:]])
+    stream = PureStream(tmp_path)
+    page = stream.books.open(control(rows), 0)
+    batch = to_batch("local", 1, [row.record for row in rows])
+    list(sift(page.sieve)([batch.slice(before)]))
+    (sifted,), peak = peak_of(lambda: list(sift(page.sieve)([batch])))
+    assert [len(found) for found in sifted["subscriptions"].to_pylist()] == [0] * before + [wanted] * after
+    assert sum(sifted["candidates"].to_pylist()) >= (before + after) * wanted
+    assert peak < 150_000_000
 
 
 def test_an_event_that_nobody_wants_is_no_letter(tmp_path: Path) -> None:

@@ -10,21 +10,32 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
+from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
+from roamcast.match.grid import choose_levels
 from roamcast.match.layers import Layer, Layers, matcher_of, rows_of
 from roamcast.match.reference import ReferenceMatcher
+from roamcast.match.segments import SegmentFolder
+
+SEEDS = st.integers(0, 2**32 - 1)
 
 
-@given(st.lists(wishes, max_size=40), st.lists(rows, max_size=20))
+@given(st.lists(wishes, max_size=40), st.lists(rows, max_size=20), st.none() | SEEDS)
 @settings(max_examples=300, deadline=None)
-def test_an_index_in_memory_matches_as_the_reference_does(wanted: list[Wish], happened: list[Row]) -> None:
-    """On boxes and terms of every kind."""
+def test_an_index_in_memory_matches_as_the_reference_does(
+    wanted: list[Wish], happened: list[Row], seed: int | None
+) -> None:
+    """On boxes and terms of every kind, few or so many that there is a grid."""
+    if seed is not None:
+        rng = np.random.default_rng(seed)
+        wanted = [*wanted, *crowd(rng)]
+        happened = [*happened, *on_borders(rng, wanted)]
+        assert (choose_levels(np.array([wish[:4] for wish in wanted])).scale > 0).any()
     subscriptions, events = subscriptions_of(wanted), events_of(happened)
     assert pairs(matcher_of(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
 
 
-@given(st.integers(0, 2**32 - 1))
+@given(SEEDS)
 @settings(max_examples=15, deadline=None)
 def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) -> None:
     """Where cells are full, levels many, terms few and matches plenty."""
@@ -51,13 +62,17 @@ def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) 
 class IndexMachine(RuleBasedStateMachine):
     """Adds, removals, merges and restarts of an index, beside a plain dictionary of what is wanted."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(seed=SEEDS)
+    def start(self, seed: int) -> None:
+        """With a crowd, so that there is a grid from the beginning."""
         self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
         self.layers = Layers(self.folder)
-        self.stack: tuple[Layer, ...] = ()
-        self.wanted: dict[int, Wish] = {}
-        self.next = 1
+        self.rng = np.random.default_rng(seed)
+        self.wanted: dict[int, Wish] = dict(enumerate(crowd(self.rng)))
+        self.next = len(self.wanted)
+        everyone = rows_of(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
+        self.stack: tuple[Layer, ...] = self.layers.change((), added=everyone)
+        assert (SegmentFolder(self.folder).open(self.stack[0].segment).body.scale > 0).any()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -91,6 +106,8 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(happened=st.lists(rows, max_size=8))
     def match(self, happened: list[Row]) -> None:
         handles = sorted(self.wanted)
+        if handles:
+            happened = [*happened, *on_borders(self.rng, list(self.wanted.values()))]
         reference = ReferenceMatcher(subscriptions_of([self.wanted[handle] for handle in handles]))
         right = [(event, handles[row]) for event, row in pairs(reference.match(events_of(happened)))]
         assert pairs(self.layers.open(self.stack).match(events_of(happened))) == right

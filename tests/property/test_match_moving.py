@@ -14,28 +14,37 @@ from matching import WORLD, Wish, events_of, pairs, subscriptions_of
 
 from roamcast.match.layers import Layer, Layers, rows_of
 from roamcast.match.moving import CircleTest, MovingRegions
+from roamcast.match.segments import SegmentFolder
 from roamcast.space import SPACES
 
 PLACES = {
     "geographic": [(8.8, 53.1), (8.81, 53.1), (179.999, -16.5), (-179.999, -16.5), (0.0, 90.0), (25.0, -89.99)],
     "planar": [(0.0, 0.0), (50.0, 0.0), (-1e6, 1e9), (1e15, 0.0)],
 }
+CROWD = 300
 TERMS = st.lists(st.sampled_from(["a", "b"]), max_size=2)
 
 
 class MovingMachine(RuleBasedStateMachine):
     """Regions that come, move and go, beside subscriptions that stay; brute force knows what is right."""
 
-    @initialize(space=st.sampled_from(sorted(SPACES)), data=st.data())
-    def start(self, space: str, data: st.DataObject) -> None:
+    @initialize(space=st.sampled_from(sorted(SPACES)), seed=st.integers(0, 2**32 - 1))
+    def start(self, space: str, seed: int) -> None:
+        """With a crowd around the first place, so that there is a grid from the beginning."""
         self.space, self.places = SPACES[space], PLACES[space]
         self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
         self.layers = Layers(self.folder)
         self.stack: tuple[Layer, ...] = ()
         self.regions = MovingRegions(self.space)
+        self.unit = 1e-4 if space == "geographic" else 10.0
         self.circle: dict[int, tuple[float, float, float, list[str]]] = {}
         self.next = 1000
         self.still = self.layers.change((), added=rows_of(np.array([1]), subscriptions_of([(*WORLD, ["a"])])))
+        rng = np.random.default_rng(seed)
+        points = np.array(self.places[0]) + self.unit * rng.integers(-9, 10, (CROWD, 2))
+        radii = rng.choice([0.0, 10.0, 100.0], CROWD)
+        self.come(points.tolist(), radii.tolist(), [["a", "b"][: n % 3] for n in range(CROWD)])
+        assert (SegmentFolder(self.folder).open(self.stack[0].segment).body.scale > 0).any()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -44,22 +53,23 @@ class MovingMachine(RuleBasedStateMachine):
     def somewhere(self, data: st.DataObject) -> tuple[float, float]:
         """At one of a few places, or some steps away."""
         x, y = data.draw(st.sampled_from(self.places))
-        unit = 1e-4 if self.space.name == "geographic" else 10.0
-        x, y = x + unit * data.draw(st.integers(-9, 9)), y + unit * data.draw(st.integers(-9, 9))
+        x, y = (c + self.unit * data.draw(st.integers(-9, 9)) for c in (x, y))
         return (x, y) if self.space.name == "planar" else ((x + 180) % 360 - 180, min(max(y, -90.0), 90.0))
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def add(self, data: st.DataObject, count: int) -> None:
-        handles = np.arange(self.next, self.next + count)
-        self.next += count
         points = [self.somewhere(data) for _ in range(count)]
         radii = [data.draw(st.sampled_from([0.0, 10.0, 100.0, 1e4, 2e7])) for _ in range(count)]
-        terms = [data.draw(TERMS) for _ in range(count)]
+        self.come(points, radii, [data.draw(TERMS) for _ in range(count)])
+
+    def come(self, points: list[tuple[float, float]], radii: list[float], terms: list[list[str]]) -> None:
+        handles = np.arange(self.next, self.next + len(points))
+        self.next += len(points)
         self.circle.update((int(h), (*p, r, t)) for h, p, r, t in zip(handles, points, radii, terms, strict=True))
         moved = self.regions.add(handles, *np.array(points).T, radii)
         assert moved.handle.tolist() == handles.tolist()
         wanted: list[Wish] = [(*box, t) for box, t in zip(moved.box.tolist(), terms, strict=True)]
-        added = rows_of(handles, subscriptions_of(wanted), np.ones(count, np.bool_))
+        added = rows_of(handles, subscriptions_of(wanted), np.ones(len(points), np.bool_))
         self.stack = self.layers.change(self.stack, added=added)
 
     @rule(data=st.data())
@@ -96,15 +106,20 @@ class MovingMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 6))
     def match(self, data: st.DataObject, count: int) -> None:
+        """Somewhere, and where some of the regions are."""
         rows = [(*self.somewhere(data), data.draw(TERMS)) for _ in range(count)]
+        centres = [(x, y, ["a", "b"]) for x, y, *_ in self.circle.values()]
+        rows += centres[:: data.draw(st.integers(20, 40))]
         test = CircleTest(self.space, self.folder, self.regions.save(self.folder))
         found = self.layers.open((*self.still, *self.stack), test).match(events_of(rows))
-        right = [
-            (event, handle)
-            for event, (x, y, terms) in enumerate(rows)
-            for handle, (cx, cy, radius, wanted) in [(1, (0, 0, np.inf, ["a"])), *sorted(self.circle.items())]
-            if set(wanted) <= set(terms) and (handle == 1 or self.space.distance(cx, cy, x, y) <= radius)
-        ]
+        handles = sorted(self.circle)
+        cx, cy, radius = np.array([self.circle[handle][:3] for handle in handles]).reshape(-1, 3).T
+        right = []
+        for event, (x, y, terms) in enumerate(rows):
+            right += [(event, 1)] if "a" in terms else []
+            inside = self.space.distance(cx, cy, np.full(len(cx), x), np.full(len(cy), y)) <= radius
+            near = (handles[row] for row in np.flatnonzero(inside))
+            right += [(event, handle) for handle in near if set(self.circle[handle][3]) <= set(terms)]
         assert pairs(found) == right
 
 

@@ -22,7 +22,13 @@ _PLACES = [-180.0, -170.5, -3.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.0, 60.0, 179
 _TERMS = ["a", "b", "c", "fire", "smoke", "a term of many characters", "é", ""]
 
 _terms = st.none() | st.lists(st.sampled_from(_TERMS) | st.integers(0, 50).map(str), max_size=4)
-_numbers = st.sampled_from(_PLACES) | st.floats(-200, 200) | st.floats(allow_nan=False)
+_TINY = [-1e-17, -5e-324, 1e-17, 0.3 - 0.1 - 0.2]
+_numbers = (
+    st.sampled_from([*_PLACES, *_TINY])
+    | st.builds(math.nextafter, st.sampled_from(_PLACES), st.sampled_from([-math.inf, math.inf]))
+    | st.floats(-200, 200)
+    | st.floats(allow_nan=False)
+)
 
 
 @st.composite
@@ -40,6 +46,45 @@ def boxes(draw: st.DrawFn) -> tuple[float, float, float, float]:
 
 wishes: st.SearchStrategy[Wish] = st.builds(lambda box, terms: (*box, terms), boxes(), _terms)
 rows: st.SearchStrategy[Row] = st.tuples(_numbers | st.just(math.nan), _numbers, _terms)
+
+
+def crowd(rng: np.random.Generator, count: int = 300) -> list[Wish]:
+    """Boxes so close together that the grid has cells for them.
+
+    They begin and end where cells do and within, one float beside that, and just below 0.
+    """
+    unit = 2.0 ** rng.integers(-6, 3)
+
+    def places() -> Any:
+        places = _beside(rng, rng.integers(-12, 13, count) * unit / 4)
+        return np.where(rng.random(count) < 0.1, rng.choice(_TINY, count), places)
+
+    west, south = places(), places()
+    east, north = (
+        np.where(
+            rng.random(count) < 0.1,
+            np.maximum(low, places()),
+            low + rng.choice(np.array([0, 1, 2, 4]) / 4, count) * unit,
+        )
+        for low in (west, south)
+    )
+    crosses = rng.random(count) < 0.05
+    sides = np.where(crosses, east, west), south, np.where(crosses, west, east), north
+    terms = [["a", "b"][: n % 3] for n in range(count)]
+    return list(zip(*(side.tolist() for side in sides), terms, strict=True))
+
+
+def on_borders(rng: np.random.Generator, wanted: Sequence[Wish], count: int = 30) -> list[Row]:
+    """Points on borders of these boxes, or one float beside."""
+    boxes = np.array([wish[:4] for wish in wanted]).reshape(-1, 4)[rng.integers(0, len(wanted), count)]
+    each = np.arange(count)
+    x, y = (_beside(rng, boxes[each, side + 2 * rng.integers(0, 2, count)]) for side in (0, 1))
+    return list(zip(x.tolist(), y.tolist(), [["a", "b"]] * count, strict=True))
+
+
+def _beside(rng: np.random.Generator, values: Any) -> Any:
+    away = rng.choice([-math.inf, math.inf], len(values))
+    return np.where(rng.random(len(values)) < 0.3, np.nextafter(values, away), values)
 
 
 def subscriptions_of(wanted: Sequence[Wish]) -> Subscriptions:

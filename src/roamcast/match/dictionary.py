@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -12,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from roamcast.errors import CapacityError
-from roamcast.match.kernels.texts import Slots, Texts, find_texts, intern, place_texts
+from roamcast.match.kernels.texts import Slots, Texts, copy_texts, find_texts, intern, place_texts
+from roamcast.match.seeds import seed_of
 
 __all__ = ["Dictionary", "TermLists", "chosen_texts", "encode", "unified"]
 
@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 _MOST_BYTES: Final = 1 << 32
-_SEED: Final = secrets.randbits(63)  # of tables that do not outlive a call: nobody can choose terms that collide
+_SEED: Final = seed_of(secrets.token_bytes(16))  # of tables that do not outlive a call
 _NONE: Final = np.zeros(0, np.bool_)
 
 
@@ -35,8 +35,8 @@ class TermLists(NamedTuple):
 class Dictionary(NamedTuple):
     """The terms of a segment, numbered from 1, in a hash table; as it lies in the file.
 
-    The seed comes from the terms themselves: who does not know them all cannot choose terms that collide. A term costs
-    its bytes and at most 36 more.
+    The seed is a digest of the terms: the same terms make the same dictionary, and who wants terms that collide in it
+    can only try, for every term changes the seed. A term costs its bytes and at most 36 more.
     """
 
     text: npt.NDArray[np.uint8]
@@ -47,18 +47,18 @@ class Dictionary(NamedTuple):
     @classmethod
     def of(cls, texts: Texts) -> Dictionary:
         """Text i gets the number i + 1. Texts must be distinct."""
-        text, first = _gathered(texts)
-        if len(text) >= _MOST_BYTES:
+        if (texts.end - texts.start).sum() >= _MOST_BYTES:
             raise CapacityError("the terms of one segment exceed 4 GiB", hint="use shorter terms")
-        seed = np.frombuffer(hashlib.blake2b(text.data, digest_size=8).digest(), np.uint64)
+        text, first = _gathered([texts])
+        seed = seed_of(text.data)
         slots: Slots = np.zeros((_power(2 * len(texts.start) + 1), 2), np.uint32)
-        place_texts(Texts(text, first[:-1], first[1:]), seed[0], slots)
+        place_texts(Texts(text, first[:-1], first[1:]), seed, slots)
         return cls(text, first.astype(np.uint32), slots, seed)
 
     def numbers(self, texts: Texts) -> Numbers:
         """-1 for terms that are not in it."""
         found: Numbers = np.empty(len(texts.start), np.int32)
-        find_texts(texts, self.seed[0], np.empty(len(found), np.uint64), self.slots, self.text, self.text_first, found)
+        find_texts(texts, self.seed, np.empty(len(found), np.uint64), self.slots, self.text, self.text_first, found)
         return found
 
     def texts(self) -> Texts:
@@ -72,25 +72,22 @@ def encode(lists: pa.ListArray[Any]) -> TermLists:
     """
     if not pa.types.is_list(lists.type) or not pa.types.is_string(lists.type.value_type):
         lists = lists.cast(pa.list_(pa.string()))
-    values = lists.values
-    list_first = lists.offsets.to_numpy().astype(np.int64)
-    _, offsets, data = values.buffers()
-    beyond = values.offset + len(values) + 1
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    # Of a slice its own terms only: the array it is of may be far longer.
+    values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+    _, value_offsets, data = values.buffers()
     value_first = (
-        np.frombuffer(offsets, np.int32, beyond)[values.offset :].astype(np.int64)
+        np.frombuffer(value_offsets, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
         if len(values)
         else np.zeros(1, np.int64)
     )
     text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.frombuffer(b"\0", np.uint8)
-    return _interned(list_first, _here(lists), value_first, _here(values), text)
+    return _interned(offsets - offsets[0], _here(lists), value_first, _here(values), text)
 
 
 def unified(parts: Sequence[Texts]) -> tuple[Texts, list[Numbers]]:
     """The distinct texts of several parts, and for each part the codes of its texts among them."""
-    gathered = [_gathered(part) for part in parts]
-    text = np.concatenate([np.zeros(0, np.uint8), *(text for text, _ in gathered)])
-    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(first) for _, first in gathered)])
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    text, first = _gathered(parts)
     lists = _interned(np.arange(len(first)), _NONE, first, _NONE, text)
     return lists.texts, np.split(lists.code, np.cumsum([len(part.start) for part in parts])[:-1])
 
@@ -123,11 +120,15 @@ def chosen_texts(texts: Texts, chosen: Integers) -> Texts:
     return Texts(texts.data, texts.start[chosen], texts.end[chosen])
 
 
-def _gathered(texts: Texts) -> tuple[npt.NDArray[np.uint8], Integers]:
+def _gathered(parts: Sequence[Texts]) -> tuple[npt.NDArray[np.uint8], Integers]:
     """The bytes of all texts one after another, and where each begins; one beginning more at the end."""
-    length = texts.end - texts.start
-    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
-    return texts.data[np.repeat(texts.start - first[:-1], length) + np.arange(first[-1])], first
+    first = np.concatenate([np.zeros(1, np.int64), *(part.end - part.start for part in parts)])
+    np.cumsum(first, out=first)
+    text, done = np.empty(first[-1], np.uint8), 0
+    for part in parts:
+        copy_texts(part, first[done:], text)
+        done += len(part.start)
+    return text, first
 
 
 def _power(least: int) -> int:

@@ -216,10 +216,6 @@ class CircleTest:
         self._opened: Opened = SegmentFolder(folder).open(version)
         self._trail: Opened | None = None if trail is None else SegmentFolder(folder).open(trail)
 
-    def knows(self, subscription: Integers) -> Truths:
-        """Whether subscriptions are moving regions of this version; others are for somebody else to decide."""
-        return _found(self._opened.arrays["handle"], subscription)[1]
-
     def __call__(self, events: Events, event: Integers, subscription: Integers, at: Integers | None = None) -> Truths:
         """Whether each event is in the circle beside it, by the last position since before `at`; without, the last.
 

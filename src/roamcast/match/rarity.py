@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +10,14 @@ import pyarrow as pa
 
 from roamcast.match.dictionary import encode
 from roamcast.match.kernels.texts import Texts, hash_texts
-from roamcast.match.segments import SegmentFolder
+from roamcast.match.seeds import seed_of
 
 __all__ = ["TermCounts"]
 
 Integers = npt.NDArray[np.int64]
 
 _WIDTH: Final = 1 << 16
-_SEEDS: Final = (1, 2)
+_SEEDS: Final = (seed_of(b"one"), seed_of(b"two"))  # everywhere the same; a count is all that can be blurred
 _MOST: Final = 1 << 24  # counted terms, after which all counts are halved: what was seen lately weighs more
 
 
@@ -26,22 +25,12 @@ class TermCounts:
     """A count-min sketch: it never tells less than was counted, and seldom much more. Half a megabyte.
 
     Whatever terms events carry, it stays as small. Matches do not depend on it; it only helps to choose the term that a
-    subscription is posted under. The same events in the same order make the same counts.
+    subscription is posted under. The same events in the same order make the same counts, which nobody stores: a process
+    begins with none.
     """
 
     def __init__(self) -> None:
         self._counts: npt.NDArray[np.uint32] = np.zeros((len(_SEEDS), _WIDTH), np.uint32)
-
-    @classmethod
-    def open(cls, folder: Path, version: str) -> Self:
-        """Raises CorruptionError for a file that is missing or damaged."""
-        counts = cls()
-        counts._counts = SegmentFolder(folder).open(version).arrays["counts"].copy()
-        return counts
-
-    def save(self, folder: Path) -> str:
-        """Write a version, durably; returns its name."""
-        return SegmentFolder(folder).write({"counts": self._counts})
 
     def count(self, terms: pa.ListArray[Any]) -> None:
         """See the terms of a batch of events, or of a sample of it."""

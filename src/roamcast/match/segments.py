@@ -25,7 +25,7 @@ from roamcast.match.layout import Body
 
 __all__ = ["FORMAT", "Arrays", "Opened", "SegmentFolder", "file_name"]
 
-FORMAT: Final = "roamcast-segment/1"
+FORMAT: Final = "roamcast-segment/2"
 _SUFFIX: Final = ".segment"
 _ALIGNED: Final = 64
 _HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.match.index import Index
 from roamcast.match.layers import Layer, Layers, rows_of
-from roamcast.match.port import Events, Matcher, Matches, Subscriptions
+from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.file_formats import plan
 from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS
 from roamcast.pipeline.files import BadRows, OnError, read_events, read_subscriptions
@@ -35,9 +36,6 @@ __all__ = ["PAIRS_SCHEMA", "Counts", "check_request", "match_files"]
 PAIRS_SCHEMA: Final = pa.schema([pa.field("event_id", pa.string()), pa.field("subscription_id", pa.string())])
 
 _ROWS_OUT: Final = 100_000
-_MATCHES_AT_ONCE: Final = 1_000_000
-_FIRST_PORTION: Final = 64
-_LARGEST_PORTION: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def match_files(
     space: Space = GEOGRAPHIC,
     on_error: OnError = "fail",
     overwrite: bool = False,
-    opened: Callable[[Path, tuple[Layer, ...]], Matcher] = open_index,
+    opened: Callable[[Path, tuple[Layer, ...]], Index] = open_index,
     step: Callable[[str], None] = lambda _: None,
 ) -> Counts:
     """Write each matching pair once, in no order, to the new folder `out`, which appears whole or not at all.
@@ -117,32 +115,21 @@ def _hold(table: pa.Table, folder: Path) -> _Held:
 
 
 def _matching(
-    held: _Held, opened: Callable[[Path, tuple[Layer, ...]], Matcher]
+    held: _Held, opened: Callable[[Path, tuple[Layer, ...]], Index]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = pa.ipc.open_file(pa.memory_map(str(held.names))).read_all()["subscription_id"]
-        for events, found in _portions(batches, opened(held.folder, held.stack)):
-            for first in range(0, len(found.event), _ROWS_OUT):
-                some = slice(first, first + _ROWS_OUT)
-                ids = events["event_id"].take(pa.array(found.event[some]))
-                wanted_by = _one(names.take(pa.array(found.subscription[some])))
-                yield pa.RecordBatch.from_arrays([ids, wanted_by], schema=PAIRS_SCHEMA)
+        index = opened(held.folder, held.stack)
+        for events in batches:
+            points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
+            for found in index.matches(points):
+                for first in range(0, len(found.event), _ROWS_OUT):
+                    some = slice(first, first + _ROWS_OUT)
+                    ids = events["event_id"].take(pa.array(found.event[some]))
+                    wanted_by = _one(names.take(pa.array(found.subscription[some])))
+                    yield pa.RecordBatch.from_arrays([ids, wanted_by], schema=PAIRS_SCHEMA)
 
     return run
-
-
-def _portions(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[tuple[pa.RecordBatch, Matches]]:
-    """Events with their matches, so many at a time that the matches keep to about `_MATCHES_AT_ONCE`."""
-    size = _FIRST_PORTION
-    for batch in batches:
-        first = 0
-        while first < batch.num_rows:
-            events = batch.slice(first, size)
-            found = matcher.match(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
-            yield events, found
-            first += events.num_rows
-            fitting = _MATCHES_AT_ONCE * events.num_rows // max(len(found.event), 1)
-            size = max(1, min(fitting, 4 * size, _LARGEST_PORTION))
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT
-from roamcast.match.index import Index
+from roamcast.match.index import Candidates, Index
 from roamcast.match.layers import Layer
 from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events
@@ -182,22 +182,32 @@ def _match(facts: Facts, state: _State, batch: int) -> tuple[Found, int]:
     """Pairs of rows, of events and of subscriptions, ordered by event; and how many candidates were looked at."""
     events = facts.events
     points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
-    found = state.segments.candidates(points)
+    portions, looked_at = [], 0
+    for found in state.segments.candidates(points):
+        portions.append(_decided(found, points, facts, state, batch))
+        looked_at += found.looked_at
+    key, row = (np.concatenate(columns) for columns in zip(*portions, strict=True))
+    return Found(key, row), looked_at
+
+
+def _decided(found: Candidates, points: Events, facts: Facts, state: _State, batch: int) -> Found:
+    """Of candidates those that match."""
     handles, place = np.unique(found.subscription, return_inverse=True)
     known = state.subscriptions.find(("handle",), [pa.array(handles)])
     if len(known.row) != len(handles):
         hint = "restore the whole pipeline folder, or start a new pipeline with --new"
         raise CorruptionError("the index has subscriptions that the state does not have", hint=hint)
     rows = state.subscriptions.take(known.row, _ASKED)
-    at = _places(events, found.event, rows["node"].take(pa.array(place)))
-    lives = _lives(at, rows.take(pa.array(place)), batch)
+    at = _places(facts.events, found.event, rows["node"].take(pa.array(place)))
+    # For each pair no more than that: queries and areas may be long.
+    lives = _lives(at, rows.select(["since", "until", "removed_in"]).take(pa.array(place)), batch)
     around = np.flatnonzero(lives & pc.is_valid(rows["around"]).to_numpy()[place])
     if len(around):
         pairs = found.event[around], found.subscription[around], at[around]
         lives[around] = np.logical_or.reduce([inside(points, *pairs) for inside in state.moving])
     kept = np.flatnonzero(lives)
     kept = kept[passes(facts, found.event[kept], rows, place[kept])]
-    return Found(found.event[kept], known.row[place[kept]]), found.looked_at
+    return Found(found.event[kept], known.row[place[kept]])
 
 
 def _places(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) -> Integers:

@@ -24,6 +24,7 @@ NOWHERE: Final = 1 << 40
 """The cell of a coordinate that no cell of a level has."""
 _FARTHEST: Final = 2.0**31 - 2
 _PARTS: Final = 65536.0
+_LAST_PART: Final = 65535
 _MULTIPLIER: Final = u64(0x9E3779B97F4A7C15)
 _HALF: Final = u64(32)
 
@@ -43,7 +44,8 @@ def cell(scaled: float) -> Whole:
 @kernel
 def parts(scaled: float, number: int) -> int:
     """How far into its cell a coordinate is, in 65,536ths."""
-    return int((scaled - number) * _PARTS)
+    # Just below 0 the difference rounds to 1, where the next cell begins.
+    return min(int((scaled - number) * _PARTS), _LAST_PART)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""What numba has no word for: reading eight bytes wherever they begin, asking for memory early."""
+"""What numba has no word for: eight bytes from wherever they begin, memory asked for early, products of 128 bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, u64
 
-__all__ = ["eight_bytes", "expect", "same_bytes"]
+__all__ = ["eight_bytes", "expect", "folded_product", "same_bytes"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -53,8 +53,20 @@ def _expect(typing: Any, array: Any, row: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
+def _fold_product(typing: Any, a: Any, b: Any) -> Any:
+    """The halves of the product of two numbers of 64 bits, laid over each other: each bit of either counts in many."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, long = ir.IntType(64), ir.IntType(128)
+        product = builder.mul(*(builder.zext(argument, long) for argument in arguments))
+        return builder.xor(builder.trunc(product, word), builder.trunc(builder.lshr(product, long(64)), word))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
 _load: Any = intrinsic(_load_bytes)
 expect: Any = intrinsic(_expect)
+folded_product: Any = intrinsic(_fold_product)
 
 
 @kernel

@@ -18,7 +18,7 @@ from roamcast.match.kernels.postings import bit_of, mixed, signature_bit
 from roamcast.match.kernels.scalars import Whole, i64, u8, u32, u64
 from roamcast.match.layout import LAST, Body
 
-__all__ = ["Batch", "Scratch", "gather_matches", "search"]
+__all__ = ["PORTION", "Batch", "Scratch", "count_matches", "gather_matches", "search"]
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint32]
 
-_PORTION: Final = 256  # events
+PORTION: Final = 256  # events
 _CANDIDATES: Final = 4096
 _AHEAD: Final = 12  # events
 _HALF: Final = u64(32)
@@ -73,13 +73,13 @@ class Scratch(NamedTuple):
     @classmethod
     def of(cls, body: Body, longest: int) -> Self:
         """For events with at most `longest` terms."""
-        terms = _PORTION * (min(longest, _FEW) + 1) + longest + 1
+        terms = PORTION * (min(longest, _FEW) + 1) + longest + 1
         runs = terms * len(body.scale)
         at_cell = np.full((len(body.scale), 4), NOWHERE, np.int64)
         return cls(
-            np.empty(_PORTION, np.int32), np.empty(_PORTION + 1, np.int64), np.empty(_PORTION, np.uint32),
+            np.empty(PORTION, np.int32), np.empty(PORTION + 1, np.int64), np.empty(PORTION, np.uint32),
             np.empty(terms, np.int32), np.empty(terms, np.int32), np.empty(terms, np.uint64), at_cell,
-            np.empty(_PORTION * len(body.scale), np.uint32), np.empty(runs, np.int64),
+            np.empty(PORTION * len(body.scale), np.uint32), np.empty(runs, np.int64),
             np.empty(runs, np.int64), np.empty(runs, np.int64),
             np.empty(_CANDIDATES, np.int32), np.empty(_CANDIDATES, np.int64), np.zeros(len(body.text_first), np.int32),
         )  # fmt: skip
@@ -105,7 +105,7 @@ def search(
             q, p, hits = _collect(body, q, p, runs, scratch)
             hits = _decide(body, dead, batch, hits, following, scratch)
             if hits > len(out_event) - now:
-                return begin, written, looked
+                return begin, written, looked - _left(q, p, runs, scratch)
             for k in range(hits):
                 wish = i64(body.wish[scratch.wish[k]])
                 out_event[now] = scratch.event[scratch.of_event[scratch.hit[k] >> 1]]
@@ -131,7 +131,7 @@ def _take(batch: Batch, begin: int, termless: bool, scratch: Scratch) -> tuple[W
         expect(batch.y, far)
         expect(batch.code, batch.first[batch.order[min(i + _AHEAD, last)]])
         many = batch.first[e + 1] - batch.first[e] > _FEW
-        if events == _PORTION or (many and events > 0):
+        if events == PORTION or (many and events > 0):
             return i, events
         if batch.x[e] != batch.x[e] or batch.y[e] != batch.y[e]:
             continue
@@ -276,6 +276,15 @@ def _collect(body: Body, q: int, p: int, runs: int, scratch: Scratch) -> tuple[i
 
 
 @kernel
+def _left(q: int, p: int, runs: int, scratch: Scratch) -> Whole:
+    """How many postings there are from posting p of run q on."""
+    left = 0
+    for run in range(q, runs):
+        left += scratch.end[run] - max(scratch.run[run], p if run == q else 0)
+    return left
+
+
+@kernel
 def _halves_alike(a: Whole, b: Whole) -> bool:
     """Whether the lower or the upper halves are equal."""
     return bool((((a ^ b) & _LOWER_HALF) == u64(0)) | (((a ^ b) >> _HALF) == u64(0)))
@@ -333,6 +342,13 @@ def _wants(body: Body, at: int, under: int, now: int, scratch: Scratch) -> bool:
         if not found:
             return False
     return True
+
+
+@kernel
+def count_matches(event: Numbers, count: Integers) -> None:
+    """Add to the count of each event how often it is there."""
+    for e in event:
+        count[e] += 1
 
 
 @kernel

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.kernels.compiled import kernel
-from roamcast.match.kernels.memory import eight_bytes, expect, same_bytes
+from roamcast.match.kernels.memory import eight_bytes, expect, folded_product, same_bytes
 from roamcast.match.kernels.scalars import Whole, i64, u32, u64
 
-__all__ = ["Slots", "Texts", "find_texts", "hash_texts", "intern", "place_texts"]
+__all__ = ["Slots", "Texts", "copy_texts", "find_texts", "hash_texts", "intern", "place_texts"]
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -21,7 +21,6 @@ Truths = npt.NDArray[np.bool_]
 Slots = npt.NDArray[np.uint32]
 """A table of pairs: the upper half of a text's hash, and its number, which is 0 where a slot is empty."""
 
-_MULTIPLIER: Final = u64(0x9E3779B97F4A7C15)
 _HALF: Final = u64(32)
 _AHEAD: Final = 16  # texts
 
@@ -35,25 +34,30 @@ class Texts(NamedTuple):
 
 
 @kernel
-def _hash(seed: int, data: Bytes, start: int, end: int) -> Whole:
-    h = (u64(seed) ^ u64(end - start)) * _MULTIPLIER
+def _hash(seed: Keys, data: Bytes, start: int, end: int) -> Whole:
+    """Folded products of words that are hidden by secrets: who does not know the seed cannot tell what changes what."""
     # Short texts, which are most, without a branch that depends on their length.
-    h = (h ^ u64(eight_bytes(data, start, end))) * _MULTIPLIER
-    h ^= h >> _HALF
-    h = (h ^ u64(eight_bytes(data, start + 8, end))) * _MULTIPLIER
-    h ^= h >> _HALF
-    for at in range(start + 16, end, 8):
-        h = (h ^ u64(eight_bytes(data, at, end))) * _MULTIPLIER
-        h ^= h >> _HALF
-    h *= _MULTIPLIER
-    return h ^ (h >> _HALF)
+    h = folded_product(u64(eight_bytes(data, start, end)) ^ seed[0], u64(eight_bytes(data, start + 8, end)) ^ seed[1])
+    for at in range(start + 16, end, 16):
+        h = folded_product(u64(eight_bytes(data, at, end)) ^ seed[0], u64(eight_bytes(data, at + 8, end)) ^ h)
+    # The length apart from the words: texts that end in zero bytes have the words of shorter ones.
+    return folded_product(h ^ u64(end - start), seed[2])
 
 
 @kernel
-def hash_texts(texts: Texts, seed: int, hashes: Keys) -> None:
-    """Numbers of 64 bits for texts: the same seed gives equal texts the same one, everywhere and always."""
+def hash_texts(texts: Texts, seed: Keys, hashes: Keys) -> None:
+    """Numbers of 64 bits for texts: the same seed, three words, gives equal texts the same, everywhere and always."""
     for text in range(len(texts.start)):
         hashes[text] = _hash(seed, texts.data, texts.start[text], texts.end[text])
+
+
+@kernel
+def copy_texts(texts: Texts, first: Integers, out: Bytes) -> None:
+    """Lay texts out anew: text i from first[i] on."""
+    for text in range(len(texts.start)):
+        away = first[text] - texts.start[text]
+        for at in range(texts.start[text], texts.end[text]):
+            out[at + away] = texts.data[at]
 
 
 @kernel
@@ -62,7 +66,7 @@ def intern(
     list_here: Truths,
     value_first: Integers,
     value_here: Truths,
-    seed: int,
+    seed: Keys,
     hashes: Keys,
     table: Keys,
     texts: Texts,
@@ -118,7 +122,7 @@ def intern(
 
 
 @kernel
-def _spread(table: Keys, seed: int, texts: Texts, count: int, mask: int) -> None:
+def _spread(table: Keys, seed: Keys, texts: Texts, count: int, mask: int) -> None:
     """Fill the first mask + 1 slots anew."""
     for slot in range(mask + 1):
         table[slot, 1] = 0
@@ -132,7 +136,7 @@ def _spread(table: Keys, seed: int, texts: Texts, count: int, mask: int) -> None
 
 
 @kernel
-def place_texts(texts: Texts, seed: int, slots: Slots) -> None:
+def place_texts(texts: Texts, seed: Keys, slots: Slots) -> None:
     """Enter distinct texts as the numbers 1, 2, … into an empty table with a power of two of slots, more than texts."""
     mask = len(slots) - 1
     for text in range(len(texts.start)):
@@ -146,7 +150,7 @@ def place_texts(texts: Texts, seed: int, slots: Slots) -> None:
 @kernel
 def find_texts(
     texts: Texts,
-    seed: int,
+    seed: Keys,
     hashes: Keys,
     slots: Slots,
     known: Bytes,
