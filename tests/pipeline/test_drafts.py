@@ -18,6 +18,7 @@ from worlds import NOON
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import check, parse
 from roamcast.model import Box
+from roamcast.pipeline.asked import asked_of
 from roamcast.pipeline.drafts import DRAFTS_SCHEMA, Notified, bound, first_readings, matched, thinned
 from roamcast.pipeline.layers import Layers
 from roamcast.pipeline.parts import PartFolder
@@ -34,11 +35,8 @@ def sifted(*rows: Mapping[str, Any]) -> pa.Table:
 
 def wish(number: int, body: SubscriptionBody, **more: Any) -> dict[str, Any]:
     """A row of SUBSCRIPTIONS."""
-    sides = zip(("min_x", "min_y", "max_x", "max_y"), body.box or (float("-inf"),) * 4, strict=True)
-    return {
-        "node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **dict(sides),
-        "terms": list(body.terms), "query": body.query, "every": body.every, **more,
-    }  # fmt: skip
+    asked = {**asked_of(body.to_json())._asdict(), "terms": list(body.terms)}
+    return {"node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **asked, **more}
 
 
 def why(body: SubscriptionBody) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.layers import Ends, Layers
 from roamcast.pipeline.parts import Part, PartFolder
-from roamcast.pipeline.schemas import BINDINGS, NOTIFIED
+from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, SUBSCRIPTIONS
 
 Push = dict[tuple[str, int], int | None]  # by (node, since): until
 
@@ -176,3 +176,53 @@ def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], posi
     assert wanted <= found.keys()
     assert all(known[key] == row for key, row in found.items())
     assert sorted(map(str, alive)) == sorted(str(row) for row in rows if row["until"] is None)
+
+
+_handles = st.lists(st.dictionaries(st.integers(0, 12), st.none() | st.integers(1, 9), min_size=1), max_size=4)
+
+
+def subscriptions(folder: PartFolder, pushes: list[dict[int, int | None]]) -> Layers:
+    """A part for each push of handles and where they end, unmerged, the handles in no order."""
+    parts = []
+    for push in pushes:
+        rows = [
+            {"node": "n", "since": 50 - handle, "id": f"s{handle % 5}", "handle": handle, "until": until}
+            for handle, until in push.items()
+        ]
+        parts.append(folder.write(SUBSCRIPTIONS, pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema)))
+    return Layers(folder.folder, SUBSCRIPTIONS.name, parts)
+
+
+@settings(max_examples=80, deadline=None)
+@given(pushes=_handles, asked=st.lists(st.integers(-1, 14)))
+def test_handles_are_found_without_an_index(pushes: list[dict[int, int | None]], asked: list[int]) -> None:
+    """The rows in force, for handles that are there, not there and asked twice; nothing is hashed for it."""
+
+    def unused(columns: Sequence[pa.Array]) -> Any:
+        raise AssertionError("hashed")
+
+    with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roamcast.pipeline.layers._hashes", unused)
+        layers = subscriptions(PartFolder(Path(path)), pushes)
+        found = layers.find(("handle",), [pa.array(asked, pa.int64())])
+        rows = layers.take(found.row, ("handle", "until")).to_pylist()
+    newest = {handle: until for push in pushes for handle, until in push.items()}
+    expected = [(n, {"handle": h, "until": newest[h]}) for n, h in enumerate(asked) if h in newest]
+    assert list(zip(found.key.tolist(), rows, strict=True)) == expected
+
+
+@settings(max_examples=80, deadline=None)
+@given(pushes=_handles, names=st.lists(st.integers(0, 6), min_size=1, unique=True), live=st.booleans())
+def test_scanning_finds_what_an_index_finds(pushes: list[dict[int, int | None]], names: list[int], live: bool) -> None:
+    """Of all rows, or of the live ones alone."""
+    keys = [pa.array(["n"] * len(names), pa.string()), pa.array([f"s{name}" for name in names])]
+    ends = Ends.all(len(names)) if live else None
+    with tempfile.TemporaryDirectory() as path:
+        layers = subscriptions(PartFolder(Path(path)), pushes)
+        scanned = layers.find(("node", "id"), keys, ends, scan=True)
+        found = layers.find(("node", "id"), keys, ends)
+        rows = layers.take(found.row, ("handle", "until")).to_pylist()
+    assert (scanned.key.tolist(), scanned.row.tolist()) == (found.key.tolist(), found.row.tolist())
+    newest = {handle: until for push in pushes for handle, until in push.items()}
+    wanted = {h for h, until in newest.items() if h % 5 in names and not (live and until is not None)}
+    assert sorted(row["handle"] for row in rows) == sorted(wanted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from math import isinf
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lacl import holds, parse
-from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
+from roamcast.lacl import holds
+from roamcast.pipeline.asked import why_matched
 from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
 from roamcast.pipeline.layers import Layers
 from roamcast.pipeline.schemas import SOURCES
@@ -47,7 +46,7 @@ def matched(events: pa.Table, subscriptions: Layers) -> pa.Table:
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
     rows = subscriptions.take(distinct.dictionary.to_numpy())
-    whys = pa.array([_why_matched(row) for row in rows.to_pylist()], pa.string())
+    whys = pa.array([why_matched(row) for row in rows.to_pylist()], pa.string())
     return _drafts(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
@@ -149,22 +148,6 @@ def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arra
     parents = events.select(["node", "position", "time", "event"]).take(pc.list_parent_indices(lists))
     columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
     return pa.table(columns, schema=DRAFTS_SCHEMA)
-
-
-def _why_matched(row: Mapping[str, Any]) -> str:
-    box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
-    where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
-    if row["around"] is not None:
-        where = f"within {number_text(row['around'])} m of {row['subscriber']}"
-    has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
-    source = when = ""
-    if row["query"] is not None:
-        query = parse(row["query"])
-        if row["around"] is None:
-            where = "" if query.location is None else f"in {region_text(query.location)}"
-        source = "" if query.source_expression is None else condition_text(query.source_expression)
-        when = "" if query.on is None else condition_text(query.on)
-    return ", ".join(filter(None, (where, has, source, when)))
 
 
 def _and(on: str | None) -> str:

@@ -32,7 +32,7 @@ from roamcast.pipeline.supply import Supplier
 
 __all__ = ["Sieve", "sift"]
 
-_ASKED: Final = ("node", "since", "until", "removed_in", "query", "area", "space", "around")
+_ASKED: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "around")
 _END: Final = np.iinfo(np.int64).max
 
 
