@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.match.rarity import TermCounts
-from roamcast.pipeline.control import Changes, Control, Row, SetAside, changes_of
+from roamcast.pipeline.bulk import Live, changes_in_bulk
+from roamcast.pipeline.control import Changes, Control, Row, SetAside
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
 from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.intake import Intake, Source, take_in
@@ -46,6 +47,8 @@ COUNTERS: Final = (
 
 HISTORY: Final = 3600 * 1_000_000
 """How long an ended binding is kept for events that come late, in microseconds by the clock of its node."""
+
+_FEW: Final = 1_000  # names that are looked up by an index, which is made for it once
 
 
 class Page(NamedTuple):
@@ -88,7 +91,7 @@ class Books:
         self.forgotten = dict(zip(_sources(forgotten), forgotten["end"].to_pylist(), strict=True))
 
     def open(self, control: Control, batch: int) -> Page:
-        changes = changes_of(control.records, batch, self)
+        changes = changes_in_bulk(control.records, batch, self)
         positions, broken = positions_of(control.records)
         forgotten: dict[Source, int] = {}
         wishes = with_handles(changes.subscriptions, self.manifest.index.handles)
@@ -166,6 +169,16 @@ class Books:
 
     def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
         return self._parts.push(table, self.manifest.parts(table.name), rows, ended)
+
+    def live(self, node: pa.Array, id: pa.Array) -> Live:
+        """The subscriptions with these names that are live."""
+        layers = self._layers(SUBSCRIPTIONS)
+        found = layers.find(("node", "id"), (node, id), Ends.all(len(id)), scan=len(id) > _FEW)
+        return Live(found.key, layers.take(found.row))
+
+    def bound(self, node: pa.Array, id: pa.Array) -> npt.NDArray[np.int64]:
+        """The numbers of the names of which any bindings are kept."""
+        return self._layers(BINDINGS).find(("node", "id"), (node, id), scan=len(id) > _FEW).key
 
     def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
         """The live ones with these names."""
