@@ -20,7 +20,7 @@ from roamcast.lacl import check, parse
 from roamcast.model import Box
 from roamcast.pipeline.asked import asked_of
 from roamcast.pipeline.drafts import DRAFTS_SCHEMA, Notified, bound, first_readings, matched, thinned
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.lookups import Lookups
 from roamcast.pipeline.parts import PartFolder
 from roamcast.pipeline.schemas import BINDINGS, SIFTED_SCHEMA, SOURCES, SUBSCRIPTIONS
 from roamcast.places import Places
@@ -102,9 +102,9 @@ def test_a_match_is_a_draft() -> None:
     ]
 
 
-def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Layers:
+def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Lookups:
     tables = [pa.Table.from_pylist(list(rows), table.schema) for rows in parts]
-    return Layers(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
+    return Lookups(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
 
 
 def bond(since: int, **more: Any) -> dict[str, Any]:

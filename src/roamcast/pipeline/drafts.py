@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from roamcast.lacl import holds
 from roamcast.pipeline.asked import why_matched
 from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.lookups import Lookups
 from roamcast.pipeline.schemas import SOURCES
 
 __all__ = ["DRAFTS_SCHEMA", "Notified", "bound", "first_readings", "matched", "thinned"]
@@ -41,7 +41,7 @@ Notified: TypeAlias = Mapping[tuple[str, str], int]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def matched(events: pa.Table, subscriptions: Layers) -> pa.Table:
+def matched(events: pa.Table, subscriptions: Lookups) -> pa.Table:
     """The drafts of plan match. `events` has SIFTED_SCHEMA; its lists are rows of `subscriptions`."""
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
@@ -50,7 +50,7 @@ def matched(events: pa.Table, subscriptions: Layers) -> pa.Table:
     return _drafts(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
-def bound(events: pa.Table, bindings: Layers) -> pa.Table:
+def bound(events: pa.Table, bindings: Lookups) -> pa.Table:
     """The drafts of plan bind. `events` has SIFTED_SCHEMA; its lists are rows of `bindings`."""
     lists = events["bindings"].combine_chunks()
     rows = bindings.take(pc.list_flatten(lists).to_numpy())
@@ -59,7 +59,7 @@ def bound(events: pa.Table, bindings: Layers) -> pa.Table:
     return _drafts(events, lists, rows, pa.array(whys, pa.string()))
 
 
-def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> pa.Table:
+def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups) -> pa.Table:
     """The drafts of what was known of a source when a subscription first got it.
 
     `initial` are the bindings; `sources` tells the newest events of earlier batches, and `fresh` (SIFTED_SCHEMA) those
@@ -81,7 +81,7 @@ def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Layers)
     return pa.Table.from_pylist(drafts, DRAFTS_SCHEMA)
 
 
-def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> list[Mapping[str, Any] | None]:
+def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups) -> list[Mapping[str, Any] | None]:
     """For each binding the newest event of its source that its node had journalled before."""
     if not initial:
         return []

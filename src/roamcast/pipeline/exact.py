@@ -12,7 +12,7 @@ import shapely
 
 from roamcast.lacl.conditions import Truths
 from roamcast.pipeline.facts import Facts, area_of, on_of, source_of
-from roamcast.pipeline.layers import Integers
+from roamcast.pipeline.lookups import Integers
 from roamcast.space import SPACES
 
 __all__ = ["passes"]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import TABLES, Table
 
-__all__ = ["Ends", "Found", "Layers", "LookUp"]
+__all__ = ["Ends", "Found", "Lookup", "Lookups"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -50,7 +50,7 @@ class Ends(NamedTuple):
         return cls(np.full(keys, _NEVER - 1), np.full(keys, _NEVER - 1))
 
 
-class Layers:
+class Lookups:
     """The parts of one table, oldest first. Rows have numbers that mean the same wherever these parts are opened."""
 
     def __init__(self, folder: Path, table: str, parts: Sequence[Part]) -> None:
@@ -127,7 +127,7 @@ class _Index(NamedTuple):
     end: Integers
 
 
-class LookUp:
+class Lookup:
     """Rows, and an index for each set of columns that they were looked up by."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -143,7 +143,7 @@ class LookUp:
         *,
         scan: bool = False,
     ) -> Found:
-        """As `Layers.find`, of all rows. `hashes` are those of the keys, if they are known."""
+        """As `Lookups.find`, of all rows. `hashes` are those of the keys, if they are known."""
         if scan and columns not in self._indexes:
             return self._find_scanning(columns, keys, hashes, ends)
         index = self._index(columns)
@@ -168,12 +168,12 @@ class LookUp:
         """Only rows that have the last part of some key can have a key."""
         some = np.flatnonzero(pc.is_in(self.rows.column(columns[-1]), value_set=keys[-1]).to_numpy())
         needed = [name for name in self.rows.column_names if name in {*columns, "until", "end"}]
-        few = LookUp(self.rows.select(needed).take(pa.array(some)))
+        few = Lookup(self.rows.select(needed).take(pa.array(some)))
         found = few.find(columns, keys, hashes, ends)
         return Found(found.key, some[found.row])
 
     def find_ordered(self, column: str, numbers: Integers) -> Found:
-        """As `Layers.find`, by the column in whose order the rows lie: nothing is made for it or kept."""
+        """As `Lookups.find`, by the column in whose order the rows lie: nothing is made for it or kept."""
         ours = self.ordered(column)
         place = np.searchsorted(ours, numbers)
         there = np.flatnonzero(place < len(ours))
@@ -217,8 +217,8 @@ def _first_wanted(index: _Index, first: Integers, stop: Integers, ends: Ends) ->
 
 
 @lru_cache(maxsize=128)
-def _layer(folder: Path, table: str, part: Part) -> LookUp:
-    return LookUp(PartFolder(folder).read(_table(table), part))
+def _layer(folder: Path, table: str, part: Part) -> Lookup:
+    return Lookup(PartFolder(folder).read(_table(table), part))
 
 
 def _table(name: str) -> Table:
