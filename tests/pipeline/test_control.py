@@ -85,18 +85,19 @@ def test_a_subscription_begins_at_its_place() -> None:
     (row,) = wishes(subscription("s1", "ann", (0, -1, 2, 1), ("smoke", "fire", "smoke")))
     assert row == {
         "node": "local", "since": 1, "id": "s1", "subscriber": "ann", "handle": None, "begin": NOON, "min_x": 0.0,
-        "min_y": -1.0, "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "query": None, "area": None,
-        "every": None,
+        "min_y": -1.0, "max_x": 2.0, "max_y": 1.0, "terms": ["fire", "smoke"], "circle": None,
+        "place": None, "area": None, "source": None, "on": None, "every": None,
         "space": "geographic", "around": None, "until": None, "removed_in": None,
     }  # fmt: skip
 
 
 def test_a_subscription_brings_all_of_its_body() -> None:
-    """What is tested after box and terms lies in the row as it was written."""
+    """What is tested after box and terms lies in the row, each part of it apart."""
     text = 'Select all() Where &location in within("p") and &terms has ("fire")\nOn @level > 1\nEvery 5 s'
     body = SubscriptionBody(Box(0, 0, 1, 1), ("fire",), text, AREA, 5_000_000, "planar")
     (row,) = wishes(subscription("s1", "ann")._replace(body=body.to_json()))
-    assert [row[name] for name in ("query", "area", "every", "space")] == [text, AREA, 5_000_000, "planar"]
+    asked = [row[name] for name in ("circle", "place", "area", "source", "on", "every", "space")]
+    assert asked == [None, "p", AREA, None, "@level > 1", 5_000_000, "planar"]
 
 
 def test_no_box_is_the_whole_plane() -> None:

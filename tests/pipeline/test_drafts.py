@@ -18,8 +18,9 @@ from worlds import NOON
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import check, parse
 from roamcast.model import Box
+from roamcast.pipeline.asked import asked_of
 from roamcast.pipeline.drafts import DRAFTS_SCHEMA, Notified, bound, first_readings, matched, thinned
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.lookups import Lookups
 from roamcast.pipeline.parts import PartFolder
 from roamcast.pipeline.schemas import BINDINGS, SIFTED_SCHEMA, SOURCES, SUBSCRIPTIONS
 from roamcast.places import Places
@@ -34,11 +35,8 @@ def sifted(*rows: Mapping[str, Any]) -> pa.Table:
 
 def wish(number: int, body: SubscriptionBody, **more: Any) -> dict[str, Any]:
     """A row of SUBSCRIPTIONS."""
-    sides = zip(("min_x", "min_y", "max_x", "max_y"), body.box or (float("-inf"),) * 4, strict=True)
-    return {
-        "node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **dict(sides),
-        "terms": list(body.terms), "query": body.query, "every": body.every, **more,
-    }  # fmt: skip
+    asked = {**asked_of(body.to_json())._asdict(), "terms": list(body.terms)}
+    return {"node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **asked, **more}
 
 
 def why(body: SubscriptionBody) -> str:
@@ -104,9 +102,9 @@ def test_a_match_is_a_draft() -> None:
     ]
 
 
-def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Layers:
+def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Lookups:
     tables = [pa.Table.from_pylist(list(rows), table.schema) for rows in parts]
-    return Layers(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
+    return Lookups(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
 
 
 def bond(since: int, **more: Any) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from roamcast.lacl.syntax import (
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.pipeline import exact
+from roamcast.pipeline.asked import asked_of
 from roamcast.pipeline.control import Nothing, changes_of
 from roamcast.pipeline.facts import Facts
 from roamcast.places import Places
@@ -201,7 +202,7 @@ def test_what_asks_no_more_than_box_and_terms_passes() -> None:
 def test_what_cannot_be_tested_is_refused(text: str, area: str | None) -> None:
     """As bad input, before any event meets it."""
     with pytest.raises(InputError):
-        exact.tests_of(text, area, "planar")
+        asked_of(SubscriptionBody(None, (), text, area, space="planar").to_json())
 
 
 _values = st.sampled_from([-1.0, 0.0, 1.0, 2.0])

@@ -17,7 +17,7 @@ from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.lacl import holds
 from roamcast.pipeline.facts import Facts, on_of
 from roamcast.pipeline.joining import join
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.lookups import Lookups
 from roamcast.pipeline.parts import PartFolder
 from roamcast.pipeline.schemas import BINDINGS
 
@@ -57,7 +57,7 @@ def joined(folder: Path, bonds: Sequence[Sequence[Bond]], events: Sequence[Readi
     """(number of an event, node and place of its binding), as they come; `bonds` has the rows of each part."""
     parts = PartFolder(folder)
     tables = [pa.Table.from_pylist([bond.row() for bond in part], BINDINGS.schema) for part in bonds if part]
-    layers = Layers(folder, BINDINGS.name, [parts.write(BINDINGS, table) for table in tables])
+    layers = Lookups(folder, BINDINGS.name, [parts.write(BINDINGS, table) for table in tables])
     batch = pa.concat_batches([to_batch("local", 1, [])[:0], *(event.batch() for event in events)])
     found = join(Facts(batch), layers)
     rows = layers.take(found.row, ("node", "since")).to_pylist()

@@ -225,7 +225,7 @@ def test_a_damaged_part_is_never_used(folder: PartFolder, fault: str) -> None:
 def test_a_part_of_another_table_is_refused(folder: PartFolder) -> None:
     """A part says which table it belongs to."""
     part = folder.write(RECEIVERS, numbers({("o", "ann"): 1}))
-    with pytest.raises(CorruptionError, match="not a roamcast-part/3 part of sources"):
+    with pytest.raises(CorruptionError, match="not a roamcast-part/4 part of sources"):
         folder.read(SOURCES, part)
 
 
@@ -235,3 +235,25 @@ def test_sweeping_keeps_only_what_is_named(folder: PartFolder) -> None:
     (folder.folder / f"{other.name}.tmp").write_bytes(b"half")
     folder.sweep(frozenset({kept.name}))
     assert [path.name for path in folder.folder.iterdir()] == [kept.name]
+
+
+def test_subscriptions_lie_in_the_order_of_their_handles(folder: PartFolder) -> None:
+    """However they came, and after a merge."""
+    rows = [{"node": "n", "since": since, "handle": handle} for since, handle in ((1, 5), (2, 3), (3, 9))]
+    stack = folder.push(SUBSCRIPTIONS, (), pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema))
+    assert folder.read(SUBSCRIPTIONS, stack[0])["handle"].to_pylist() == [3, 5, 9]
+    more = [{"node": "n", "since": 4, "handle": 4}, {"node": "n", "since": 2, "handle": 3, "until": 7}]
+    (part,) = folder.push(SUBSCRIPTIONS, stack, pa.Table.from_pylist(more, SUBSCRIPTIONS.schema))
+    merged = folder.read(SUBSCRIPTIONS, part)
+    assert (merged["handle"].to_pylist(), merged["until"].to_pylist()) == ([3, 4, 5, 9], [7, None, None, None])
+
+
+def test_what_rows_share_is_written_once(folder: PartFolder) -> None:
+    """An area that many ask for costs as much as one; a row taken out of them brings no area of others."""
+    rows = [{"node": "n", "since": n, "handle": n, "area": "ab"[n % 2] * 10_000} for n in range(1, 101)]
+    table = pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema)
+    part = folder.write(SUBSCRIPTIONS, table)
+    assert (folder.folder / part.name).stat().st_size < 60_000
+    one = folder.write(SUBSCRIPTIONS, folder.read(SUBSCRIPTIONS, part).slice(0, 1))
+    assert (folder.folder / one.name).stat().st_size < 18_000
+    assert folder.read(SUBSCRIPTIONS, one)["area"].to_pylist() == ["b" * 10_000]

@@ -23,6 +23,10 @@ __all__ = ["BindingBody", "SubscriptionBody"]
 
 _VERSION: Final = 1
 
+# What JSON has for numbers and for texts. Types are asked for by sets: a batch may bring very many bodies.
+_NUMBERS: Final = frozenset([int, float])
+_TEXTS: Final = frozenset([str])
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionBody:
@@ -137,14 +141,13 @@ def _given(text: str | None, what: str) -> dict[str, Any]:
 def _box(given: Any) -> Box | None:
     if given is None:
         return None
-    is_four = isinstance(given, list) and len(given) == 4 and all(type(side) in (int, float) for side in given)
-    if not is_four or given[1] > given[3]:
+    if type(given) is not list or len(given) != 4 or not _NUMBERS.issuperset(map(type, given)) or given[1] > given[3]:
         raise InputError(f"a subscription's box is not a box: {given}")
     return Box(*map(float, given))
 
 
 def _terms(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(term, str) for term in given):
+    if type(given) is not list or not _TEXTS.issuperset(map(type, given)):
         raise InputError("a subscription's terms are not a list of texts")
     return tuple(sorted(set(given)))
 

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.match.rarity import TermCounts
-from roamcast.pipeline.control import Changes, Control, Row, SetAside, changes_of
+from roamcast.pipeline.bulk import Live, changes_in_bulk
+from roamcast.pipeline.control import Changes, Control, Row, SetAside
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
 from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.intake import Intake, Source, take_in
-from roamcast.pipeline.layers import Ends, Layers
+from roamcast.pipeline.lookups import Ends, Lookups
 from roamcast.pipeline.matching import Sieve
 from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
 from roamcast.pipeline.parts import Part, newest_rows
@@ -46,6 +47,8 @@ COUNTERS: Final = (
 
 HISTORY: Final = 3600 * 1_000_000
 """How long an ended binding is kept for events that come late, in microseconds by the clock of its node."""
+
+_FEW: Final = 1_000  # names that are looked up by an index, which is made for it once
 
 
 class Page(NamedTuple):
@@ -88,7 +91,7 @@ class Books:
         self.forgotten = dict(zip(_sources(forgotten), forgotten["end"].to_pylist(), strict=True))
 
     def open(self, control: Control, batch: int) -> Page:
-        changes = changes_of(control.records, batch, self)
+        changes = changes_in_bulk(control.records, batch, self)
         positions, broken = positions_of(control.records)
         forgotten: dict[Source, int] = {}
         wishes = with_handles(changes.subscriptions, self.manifest.index.handles)
@@ -114,7 +117,7 @@ class Books:
             [
                 matched(intake.fresh, sieve.open_subscriptions()),
                 bound(intake.fresh, sieve.open_bindings()),
-                first_readings(changes.initial, intake.fresh, self._layers(SOURCES)),
+                first_readings(changes.initial, intake.fresh, self._lookups(SOURCES)),
             ]
         )
         ordered = in_order(drafts)
@@ -161,11 +164,21 @@ class Books:
     def _all(self, table: Table) -> pa.Table:
         return self._parts.read_all(table, self.manifest.parts(table.name))
 
-    def _layers(self, table: Table) -> Layers:
-        return Layers(self._parts.folder, table.name, self.manifest.parts(table.name))
+    def _lookups(self, table: Table) -> Lookups:
+        return Lookups(self._parts.folder, table.name, self.manifest.parts(table.name))
 
     def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
         return self._parts.push(table, self.manifest.parts(table.name), rows, ended)
+
+    def live(self, node: pa.Array, id: pa.Array) -> Live:
+        """The subscriptions with these names that are live."""
+        lookups = self._lookups(SUBSCRIPTIONS)
+        found = lookups.find(("node", "id"), (node, id), Ends.all(len(id)), scan=len(id) > _FEW)
+        return Live(found.key, lookups.take(found.row))
+
+    def bound(self, node: pa.Array, id: pa.Array) -> npt.NDArray[np.int64]:
+        """The numbers of the names of which any bindings are kept."""
+        return self._lookups(BINDINGS).find(("node", "id"), (node, id), scan=len(id) > _FEW).key
 
     def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
         """The live ones with these names."""
@@ -183,9 +196,9 @@ class Books:
     def _find(
         self, table: Table, columns: Sequence[str], keys: Sequence[Sequence[str]], ends: Ends | None
     ) -> list[Row]:
-        layers = self._layers(table)
-        found = layers.find(columns, [pa.array(column, pa.string()) for column in keys], ends)
-        rows: list[Row] = layers.take(found.row).to_pylist()
+        lookups = self._lookups(table)
+        found = lookups.find(columns, [pa.array(column, pa.string()) for column in keys], ends)
+        rows: list[Row] = lookups.take(found.row).to_pylist()
         return rows
 
     def _over(self, changes: Changes, forgotten: dict[Source, int], rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -201,10 +214,10 @@ class Books:
 
     def _source_rows(self, intake: Intake) -> pa.Table:
         """What is known now of the sources with new events: numbers seen, and the newest event."""
-        layers, sources = self._layers(SOURCES), list(intake.seen)
+        lookups, sources = self._lookups(SOURCES), list(intake.seen)
         keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
         columns = ("node", "source", "seq", "time", "event", "attributes")
-        before = layers.take(layers.find(SOURCES.keys, keys).row, columns)
+        before = lookups.take(lookups.find(SOURCES.keys, keys).row, columns)
         now = intake.fresh.select(["node", "entity", *columns[2:]]).rename_columns(columns)
         told = pa.concat_tables([before, now])
         told = told.filter(pc.is_valid(told["event"])).sort_by([("seq", "ascending")])
@@ -222,8 +235,8 @@ class Books:
         if not names:
             return {}
         keys = [pa.array(column, pa.string()) for column in zip(*names, strict=True)]
-        layers = self._layers(NOTIFIED)
-        rows = layers.take(layers.find(NOTIFIED.keys, keys).row).to_pylist()
+        lookups = self._lookups(NOTIFIED)
+        rows = lookups.take(lookups.find(NOTIFIED.keys, keys).row).to_pylist()
         return {(row["node"], row["id"]): row["last"] for row in rows if row["last"] is not None}
 
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
 from roamcast.journal.segments import SegmentFolder, read_control, read_terms
-from roamcast.pipeline.exact import tests_of
+from roamcast.pipeline.asked import Asked, asked_of
 from roamcast.pipeline.facts import on_of
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
 
@@ -148,12 +148,12 @@ def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
             rows.append(_read(record))
         except InputError as error:
             refused.append(SetAside(record["node"], record["position"], error.message))
-    bindings = [row for row in rows if "source" in row]
-    wishes, bonds = _wishes(known, [row for row in rows if "source" not in row]), _bonds(known, rows)
+    bindings = [row for row in rows if row["binds"]]
+    wishes, bonds = _wishes(known, [row for row in rows if not row["binds"]]), _bonds(known, rows)
     removed: dict[tuple[str, str], int] = {}
     clocks: dict[str, int] = {}
     for row in rows:
-        if "source" in row:
+        if row["binds"]:
             bonds.apply(row, {"until": row["since"], "end": row["begin"]})
         elif row["makes"] or not (wishes.outlive(row) or bonds.outlive(row)):
             wishes.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
@@ -175,7 +175,8 @@ def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
 
 
 # What makes two subscriptions with one id the same; a binding is the same if it is live.
-_SAME = ("subscriber", "min_x", "min_y", "max_x", "max_y", "terms", "query", "area", "every", "space", "around")
+_SAME = ("subscriber", *Asked._fields)
+_LIVE = {"until": None, "removed_in": None}
 
 
 class _Lives:
@@ -246,10 +247,10 @@ def _wishes(known: Known, records: Sequence[Row]) -> _Lives:
 
 def _bonds(known: Known, records: Sequence[Row]) -> _Lives:
     found: dict[tuple[str, int], Row] = {}
-    named = _columns([row for row in records if "source" in row], ("node", "id", "source", "begin"))
+    named = _columns([row for row in records if row["binds"]], ("node", "id", "source", "begin"))
     if named:
         found |= {(row["node"], row["since"]): row for row in known.bindings(*named)}
-    removed = _columns([row for row in records if "source" not in row and not row["makes"]], ("node", "id"))
+    removed = _columns([row for row in records if not row["binds"] and not row["makes"]], ("node", "id"))
     if removed:
         found |= {(row["node"], row["since"]): row for row in known.bindings_of(*removed)}
     return _Lives(("node", "id", "source"), found.values())
@@ -262,7 +263,7 @@ def _columns(records: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
 
 
 def _read(record: Row) -> Row:
-    """A record as a row of its table; `makes` says whether it makes or ends one. Raises InputError."""
+    """A record as a row of its table; `binds` says of which, `makes` if it makes or ends one. Raises InputError."""
     if record["kind"] not in (SUBSCRIPTION, REMOVAL, BINDING, UNBINDING):
         raise InputError(f"unknown kind {record['kind']!r}")
     if not record["id"] or not record["entity"]:
@@ -271,25 +272,13 @@ def _read(record: Row) -> Row:
         raise InputError(f"a {record['kind']} needs a time that has a date")
     row = {"node": record["node"], "since": record["position"], "id": record["id"], "begin": record["time"]}
     if record["kind"] in (SUBSCRIPTION, REMOVAL):
-        row |= {"makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
-        return row | _wish(record["body"]) if row["makes"] else row
-    row |= {"makes": record["kind"] == BINDING, "source": record["entity"]}
+        row |= {"binds": False, "makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
+        return row | asked_of(record["body"])._asdict() | _LIVE if row["makes"] else row
+    row |= {"binds": True, "makes": record["kind"] == BINDING, "source": record["entity"]}
     return row | _bond(record["body"]) if row["makes"] else row
 
 
 _ENTITY = {SUBSCRIPTION: "a subscriber", REMOVAL: "a subscriber", BINDING: "a source", UNBINDING: "a source"}
-
-
-def _wish(text: str | None) -> Row:
-    body = SubscriptionBody.from_json(text)
-    if body.query is not None:
-        tests_of(body.query, body.area, body.space)
-    min_x, min_y, max_x, max_y = body.box or (-inf, -inf, inf, inf)
-    return {
-        "min_x": min_x, "min_y": min_y, "max_x": max_x, "max_y": max_y, "terms": list(body.terms), "query": body.query,
-        "area": body.area, "every": body.every, "space": body.space, "around": body.around,
-        "until": None, "removed_in": None,
-    }  # fmt: skip
 
 
 def _bond(text: str | None) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from math import isinf
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,10 +11,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lacl import holds, parse
-from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
+from roamcast.lacl import holds
+from roamcast.pipeline.asked import why_matched
 from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
-from roamcast.pipeline.layers import Layers
+from roamcast.pipeline.lookups import Lookups
 from roamcast.pipeline.schemas import SOURCES
 
 __all__ = ["DRAFTS_SCHEMA", "Notified", "bound", "first_readings", "matched", "thinned"]
@@ -42,16 +41,16 @@ Notified: TypeAlias = Mapping[tuple[str, str], int]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def matched(events: pa.Table, subscriptions: Layers) -> pa.Table:
+def matched(events: pa.Table, subscriptions: Lookups) -> pa.Table:
     """The drafts of plan match. `events` has SIFTED_SCHEMA; its lists are rows of `subscriptions`."""
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
     rows = subscriptions.take(distinct.dictionary.to_numpy())
-    whys = pa.array([_why_matched(row) for row in rows.to_pylist()], pa.string())
+    whys = pa.array([why_matched(row) for row in rows.to_pylist()], pa.string())
     return _drafts(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
-def bound(events: pa.Table, bindings: Layers) -> pa.Table:
+def bound(events: pa.Table, bindings: Lookups) -> pa.Table:
     """The drafts of plan bind. `events` has SIFTED_SCHEMA; its lists are rows of `bindings`."""
     lists = events["bindings"].combine_chunks()
     rows = bindings.take(pc.list_flatten(lists).to_numpy())
@@ -60,7 +59,7 @@ def bound(events: pa.Table, bindings: Layers) -> pa.Table:
     return _drafts(events, lists, rows, pa.array(whys, pa.string()))
 
 
-def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> pa.Table:
+def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups) -> pa.Table:
     """The drafts of what was known of a source when a subscription first got it.
 
     `initial` are the bindings; `sources` tells the newest events of earlier batches, and `fresh` (SIFTED_SCHEMA) those
@@ -82,7 +81,7 @@ def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Layers)
     return pa.Table.from_pylist(drafts, DRAFTS_SCHEMA)
 
 
-def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Layers) -> list[Mapping[str, Any] | None]:
+def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups) -> list[Mapping[str, Any] | None]:
     """For each binding the newest event of its source that its node had journalled before."""
     if not initial:
         return []
@@ -149,22 +148,6 @@ def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arra
     parents = events.select(["node", "position", "time", "event"]).take(pc.list_parent_indices(lists))
     columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
     return pa.table(columns, schema=DRAFTS_SCHEMA)
-
-
-def _why_matched(row: Mapping[str, Any]) -> str:
-    box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
-    where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
-    if row["around"] is not None:
-        where = f"within {number_text(row['around'])} m of {row['subscriber']}"
-    has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
-    source = when = ""
-    if row["query"] is not None:
-        query = parse(row["query"])
-        if row["around"] is None:
-            where = "" if query.location is None else f"in {region_text(query.location)}"
-        source = "" if query.source_expression is None else condition_text(query.source_expression)
-        when = "" if query.on is None else condition_text(query.on)
-    return ", ".join(filter(None, (where, has, source, when)))
 
 
 def _and(on: str | None) -> str:

@@ -1,9 +1,8 @@
-"""Plan match, the last step in the executors: what box and terms found is tested against the whole query."""
+"""Plan match, the last step in the executors: what box and terms found is tested for all else that is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -11,86 +10,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from roamcast.errors import InputError
-from roamcast.lacl import parse
 from roamcast.lacl.conditions import Truths
-from roamcast.lacl.syntax import Circle, Within
-from roamcast.pipeline.facts import Facts
-from roamcast.pipeline.layers import Integers
-from roamcast.space import SPACES, Space
+from roamcast.pipeline.facts import Facts, area_of, on_of, source_of
+from roamcast.pipeline.lookups import Integers
+from roamcast.space import SPACES
 
-__all__ = ["passes", "tests_of"]
+__all__ = ["passes"]
 
-Test: TypeAlias = Callable[[Facts, Integers], Truths]
+Test: TypeAlias = Callable[[Facts, str, Integers], Truths]
 
 
 def passes(facts: Facts, events: Integers, subscriptions: pa.Table, rows: Integers) -> Truths:
-    """Whether each event passes what the subscription beside it asks beyond box and terms."""
-    truths = np.ones(len(events), np.bool_)
-    pairs = np.flatnonzero(pc.is_valid(subscriptions["query"]).to_numpy()[rows])
-    if not len(pairs):
-        return truths
-    asked = subscriptions.select(["query", "area", "space"])
-    asked, alike = _distinct(asked, rows[pairs])
-    order = pairs[np.argsort(alike, kind="stable")]
-    starts = np.flatnonzero(np.diff(np.sort(alike), prepend=-1))
-    for same, ask in zip(np.split(order, starts[1:]), asked.to_pylist(), strict=True):
-        truths[same] = False
-        for test in tests_of(**ask):
-            same = same[test(facts, events[same])]
-        truths[same] = True
+    """Whether each event passes what the subscription beside it asks beyond box and terms.
+
+    Of `subscriptions` each thing that is asked is looked at once, however many ask for it; the cheapest comes first.
+    """
+    kept = _in_circles(facts, events, subscriptions, rows)
+    for column, test in _TESTS:
+        kept = kept[_tested(facts, events[kept], subscriptions[column], rows[kept], test)]
+    truths = np.zeros(len(events), np.bool_)
+    truths[kept] = True
     return truths
 
 
-def _distinct(asked: pa.Table, rows: Integers) -> tuple[pa.Table, Integers]:
-    """What is asked by these rows, each once; and for each row the number of what it asks."""
-    used, place = np.unique(rows, return_inverse=True)
-    asked = asked.take(pa.array(used))
-    codes = np.zeros(len(used), np.int64)
-    for column in asked.columns:
-        encoded = column.combine_chunks().dictionary_encode()
-        codes = codes * (len(encoded.dictionary) + 1) + pc.fill_null(encoded.indices, -1).to_numpy() + 1
-    _, first, number = np.unique(codes, return_index=True, return_inverse=True)
-    return asked.take(pa.array(first)), number[place]
+def _in_circles(facts: Facts, events: Integers, subscriptions: pa.Table, rows: Integers) -> Integers:
+    """The numbers of the pairs whose event is in the subscription's circle, if that has one."""
+    given = pc.is_valid(subscriptions["circle"]).to_numpy()
+    inside = np.ones(len(rows), np.bool_)
+    pairs = np.flatnonzero(given[rows])
+    if len(pairs):
+        circles = pc.list_flatten(subscriptions["circle"]).to_numpy().reshape(-1, 3)
+        circle = circles[np.cumsum(given)[rows[pairs]] - 1]
+        at = np.stack([facts.events[name].to_numpy()[events[pairs]] for name in ("x", "y")])
+        for space, some in _alike(subscriptions["space"], rows[pairs]):
+            away = SPACES[space].distance(circle[some, 0], circle[some, 1], *at[:, some])
+            inside[pairs[some]] = away <= circle[some, 2]
+    return np.flatnonzero(inside)
 
 
-@lru_cache(maxsize=100_000)
-def tests_of(query: str, area: str | None, space: str) -> tuple[Test, ...]:
-    """What is tested of an event after box and terms, the cheapest first. Raises InputError for what cannot be."""
-    parsed = parse(query)
-    tests: list[Test] = []
-    match parsed.location:
-        case Circle(x, y, radius):
-            tests.append(_in_circle(SPACES[space], x, y, radius))
-        case Within():
-            tests.append(_in_area(area))
-    if (on := parsed.on) is not None:
-        tests.append(lambda facts, rows: facts.satisfy(on, rows))
-    if (expression := parsed.source_expression) is not None:
-        tests.append(lambda facts, rows: facts.come_from(expression, rows))
-    return tuple(tests)
+def _tested(facts: Facts, events: Integers, column: pa.ChunkedArray, rows: Integers, test: Test) -> Truths:
+    """Whether each event passes what the column has for the row beside it; nothing is always passed."""
+    truths = np.ones(len(rows), np.bool_)
+    if column.null_count < len(column):
+        for text, pairs in _alike(column, rows):
+            truths[pairs] = test(facts, text, events[pairs])
+    return truths
 
 
-def _in_circle(space: Space, x: float, y: float, radius: float) -> Test:
-    def test(facts: Facts, rows: Integers) -> Truths:
-        there = (facts.events[name].to_numpy()[rows] for name in ("x", "y"))
-        return np.asarray(space.distance(x, y, *there) <= radius)
+def _alike(column: pa.ChunkedArray, rows: Integers) -> list[tuple[str, Integers]]:
+    """Each text of the column that these rows have, with the numbers of the rows that have it."""
+    encoded = column.combine_chunks().dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy()[rows]
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-2))
+    groups = np.split(order, starts[1:]) if len(order) else []
+    return [(encoded.dictionary[int(codes[g[0]])].as_py(), g) for g in groups if codes[g[0]] >= 0]
 
-    return test
+
+def _in_area(facts: Facts, geojson: str, rows: Integers) -> Truths:
+    x, y = (facts.events[name].to_numpy()[rows] for name in ("x", "y"))
+    inside: Truths = shapely.intersects_xy(area_of(geojson), x, y)
+    return inside
 
 
-def _in_area(geojson: str | None) -> Test:
-    try:
-        area = shapely.from_geojson(geojson)
-    except shapely.GEOSException as error:
-        raise InputError(f"the area of a place is unreadable: {error}") from error
-    if area is None:
-        raise InputError("a place without its area")
-    shapely.prepare(area)
-
-    def test(facts: Facts, rows: Integers) -> Truths:
-        x, y = (facts.events[name].to_numpy()[rows] for name in ("x", "y"))
-        inside: Truths = shapely.intersects_xy(area, x, y)
-        return inside
-
-    return test
+_TESTS: tuple[tuple[str, Test], ...] = (
+    ("area", _in_area),
+    ("on", lambda facts, text, rows: facts.satisfy(on_of(text), rows)),
+    ("source", lambda facts, text, rows: facts.come_from(source_of(text), rows)),
+)

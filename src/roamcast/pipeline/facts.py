@@ -1,4 +1,4 @@
-"""What conditions ask of events: readings, and the terms and the source's attributes, by row."""
+"""What conditions ask of events: readings, and the terms and the source's attributes, by row. And what texts mean."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import shapely
 
 from roamcast.errors import InputError
 from roamcast.lacl import holds, holds_rows, parse
@@ -18,7 +19,7 @@ from roamcast.lacl.conditions import Attribute, Truths, names_of
 from roamcast.lacl.syntax import Condition
 from roamcast.space import Floats
 
-__all__ = ["CONTEXT", "Facts", "attributes_of", "on_of"]
+__all__ = ["CONTEXT", "Facts", "area_of", "attributes_of", "on_of", "source_of"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -98,3 +99,20 @@ def on_of(text: str) -> Condition:
     if query.on is None or query.every is not None or query.life_control is not None:
         raise InputError("not one condition", where="on")
     return query.on
+
+
+@lru_cache(maxsize=100_000)
+def source_of(text: str) -> Condition:
+    """The condition on a source and on terms that a text states, as it is printed."""
+    return parse(f"Select all() Where {text}").where
+
+
+@lru_cache(maxsize=1_000)
+def area_of(geojson: str) -> shapely.Geometry:
+    """Prepared for many points. Raises InputError for what is no area."""
+    try:
+        area = shapely.from_geojson(geojson)
+    except shapely.GEOSException as error:
+        raise InputError(f"the area of a place is unreadable: {error}") from error
+    shapely.prepare(area)
+    return area

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from roamcast.match.port import Subscriptions
 __all__ = ["Indexed", "index_changes", "open_index", "with_handles"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+_FURTHER: Final = ("circle", "area", "source", "on", "around")  # what is tested after box and terms
 
 
 class Indexed(NamedTuple):
@@ -71,7 +73,7 @@ def _rows(rows: pa.Table, boxes: Moved) -> Rows:
     terms = rows["terms"].combine_chunks()
     lists = terms if isinstance(terms, pa.ListArray) else pa.array([], pa.list_(pa.string()))
     wanted = Subscriptions(min_x, min_y, max_x, max_y, lists)
-    further = pc.or_(pc.is_valid(rows["query"]), pc.is_valid(rows["around"])).to_numpy()
+    further = reduce(pc.or_, (pc.is_valid(rows[name]) for name in _FURTHER)).to_numpy()
     added = rows_of(rows["handle"].to_numpy(), wanted, further)
     _, row, box = np.intersect1d(added.handle, boxes.handle, assume_unique=True, return_indices=True)
     added.box[row] = boxes.box[box]

@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 
 from roamcast.lacl.conditions import Truths
 from roamcast.pipeline.facts import Facts, on_of
-from roamcast.pipeline.layers import Ends, Found, Integers, Layers
+from roamcast.pipeline.lookups import Ends, Found, Integers, Lookups
 
 __all__ = ["join"]
 
 _NEVER = np.iinfo(np.int64).max
 
 
-def join(facts: Facts, bindings: Layers) -> Found:
+def join(facts: Facts, bindings: Lookups) -> Found:
     """Pairs of rows, of events and of bindings, that belong together, ordered by event.
 
     An event sees what its node had journalled before it. Of that a binding counts if it had begun when the event

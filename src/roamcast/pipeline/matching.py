@@ -24,7 +24,7 @@ from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
 from roamcast.pipeline.indexing import open_index
 from roamcast.pipeline.joining import join
-from roamcast.pipeline.layers import Found, Integers, Layers
+from roamcast.pipeline.lookups import Found, Integers, Lookups
 from roamcast.pipeline.parts import Part
 from roamcast.pipeline.regions import Moving
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
@@ -32,7 +32,7 @@ from roamcast.pipeline.supply import Supplier
 
 __all__ = ["Sieve", "sift"]
 
-_ASKED: Final = ("node", "since", "until", "removed_in", "query", "area", "space", "around")
+_ASKED: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "around")
 _END: Final = np.iinfo(np.int64).max
 
 
@@ -60,11 +60,11 @@ class Sieve(NamedTuple):
         versions = (name for moving in self.moving for name in (moving.version, moving.trail))
         yield from (f"segments/{file_name(name)}" for name in (*layers, *versions) if name)
 
-    def open_subscriptions(self) -> Layers:
-        return Layers(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
+    def open_subscriptions(self) -> Lookups:
+        return Lookups(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
 
-    def open_bindings(self) -> Layers:
-        return Layers(self.folder / "parts", BINDINGS.name, self.bindings)
+    def open_bindings(self) -> Lookups:
+        return Lookups(self.folder / "parts", BINDINGS.name, self.bindings)
 
     def open_index(self) -> Index:
         return open_index(self.folder / "segments", self.stack)
@@ -87,8 +87,8 @@ def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 class _State(NamedTuple):
     segments: Index
     moving: tuple[CircleTest, ...]
-    subscriptions: Layers
-    bindings: Layers
+    subscriptions: Lookups
+    bindings: Lookups
 
 
 def _fetched(sieve: Sieve) -> _State:

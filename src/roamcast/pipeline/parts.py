@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.durable import refusals_named, sync_folder, write_whole
 from roamcast.errors import CorruptionError
@@ -21,7 +22,7 @@ from roamcast.pipeline.schemas import Table
 
 __all__ = ["FORMAT", "Ended", "Part", "PartFolder", "newest_rows"]
 
-FORMAT = "roamcast-part/3"
+FORMAT = "roamcast-part/4"
 
 Ended: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """Which rows of a table need not be kept: each the newest of its key."""
@@ -45,11 +46,15 @@ class PartFolder:
         self.folder = folder
 
     def write(self, table: Table, rows: pa.Table) -> Part:
-        """Durable when it returns. The same rows make the same part."""
+        """Durable when it returns. The same rows make the same part; they lie in the order of the table, if it has one.
+
+        Texts that rows share are written once, and those of no row not at all.
+        """
         sink = pa.BufferOutputStream()
         schema = table.schema.with_metadata(_metadata(table))
+        laid_out = _in_order(table, rows.select(schema.names).cast(schema).combine_chunks())
         with pa.ipc.new_file(sink, schema) as writer:
-            writer.write_table(rows.select(schema.names).cast(schema).combine_chunks())
+            writer.write_table(_compact(laid_out))
         content = sink.getvalue()
         part = Part(hashlib.sha256(content).hexdigest(), rows.num_rows)
         path = self.folder / part.name
@@ -117,10 +122,35 @@ def _metadata(table: Table) -> dict[bytes, bytes]:
     return {b"format": FORMAT.encode(), b"table": table.name.encode()}
 
 
+def _in_order(table: Table, rows: pa.Table) -> pa.Table:
+    if table.order is None or not rows.num_rows:
+        return rows
+    numbers = rows[table.order]
+    if not numbers.null_count and (np.diff(numbers.to_numpy()) > 0).all():
+        return rows
+    return rows.take(pc.sort_indices(numbers)).combine_chunks()
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    """Without the shared texts that no row has. `rows` are in one chunk."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and rows.num_rows:
+            column = rows.column(place).combine_chunks()
+            used = pc.unique(column.indices).drop_null()
+            indices = pc.index_in(column.indices, used)
+            few = pa.DictionaryArray.from_arrays(indices, column.dictionary.take(used))
+            rows = rows.set_column(place, field, few)
+    return rows
+
+
 def newest_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Of rows with equal keys the last one, in the order of the last ones."""
+    """Of rows with equal keys the last one, in the order of the last ones, or in that of the table, if it has one."""
     if not rows.num_rows:
         return rows
+    if table.order is not None and not rows[table.order].null_count:
+        numbers = rows[table.order].to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        return rows.take(pa.array(order[np.append(np.diff(numbers[order]) != 0, True)])).combine_chunks()
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for key in table.keys:
         column = rows.column(key).combine_chunks().dictionary_encode()

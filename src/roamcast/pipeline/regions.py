@@ -17,7 +17,7 @@ from roamcast.journal.records import POSITION
 from roamcast.match.moving import NEVER, CircleTest, Moved, MovingRegions
 from roamcast.match.segments import Arrays, SegmentFolder
 from roamcast.pipeline.control import SetAside
-from roamcast.pipeline.layers import LookUp
+from roamcast.pipeline.lookups import Lookup
 from roamcast.pipeline.schemas import EARLIEST, LATEST, POSITIONS, SUBSCRIPTIONS
 from roamcast.space import SPACES, Floats
 
@@ -69,21 +69,21 @@ class Regions:
     than what is known of a region counts for nothing, as a node that crashed may tell its last ones again.
     """
 
-    def __init__(self, owners: LookUp, where: Mapping[str, MovingRegions], versions: dict[str, str] | None) -> None:
+    def __init__(self, owners: Lookup, where: Mapping[str, MovingRegions], versions: dict[str, str] | None) -> None:
         self._owners = owners
         self._where = where
         self._versions = versions
 
     @classmethod
     def none(cls) -> Self:
-        return cls(LookUp(_NOBODY), {}, {})
+        return cls(Lookup(_NOBODY), {}, {})
 
     @classmethod
     def open(cls, folder: Path, versions: Mapping[str, str], subscriptions: pa.Table) -> Self:
         """`subscriptions` has the rows of all moving regions; those that were removed may be left out."""
         where = {space: MovingRegions.open(SPACES[space], folder, version) for space, version in versions.items()}
         owners = subscriptions.filter(pc.is_null(subscriptions["until"])).select(_OWN)
-        return cls(LookUp(owners.combine_chunks()), where, dict(versions))
+        return cls(Lookup(owners.combine_chunks()), where, dict(versions))
 
     def __len__(self) -> int:
         return int(self._owners.rows.num_rows)
@@ -111,7 +111,7 @@ class Regions:
         owners = self._owners
         if changed.num_rows:
             others = pc.invert(pc.is_in(owners.rows["handle"], changed["handle"].combine_chunks()))
-            owners = LookUp(pa.concat_tables([owners.rows.filter(others), changed]).combine_chunks())
+            owners = Lookup(pa.concat_tables([owners.rows.filter(others), changed]).combine_chunks())
         steps = _steps(owners, positions)
         if not changed.num_rows and not len(steps.handle) and self._is_settled:
             return Told(self, _UNMOVED, {}, [])
@@ -126,7 +126,7 @@ class Regions:
             boxes.append(regions.move(here.handle, here.x, here.y, here.time))
         live = owners
         if pc.any(pc.is_valid(owners.rows["until"])).as_py():
-            live = LookUp(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
+            live = Lookup(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
         return Told(Regions(live, where, None), _last_boxes(boxes), trails, set_aside)
 
     def _replaced(self, regions: MovingRegions, changed: pa.Table) -> Moved:
@@ -212,7 +212,7 @@ class _Steps(NamedTuple):
         }
 
 
-def _steps(owners: LookUp, positions: pa.Table) -> _Steps:
+def _steps(owners: Lookup, positions: pa.Table) -> _Steps:
     keys = [positions.column(name).combine_chunks() for name in ("node", "entity")]
     found = owners.find(("node", "subscriber"), keys)
     handle, since = (owners.rows[name].to_numpy()[found.row] for name in ("handle", "since"))

@@ -72,18 +72,28 @@ POSITIONS: Final = pa.schema(
 )
 
 
+# Texts that many rows have. Each lies in a part once.
+SHARED: Final = pa.dictionary(pa.int32(), pa.string())
+
+
 class Table(NamedTuple):
-    """A table of the state: a row replaces earlier rows with the same key."""
+    """A table of the state: a row replaces earlier rows with the same key.
+
+    `order` is a column of numbers in whose order the rows of a part lie; it is another for each key, so that a row is
+    found by it without an index.
+    """
 
     name: str
     keys: tuple[str, ...]
     schema: pa.Schema
+    order: str | None = None
 
 
 # (node, since) is the place of the record that made the subscription: an id that is removed and made again is two rows.
-# A removed row still counts in the batch `removed_in`, for that node's events before `until`. `query`, `area` and
-# `space` are what is tested after box and terms (see `SubscriptionBody`). The index knows a row by its `handle`. One
-# that is `around` its subscriber has no box; see `regions`.
+# A removed row still counts in the batch `removed_in`, for that node's events before `until`. What is tested after box
+# and terms: a `circle` (x, y, radius) in `space`, or the `area` of a `place` (GeoJSON); and the conditions on the
+# `source` and `on` readings, as canonical texts. The index knows a row by its `handle`. One that is `around` its
+# subscriber has no box; see `regions`.
 SUBSCRIPTIONS: Final = Table(
     "subscriptions",
     ("node", "since"),
@@ -100,15 +110,19 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("max_x", pa.float64()),
             pa.field("max_y", pa.float64()),
             pa.field("terms", pa.list_(pa.string())),
-            pa.field("query", pa.string()),
-            pa.field("area", pa.string()),
+            pa.field("circle", pa.list_(pa.float64())),
+            pa.field("place", SHARED),
+            pa.field("area", SHARED),
+            pa.field("source", SHARED),
+            pa.field("on", SHARED),
             pa.field("every", pa.int64()),
-            pa.field("space", pa.string()),
+            pa.field("space", SHARED),
             pa.field("around", pa.float64()),
             pa.field("until", pa.int64()),
             pa.field("removed_in", pa.int64()),
         ]
     ),
+    order="handle",
 )
 
 # (node, since) is the place of the record that bound, `until` that of the one that unbound; `begin` and `end` are when.

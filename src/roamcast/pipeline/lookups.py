@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import TABLES, Table
 
-__all__ = ["Ends", "Found", "Layers", "LookUp"]
+__all__ = ["Ends", "Found", "Lookup", "Lookups"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -28,6 +28,7 @@ Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS = 40
 _NEVER = np.iinfo(np.int64).max
+_EVER = np.iinfo(np.int64).min  # where `until` alone decides
 
 
 class Found(NamedTuple):
@@ -49,21 +50,27 @@ class Ends(NamedTuple):
         return cls(np.full(keys, _NEVER - 1), np.full(keys, _NEVER - 1))
 
 
-class Layers:
+class Lookups:
     """The parts of one table, oldest first. Rows have numbers that mean the same wherever these parts are opened."""
 
     def __init__(self, folder: Path, table: str, parts: Sequence[Part]) -> None:
         self._layers = [_layer(folder, table, part) for part in parts]
         self._table = _table(table)
 
-    def find(self, columns: Sequence[str], keys: Sequence[pa.Array], ends: Ends | None = None) -> Found:
+    def find(
+        self, columns: Sequence[str], keys: Sequence[pa.Array], ends: Ends | None = None, *, scan: bool = False
+    ) -> Found:
         """The rows in force whose `columns` equal a key; `keys` holds a column of values for each of `columns`.
 
         The columns must be such that they never change for a key of the table. With `ends`, for tables that have
-        `until` (and perhaps `end`): of rows that have ended only those it wants; the others cost next to nothing.
+        `until` (and perhaps `end`): of rows that have ended only those it wants; the others cost next to nothing. To
+        `scan` is for very many keys: it reads a column and leaves no index behind.
         """
-        hashes = _hashes(keys)
-        found = [layer.find(tuple(columns), keys, hashes, ends) for layer in self._layers]
+        if tuple(columns) == (self._table.order,) and ends is None:
+            found = [layer.find_ordered(columns[0], keys[0].to_numpy()) for layer in self._layers]
+        else:
+            hashes = _hashes(keys)
+            found = [layer.find(tuple(columns), keys, hashes, ends, scan=scan) for layer in self._layers]
         key = np.concatenate([np.empty(0, np.int64), *(pairs.key for pairs in found)])
         level = np.repeat(np.arange(len(found)), [len(pairs.key) for pairs in found])
         row = np.concatenate([np.empty(0, np.int64), *(pairs.row for pairs in found)])
@@ -95,6 +102,11 @@ class Layers:
             here = np.flatnonzero(level == number)
             if not len(here):
                 continue
+            if (order := self._table.order) is not None:
+                numbers = layer.ordered(order)[row[here]]
+                for above in self._layers[number + 1 :]:
+                    kept[here[above.find_ordered(order, numbers).key]] = False
+                continue
             own = layer.rows.select(self._table.keys).take(pa.array(row[here]))
             keys = [own.column(name).combine_chunks() for name in self._table.keys]
             hashes = _hashes(keys)
@@ -115,7 +127,7 @@ class _Index(NamedTuple):
     end: Integers
 
 
-class LookUp:
+class Lookup:
     """Rows, and an index for each set of columns that they were looked up by."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -128,8 +140,12 @@ class LookUp:
         keys: Sequence[pa.Array],
         hashes: Hashes | None = None,
         ends: Ends | None = None,
+        *,
+        scan: bool = False,
     ) -> Found:
-        """As `Layers.find`, of all rows. `hashes` are those of the keys, if they are known."""
+        """As `Lookups.find`, of all rows. `hashes` are those of the keys, if they are known."""
+        if scan and columns not in self._indexes:
+            return self._find_scanning(columns, keys, hashes, ends)
         index = self._index(columns)
         hashes = _hashes(keys) if hashes is None else hashes
         first = np.searchsorted(index.hashes, hashes, "left")
@@ -146,18 +162,45 @@ class LookUp:
             equal &= pc.equal(ours, values.take(pa.array(key))).to_numpy(zero_copy_only=False)
         return Found(key[equal], row[equal])
 
+    def _find_scanning(
+        self, columns: tuple[str, ...], keys: Sequence[pa.Array], hashes: Hashes | None, ends: Ends | None
+    ) -> Found:
+        """Only rows that have the last part of some key can have a key."""
+        some = np.flatnonzero(pc.is_in(self.rows.column(columns[-1]), value_set=keys[-1]).to_numpy())
+        needed = [name for name in self.rows.column_names if name in {*columns, "until", "end"}]
+        few = Lookup(self.rows.select(needed).take(pa.array(some)))
+        found = few.find(columns, keys, hashes, ends)
+        return Found(found.key, some[found.row])
+
+    def find_ordered(self, column: str, numbers: Integers) -> Found:
+        """As `Lookups.find`, by the column in whose order the rows lie: nothing is made for it or kept."""
+        ours = self.ordered(column)
+        place = np.searchsorted(ours, numbers)
+        there = np.flatnonzero(place < len(ours))
+        there = there[ours[place[there]] == numbers[there]]
+        return Found(there, place[there])
+
+    def ordered(self, column: str) -> Integers:
+        """The column in whose order the rows lie, mapped as they are."""
+        chunks = self.rows.column(column).chunks
+        values: Integers = chunks[0].to_numpy() if chunks else np.empty(0, np.int64)
+        return values
+
     def _index(self, columns: tuple[str, ...]) -> _Index:
         if columns not in self._indexes:
             hashes = _hashes([self.rows.column(column).combine_chunks() for column in columns])
-            until, end = (self._ends(name) for name in ("until", "end"))
+            until, end = self._ends("until", _NEVER), self._ends("end", _EVER)
             order = np.lexsort((until, hashes))
-            latest = pd.Series(end[order]).groupby(hashes[order], sort=False).cummax().to_numpy()
+            latest = end[order]
+            if "end" in self.rows.column_names:
+                latest = pd.Series(latest).groupby(hashes[order], sort=False).cummax().to_numpy()
             self._indexes[columns] = _Index(hashes[order], order, until[order], latest)
         return self._indexes[columns]
 
-    def _ends(self, name: str) -> Integers:
+    def _ends(self, name: str, default: int) -> Integers:
+        """The column, where rows have it; those that are live never end."""
         if name not in self.rows.column_names:
-            return np.full(self.rows.num_rows, _NEVER)
+            return np.full(self.rows.num_rows, default)
         ends: Integers = pc.fill_null(self.rows[name], _NEVER).to_numpy()
         return ends
 
@@ -174,8 +217,8 @@ def _first_wanted(index: _Index, first: Integers, stop: Integers, ends: Ends) ->
 
 
 @lru_cache(maxsize=128)
-def _layer(folder: Path, table: str, part: Part) -> LookUp:
-    return LookUp(PartFolder(folder).read(_table(table), part))
+def _layer(folder: Path, table: str, part: Part) -> Lookup:
+    return Lookup(PartFolder(folder).read(_table(table), part))
 
 
 def _table(name: str) -> Table:
