@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from roamcast.bench.match_books import Batches, write_events
 from roamcast.bench.match_changes import measure_changes, measure_moving
 from roamcast.bench.match_data import World
 from roamcast.bench.match_plans import (
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 _FILES: Final = 8
 _TIMES: Final = 3
-_BATCH: Final = 200_000  # events of a batch while regions move
+_BATCH: Final = 200_000  # events of a batch while subscriptions come and go, and regions move
 _LARGEST_BROADCAST: Final = 2_000_000  # subscriptions; beyond, Spark's table exceeds what it can broadcast
 _SESSION: Final = {
     "spark.driver.memory": "8g",
@@ -112,10 +113,11 @@ def measure_match(
         figures["ratios"].append(_ratios(size, rows, say))
         if size == min(sizes, key=lambda each: abs(each - 1_000_000)):
             figures["bytes_per_subscription"] = rows[1]["bytes_per_subscription"]
-            figures["changes"] = measure_changes(bench.frame, bench.world, opening, changed, say)
-            few = bench.frame.limit(min(events, _BATCH)).persist()
-            figures["moving"] = measure_moving(few, bench.world, opening, moving, batches, say)
-            few.unpersist()
+            records = write_events(spark, folder / "records", bench.world, min(events, _BATCH))
+            books = Batches(folder / "state", bench.world.subscriptions(size), records)
+            figures["changes"] = measure_changes(books, bench.world, changed, say)
+            figures["moving"] = measure_moving(books, bench.world, moving, batches, say)
+            records.unpersist()
             figures["profile"] = profile_match(partial(_exhaust, bench.folder / "events", opening), say)
         shutil.rmtree(opening.folder)
     return figures

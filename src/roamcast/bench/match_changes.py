@@ -1,47 +1,40 @@
-"""What changes cost the match: subscriptions that come and go, regions that move."""
+"""What changes cost the match: subscriptions that come and go, regions that move. All through the pipeline's books."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.bench.match_books import Batches, bodies_of
 from roamcast.bench.match_data import World
-from roamcast.bench.match_plans import Opening, by_index
-from roamcast.match.layers import Layers, rows_of
-from roamcast.match.moving import MovingRegions
-from roamcast.match.port import Subscriptions
-from roamcast.space import GEOGRAPHIC
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from roamcast.journal.bodies import SubscriptionBody
+from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION, Record
 
 __all__ = ["measure_changes", "measure_moving"]
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 _RADIUS: Final = (200.0, 2_000.0)  # metres
 _PACE: Final = (1.0, 15.0)  # metres a second
 
 
-def measure_changes(events: DataFrame, world: World, opening: Opening, count: int, say: Say) -> dict[str, float]:
-    """Seconds until `count` new subscriptions are in force in a batch, and until they are out of force again."""
-    layers = Layers(opening.folder)
-    before = by_index(events, opening)
-    handles = np.arange(1 << 40, (1 << 40) + count)
-    added = rows_of(handles, world.subscriptions(count, seed=6))
-    began = time.perf_counter()
-    more = layers.change(opening.stack, added=added)
-    adding = time.perf_counter() - began
-    with_them = by_index(events, opening._replace(stack=more))
-    began = time.perf_counter()
-    less = layers.change(more, gone=handles)
-    removing = time.perf_counter() - began
-    without_them = by_index(events, opening._replace(stack=less))
+def measure_changes(batches: Batches, world: World, count: int, say: Say) -> dict[str, float]:
+    """Seconds from the records of `count` new subscriptions to an index with them in force, and out of it again."""
+    nothing = batches.records([])
+    before = batches.run(nothing)
+    bodies = enumerate(bodies_of(world.subscriptions(count, seed=6)))
+    came = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
+    adding, page = _timed(lambda: batches.open(came))
+    with_them = batches.close(page, batches.sifted(page))
+    went = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
+    removing, page = _timed(lambda: batches.open(went))
+    without_them = batches.close(page, batches.sifted(page))
     say(f"{count} added in {adding:.2f} s, removed in {removing:.2f} s; matches {before}, {with_them}, {without_them}")
     return {
         "changed": count,
@@ -64,46 +57,59 @@ class Walkers:
         # They have used up some of their slack, each another part, as they have at any moment.
         self.walked = rng.uniform(0, 60, count)
 
-    def walk(
-        self, seconds: float | npt.NDArray[np.float64] = 1.0
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        self._now = 2
+
+    def walk(self, seconds: float | Floats = 1.0) -> None:
         self.x, self.y = self.x + self.step_x * seconds, self.y + self.step_y * seconds
-        return self.x, self.y
+
+    def subscriptions(self, world: World) -> list[Record]:
+        """That make the regions, each around a subscriber of its own."""
+        terms = world.terms_of(self.of, 2).to_pylist()
+        bodies = map(_body, terms, self.radius.tolist())
+        return [Record(SUBSCRIPTION, f"m{n}", id=f"m{n}", time=1, body=body) for n, body in enumerate(bodies)]
+
+    def positions(self) -> list[Record]:
+        """That tell where they are."""
+        self._now += 1
+        points = enumerate(zip(self.x.tolist(), self.y.tolist(), strict=True))
+        return [Record(POSITION, f"m{n}", time=self._now, x=x, y=y) for n, (x, y) in points]
 
 
-def measure_moving(
-    events: DataFrame, world: World, opening: Opening, count: int, batches: int, say: Say
-) -> dict[str, float]:
-    """Seconds of a batch without moving regions, and with `count` of them that all move before each batch."""
-    layers, walkers, regions = Layers(opening.folder), Walkers(world, count), MovingRegions(GEOGRAPHIC)
-    handles = np.arange(1 << 41, (1 << 41) + count)
-    min_x, min_y, max_x, max_y = regions.add(handles, walkers.x, walkers.y, walkers.radius).box.T
-    wanted = Subscriptions(min_x, min_y, max_x, max_y, world.terms_of(walkers.of, 2))
-    stack = layers.change((), added=rows_of(handles, wanted, np.ones(count, np.bool_)))
-    stack = layers.merge(layers.rebox(stack, *regions.move(handles, *walkers.walk(walkers.walked))))
-    still, moving, anew = [], [], 0
-    by_index(events, opening)
-    for _ in range(batches):
-        still.append(_timed(lambda: by_index(events, opening)))
+def _body(terms: list[str], radius: float) -> str:
+    return SubscriptionBody(None, tuple(terms), around=radius).to_json()
+
+
+def measure_moving(batches: Batches, world: World, count: int, times: int, say: Say) -> dict[str, float]:
+    """Seconds of a whole batch without moving regions, and with `count` of them that all move before its events."""
+    nothing = batches.records([])
+    batches.run(nothing)
+    still = [_timed(lambda: batches.run(nothing))[0] for _ in range(times)]
+    walkers = Walkers(world, count)
+    batches.run(batches.records([*walkers.subscriptions(world), *walkers.positions()]))
+    walkers.walk(walkers.walked)
+    before = batches.run(batches.records(walkers.positions()))
+    moving, anew = [], 0
+    for _ in range(times):
+        walkers.walk()
+        moves = batches.records(walkers.positions())
         began = time.perf_counter()
-        moved = regions.move(handles, *walkers.walk())
-        stack = layers.merge(layers.rebox(stack, *moved))
-        now = opening._replace(stack=(*opening.stack, *stack), moving=regions.save(opening.folder))
+        page = batches.open(moves)
         applied = time.perf_counter() - began
-        by_index(events, now)
+        matches = batches.close(page, batches.sifted(page))
         moving.append(time.perf_counter() - began)
-        anew += len(moved.handle)
-        say(f"{count} moves in {applied:.2f} s, {len(moved.handle)} of them indexed anew; {len(stack)} segments")
+        left = len(page.told.boxes.handle)
+        anew += left
+        say(f"{count} moves in {applied:.2f} s, {left} of them indexed anew; matches {before}, {matches}")
     return {
         "moving_regions": count,
         "batch_s": round(float(np.median(still)), 3),
         "batch_with_moves_s": round(float(np.median(moving)), 3),
         "growth": round(float(np.median(moving) / np.median(still)) - 1, 3),
-        "indexed_anew": round(anew / (batches * count), 4),
+        "indexed_anew": round(anew / (times * count), 4),
     }
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    result = work()
+    return time.perf_counter() - began, result

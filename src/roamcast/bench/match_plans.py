@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 
 from roamcast.match.index import Index
 from roamcast.match.layers import Layer, Layers
-from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events, Subscriptions
-from roamcast.space import GEOGRAPHIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,11 +51,10 @@ def identity(events: DataFrame) -> int:
 
 
 class Opening(NamedTuple):
-    """What an executor opens: segments in a folder, and the version of the moving regions among them."""
+    """What an executor opens: segments in a folder."""
 
     folder: Path
     stack: tuple[Layer, ...]
-    moving: str | None = None
 
 
 def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int:
@@ -110,8 +107,7 @@ def _pairs(rows: DataFrame, run: Callable[[Batches], Batches]) -> int:
 @lru_cache(maxsize=2)
 def _opened(opening: Opening) -> Index:
     """Kept from task to task; two at a time, so that what both have is opened once."""
-    test = CircleTest(GEOGRAPHIC, opening.folder, opening.moving) if opening.moving else None
-    return Layers(opening.folder).open(opening.stack, test)
+    return Layers(opening.folder).open(opening.stack)
 
 
 def _matching(opening: Opening) -> Callable[[Batches], Batches]:

@@ -1,0 +1,127 @@
+"""Batches of a pipeline for the bench: journal records through the books and the sieve, as the stream takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from roamcast.bench.match_data import World
+from roamcast.journal.bodies import SubscriptionBody
+from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.match.port import Subscriptions
+from roamcast.model import Box
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from roamcast.pipeline.books import Page
+
+__all__ = ["Batches", "bodies_of", "write_events"]
+
+_NODE: Final = "bench"
+_SOURCES: Final = 1_000
+_FILES: Final = 8
+
+
+class Batches:
+    """The books of a state with these subscriptions, and the same events again and again, each time as new ones.
+
+    A batch is opened with its control records, its events, which come after them, are sifted by Spark, and it is closed.
+    """
+
+    def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame) -> None:
+        from roamcast.pipeline.books import Books
+        from roamcast.pipeline.schemas import SUBSCRIPTIONS
+        from roamcast.pipeline.state import StateFolder
+
+        self._state = StateFolder(folder)
+        self._state.create("bench", {SUBSCRIPTIONS.name: _rows(subscriptions)})
+        manifest = self._state.newest()
+        if manifest is None:
+            raise LookupError(f"no state in {folder}")
+        self.books = Books(self._state, manifest)
+        self._events, self._count = events, events.count()
+        self._place = 0
+
+    def records(self, records: Sequence[Record]) -> pa.Table:
+        """At the next places of the journal."""
+        table = pa.Table.from_batches([to_batch(_NODE, self._place + 1, records)], RECORD_SCHEMA)
+        self._place += len(records)
+        return table
+
+    def open(self, records: pa.Table) -> Page:
+        """From the control records to an index in force."""
+        from roamcast.pipeline.control import Control
+
+        return self.books.open(Control(records, self._count), self.books.manifest.batch + 1)
+
+    def sifted(self, page: Page) -> pa.Table:
+        """The events after the page's records, as the executors sift them."""
+        from pyspark.sql import functions as f
+
+        from roamcast.pipeline.matching import sift
+        from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
+
+        columns = {"position": self._place, "seq": page.sieve.batch * self._count}
+        events = self._events.withColumns({name: f.col(name) + more for name, more in columns.items()})
+        self._place += self._count
+        return events.mapInArrow(sift(page.sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+
+    def close(self, page: Page, sifted: pa.Table) -> int:
+        """Publish the state after the batch. Counts the matches."""
+        entry = self.books.close(page, sifted)
+        self._state.publish(entry.manifest)
+        self.books.turn(entry)
+        return entry.matches
+
+    def run(self, records: pa.Table) -> int:
+        """A whole batch. Counts the matches."""
+        page = self.open(records)
+        return self.close(page, self.sifted(page))
+
+
+def write_events(spark: SparkSession, folder: Path, world: World, count: int) -> DataFrame:
+    """Events as records of a journal, kept by Spark."""
+    folder.mkdir()
+    for first, last in pairwise(np.linspace(0, count, _FILES + 1).astype(int).tolist()):
+        pq.write_table(_events(world, first, last), folder / f"{first}.parquet")
+    return spark.read.parquet(str(folder)).persist()
+
+
+def _events(world: World, first: int, last: int) -> pa.Table:
+    numbers, events = range(first, last), world.events(first, last)
+    columns = {
+        "node": [_NODE] * len(numbers), "position": [n + 1 for n in numbers], "kind": [EVENT] * len(numbers),
+        "entity": [f"c{n % _SOURCES}" for n in numbers], "seq": [n // _SOURCES + 1 for n in numbers],
+        "id": [f"e{n}" for n in numbers], "time": [n + 1 for n in numbers],
+        "x": events["x"], "y": events["y"], "terms": events["terms"],
+    }  # fmt: skip
+    rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in RECORD_SCHEMA]
+    return pa.table(rows, schema=RECORD_SCHEMA)
+
+
+def bodies_of(subscriptions: Subscriptions) -> Iterable[str]:
+    """As nodes journal them."""
+    boxes = zip(*(side.tolist() for side in subscriptions[:4]), strict=True)
+    for box, terms in zip(boxes, subscriptions.terms.to_pylist(), strict=True):
+        yield SubscriptionBody(Box(*box), tuple(terms)).to_json()
+
+
+def _rows(subscriptions: Subscriptions) -> pa.Table:
+    """As the state has them, at places before the journal."""
+    from roamcast.pipeline.schemas import SUBSCRIPTIONS
+
+    count = len(subscriptions.min_x)
+    names = [str(number) for number in range(count)]
+    columns = {
+        **subscriptions._asdict(), "node": [_NODE] * count, "since": np.arange(-count, 0), "id": names,
+        "subscriber": names, "begin": np.zeros(count, np.int64), "space": ["geographic"] * count,
+    }  # fmt: skip
+    rows = [columns.get(field.name, pa.nulls(count, field.type)) for field in SUBSCRIPTIONS.schema]
+    return pa.table(rows, schema=SUBSCRIPTIONS.schema)
