@@ -32,7 +32,7 @@ _FILES: Final = 8
 class Batches:
     """The books of a state with these subscriptions, and the same events again and again, each time as new ones.
 
-    A batch is opened with its control records, its events, which come after them, are sifted by Spark, and it is closed.
+    A batch is opened with its control records; its events, which come after them, are sifted by Spark; it is closed.
     """
 
     def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame) -> None:
