@@ -10,7 +10,7 @@ from roamcast.deliver.mailbox import Mailbox, receive
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
 from roamcast.store import refusals
-from roamcast.store.fitting import fitting
+from roamcast.deliver.letters import fitting
 from roamcast.store.port import Delivery, Entry
 
 __all__ = ["MemoryMailboxes"]

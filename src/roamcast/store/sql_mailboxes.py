@@ -7,12 +7,12 @@ from threading import Lock
 
 from sqlalchemy import BindParameter, Connection, Engine, bindparam, func, select
 
+from roamcast.deliver.letters import fitting
 from roamcast.deliver.mailbox import Mailbox, Receipt, receive
 from roamcast.deliver.ranges import HIGHEST, Ranges
 from roamcast.model import Letter
 from roamcast.store import refusals
 from roamcast.store.engine import portions, reading, writing
-from roamcast.store.fitting import fitting
 from roamcast.store.port import Delivery, Entry
 from roamcast.store.schema import DELIVERIES, erased, letters, mailboxes, meta, received
 
@@ -50,7 +50,7 @@ class SqlMailboxes:
             raise refusals.bad_limit(limit)
         wanted = {"owner": receiver, "after": max(0, min(after, HIGHEST)), "limit": min(limit, HIGHEST)}
         with reading(self._engine) as connection, connection.execute(_readable, wanted) as rows:
-            return fitting(map(Entry._make, rows), size)
+            return fitting(map(Entry._make, rows), size, lambda entry: entry.body)
 
     def acknowledge(self, receiver: str, through: int) -> int:
         with self._lock, writing(self._engine) as connection:

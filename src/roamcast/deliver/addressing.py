@@ -1,0 +1,59 @@
+"""Names of subscribers, and the home that a name tells."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from roamcast.errors import InputError
+
+__all__ = ["Name", "home_of"]
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """`[system.]domain.host.id`: where a subscriber was created, and which of those created there it is.
+
+    A name never changes, wherever its subscriber goes. Parts are letters, digits, `_`, `:` and `-`, at most 64 of them.
+    Raises InputError for anything else.
+    """
+
+    domain: str
+    host: str
+    id: str
+    system: str = ""
+
+    def __post_init__(self) -> None:
+        for what, part in (("domain", self.domain), ("host", self.host), ("id", self.id), ("system", self.system)):
+            if not _PART.fullmatch(part) and (part or what != "system"):
+                raise InputError(
+                    f"{part[:80]!r} cannot be the {what} of a name",
+                    where=what,
+                    hint="a part has 1 to 64 letters, digits, _ : or -, and begins with a letter or digit",
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads exactly what `str` writes."""
+        parts = text.split(".")
+        if len(parts) not in (3, 4) or not parts[0]:
+            hint = "a name is [system.]domain.host.id, such as north.pier.ann"
+            raise InputError(f"{text[:200]!r} is not a name", where="name", hint=hint)
+        domain, host, id = parts[-3:]
+        return cls(domain, host, id, parts[0] if len(parts) == 4 else "")
+
+    @property
+    def home(self) -> str:
+        """The office of the domain of creation."""
+        return f"{self.system}.{self.domain}" if self.system else self.domain
+
+    def __str__(self) -> str:
+        return f"{self.home}.{self.host}.{self.id}"
+
+
+def home_of(name: str) -> str:
+    """The home office of a name that has been checked."""
+    return name.rsplit(".", 2)[0]
