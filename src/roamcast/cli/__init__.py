@@ -26,6 +26,7 @@ from roamcast.cli.register import register
 from roamcast.cli.subscribe import subscribe
 from roamcast.cli.subscriptions import subscriptions
 from roamcast.cli.unsubscribe import unsubscribe
+from roamcast.cli.torture import torture
 from roamcast.cli.up import up
 from roamcast.cli.where import where
 from roamcast.errors import RoamcastError
@@ -48,6 +49,7 @@ for _command in (
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)
 app.add_typer(lacl, name="lacl")
 app.add_typer(bench, name="bench")
+app.add_typer(torture, name="torture")
 
 
 @app.callback(invoke_without_command=True)

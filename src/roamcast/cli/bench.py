@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from roamcast.cli.figures import JsonFile, write_figures
+
 __all__ = ["bench"]
 
 bench = typer.Typer(no_args_is_help=True, help="Measure, on this machine, with nothing else running.")
-
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")]
 
 
 @bench.command()
@@ -85,12 +85,7 @@ def _say(line: str) -> None:
 
 
 def _report(figures: Mapping[str, Any], file: Path | None) -> None:
-    import orjson
-
-    from roamcast.durable import write_whole
-
     rows = figures.get("rows", [figures])
     for row in rows:
         typer.echo("  ".join(f"{name} {value}" for name, value in row.items()))
-    if file is not None:
-        write_whole(file, orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), durable=False)
+    write_figures(figures, file)
