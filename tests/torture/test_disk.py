@@ -6,6 +6,7 @@ import pytest
 
 from roamcast.deliver.port import Whereabouts
 from roamcast.errors import StorageError
+from roamcast.torture.broken.machines import SyncsNowAndThen
 from roamcast.torture.disk import CrashError, Disk
 
 
@@ -34,3 +35,12 @@ def test_a_full_disk_refuses_what_changes_something() -> None:
         put(disk, 1)
     with disk.transaction():
         assert disk.whereabouts("r") is None
+
+
+def test_a_disk_that_is_not_synced_forgets() -> None:
+    """The broken one loses what it had said it has."""
+    disk = SyncsNowAndThen()
+    put(disk, 1)
+    assert disk.whereabouts("r") is not None
+    disk.lose_power()
+    assert disk.whereabouts("r") is None

@@ -6,10 +6,11 @@ import pytest
 
 from roamcast.torture.crashes import POINTS
 from roamcast.torture.run import Outcome, Summary, run_seed, run_seeds
-from roamcast.torture.variants import SOUND
+from roamcast.torture.variants import SOUND, VARIANTS
 from roamcast.torture.world import CRASHES, LETTERS, MIGRATIONS
 
 SEEDS = range(1, 201)
+PATIENCE = 100
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +47,36 @@ def test_a_seed_is_the_same_world_in_every_process(outcomes: list[Outcome]) -> N
     """Whatever the process hashes its texts with: the same messages, the same crashes, at the same time."""
     for outcome in outcomes[:3]:
         assert run_seed(SOUND, outcome.seed) == outcome
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_broken_protocol_is_caught(name: str) -> None:
+    """The test of the tester."""
+    caught = (run_seed(VARIANTS[name], seed).violations for seed in range(1, PATIENCE + 1))
+    assert any(caught)
+
+
+def test_there_are_enough_broken_protocols() -> None:
+    """At least twenty, each with its own words on what is wrong."""
+    assert len({variant.what for variant in VARIANTS.values()}) == len(VARIANTS) >= 20
+
+
+KINDS = {
+    "lost": "expire-silently",
+    "duplicated": "ranges-left-behind",
+    "reordered": "no-hold-back",
+    "invented": "number-by-office",
+    "two live mailboxes": "both-serve",
+    "forwarding loop": "forward-blindly",
+    "home never converges": "home-untold",
+    "orphaned": "hand-over-forgotten",
+    "definition 5": "friends-left-behind",
+    "never settles": "post-once",
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS.items())
+def test_every_checker_finds_what_it_is_for(kind: str, name: str) -> None:
+    """By a protocol that is wrong in just that way."""
+    found = (run_seed(VARIANTS[name], seed).violations for seed in range(1, PATIENCE + 1))
+    assert any(violation.startswith(kind) for violations in found for violation in violations)
