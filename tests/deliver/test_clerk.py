@@ -116,7 +116,6 @@ def test_a_deposit_waits_for_a_full_mailbox() -> None:
     post = an_office(Rules(capacity=2))
     assert Deposited(2, 1) in post.tell("north", letters(1, 2, 3))
     post.acknowledge("north", ANN, 2)
-    post.ring("north")
     assert post.bodies("north", ANN) == ["pipeline 3"]
 
 

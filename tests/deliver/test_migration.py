@@ -307,6 +307,22 @@ def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> N
     assert (home.office, home.epoch) == ("south", 5)
 
 
+def test_an_arrival_tries_every_way() -> None:
+    """What the office knows is old and leads to a dead end, the home is dead too: where the subscriber says it was."""
+    wide = Post(("north", "south", "west", "east"))
+    wide.register(ANN)
+    for domain in ("west", "south", "east"):
+        wide.arrive(domain, ANN)
+        wide.carry()
+    wide.dead |= {"south", "north"}
+    wide.arrive("west", ANN, 9, "east")
+    wide.carry()
+    assert served(wide, ANN) == [("east", 4)]
+    wide.ring("west")
+    wide.carry()
+    assert served(wide, ANN) == [("west", 9)]
+
+
 def test_who_left_is_told_where_it_is(post: Post) -> None:
     """Pulling and acknowledging at the old office name the new one."""
     post.arrive("south", ANN, 2)

@@ -40,6 +40,8 @@ __all__ = ["Migration"]
 
 
 class Migration:
+    """Both sides of it, and the subscriber's arrival."""
+
     def __init__(self, desk: Desk, directory: Directory, posting: Posting) -> None:
         self._desk = desk
         self._directory = directory
@@ -83,7 +85,10 @@ class Migration:
         self.go_on_claiming(name)
 
     def go_on_claiming(self, name: str, *, unanswered: bool = False) -> None:
-        """From the office that was last known to have it, or where the subscriber says it was; else ask its home."""
+        """From the office that was last known to have it, or where the subscriber says it was; else ask its home.
+
+        Without an answer, all of these.
+        """
         duty = Duty(Kind.CLAIM, name)
         claimed = self._desk.store.claimed(name)
         if claimed is None:
@@ -93,10 +98,11 @@ class Migration:
         if claimed.epoch == 0 and known is not None:
             claimed = replace(claimed, epoch=known.epoch + 1)
             self._desk.store.put_claimed(claimed)
-        office = claimed.previous if known is None else known.office
-        if office is not None and office != self._desk.domain:
-            self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
-        if office is None or unanswered:
+        offices = [office for office in (known and known.office, claimed.previous) if office]
+        for office in dict.fromkeys(offices if unanswered else offices[:1]):
+            if office != self._desk.domain:
+                self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
+        if not offices or unanswered:
             self._directory.ask_home(name)
         self._desk.wake(duty)
 
@@ -197,6 +203,7 @@ class Migration:
     def _give_up(self, message: Located) -> None:
         self._desk.store.drop_claimed(message.name)
         self._desk.rest(Duty(Kind.CLAIM, message.name))
+        self._directory.forget_hint(message.name)
         self._desk.say(Refused(message.name, message.office, message.epoch))
 
     def _grant(self, tenure: Tenure, message: Claim) -> None:

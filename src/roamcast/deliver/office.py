@@ -58,8 +58,8 @@ class Office:
     Everything it must not forget is in the store. What it has in memory besides is only how often something was tried
     and where others might be: a new Office on the same store, after `recover`, goes on with all that was unfinished.
 
-    A request that cannot be granted raises a RoamcastError and changes nothing. Messages of other offices never raise,
-    except StorageError; nor does it matter if they come late, twice, out of order or not at all.
+    A request that cannot be granted raises a RoamcastError and changes nothing. Messages of other offices may come
+    late, twice, out of order or not at all.
     """
 
     def __init__(self, domain: str, store: OfficeStore, rules: Rules | None = None, parts: Parts | None = None) -> None:
@@ -131,8 +131,10 @@ class Office:
                 self._posting.posted(message)
             case Pull():
                 self._clerk.pull(message)
-            case Acknowledge():
+            case Acknowledge(name):
                 self._clerk.acknowledge(message)
+                if Duty(Kind.POST, name) in self._desk.tries:
+                    self._posting.go_on(name)  # there may be room now for what waits here
             case Send():
                 self._posting.send(message)
             case Deposit():
