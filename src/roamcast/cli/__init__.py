@@ -23,6 +23,7 @@ from roamcast.cli.pipeline import pipeline
 from roamcast.cli.publish import publish
 from roamcast.cli.pull import pull
 from roamcast.cli.register import register
+from roamcast.cli.reproduce import reproduce
 from roamcast.cli.subscribe import subscribe
 from roamcast.cli.subscriptions import subscriptions
 from roamcast.cli.unsubscribe import unsubscribe
@@ -50,6 +51,7 @@ for _command in (
 app.add_typer(lacl, name="lacl")
 app.add_typer(bench, name="bench")
 app.add_typer(torture, name="torture")
+app.add_typer(reproduce, name="reproduce")
 
 
 @app.callback(invoke_without_command=True)
