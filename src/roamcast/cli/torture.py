@@ -27,7 +27,7 @@ def _group() -> None:
 @torture.command()
 def deliver(
     seeds: Annotated[
-        str, typer.Option(metavar="A..B", help="Which worlds to go through; one alone is told.")
+        str, typer.Option(metavar="A..B", help="Which worlds to go through. One alone is told if it fails.")
     ] = "1..200",
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="A protocol that is broken on purpose.")] = None,
     list_variants: Annotated[bool, typer.Option("--list-variants", help="List the broken protocols and stop.")] = False,

@@ -122,6 +122,9 @@ class Station:
             return
         steps = list(_steps(group, outcomes))
         partly = len(steps) > 1 and world.strikes(kinds, Phase.PARTLY)
+        for outcome in outcomes:
+            if isinstance(outcome, RoamcastError):
+                world.note(self.domain, outcome)
         for step in steps[: self._rng.randrange(1, len(steps)) if partly else None]:
             self._do(*step)
         if partly:

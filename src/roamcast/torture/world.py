@@ -154,7 +154,7 @@ class World:
             else:
                 ttl = rng.randrange(200_000, 5_000_000) if rng.random() < 0.1 else None
                 self.people[rng.choice(names)].write(receiver, self.ticket(), ttl)
-        if rng.random() < 0.25:
+        if rng.random() < 0.4:
             person = self.people[rng.choice(names)]
             person.move(rng.choice([*domains, person.at, person.at]))  # where it is, it arrives again
             if rng.random() < 0.4:  # it changes its mind on the way
