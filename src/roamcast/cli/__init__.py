@@ -26,8 +26,8 @@ from roamcast.cli.register import register
 from roamcast.cli.reproduce import reproduce
 from roamcast.cli.subscribe import subscribe
 from roamcast.cli.subscriptions import subscriptions
-from roamcast.cli.unsubscribe import unsubscribe
 from roamcast.cli.torture import torture
+from roamcast.cli.unsubscribe import unsubscribe
 from roamcast.cli.up import up
 from roamcast.cli.where import where
 from roamcast.errors import RoamcastError

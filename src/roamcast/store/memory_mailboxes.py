@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
+from roamcast.deliver.letters import fitting
 from roamcast.deliver.mailbox import Mailbox, receive
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
 from roamcast.store import refusals
-from roamcast.deliver.letters import fitting
 from roamcast.store.port import Delivery, Entry
 
 __all__ = ["MemoryMailboxes"]
@@ -59,7 +59,7 @@ class MemoryMailboxes:
         with self._lock:
             contents = self._contents.get(receiver, _Contents())
             places = range(max(after + 1, contents.lowest), contents.lowest + len(contents.readable))
-            return fitting((contents.readable[place] for place in places[:limit]), size)
+            return fitting((contents.readable[place] for place in places[:limit]), size, lambda entry: entry.body)
 
     def acknowledge(self, receiver: str, through: int) -> int:
         with self._lock:
