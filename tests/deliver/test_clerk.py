@@ -62,7 +62,7 @@ def test_what_was_deposited_before_changes_nothing() -> None:
     post = an_office()
     post.tell("north", letters(1, 2))
     post.acknowledge("north", ANN, 1)
-    assert post.tell("north", letters(1, 2)) == [Deposited(2, 0)]
+    assert post.tell("north", letters(1, 2)) == [Deposited(2, 0, duplicates=2)]
     assert post.bodies("north", ANN) == ["pipeline 2"]
 
 
@@ -134,7 +134,7 @@ def test_a_full_mailbox_still_knows_what_it_has_had() -> None:
     """A letter that was received is taken, full or not, and not put in again."""
     post = an_office(Rules(capacity=2))
     post.tell("north", letters(1, 2))
-    assert post.tell("north", letters(2)) == [Deposited(1, 0)]
+    assert post.tell("north", letters(2)) == [Deposited(1, 0, duplicates=1)]
     assert len(post.pull("north", ANN)) == 2
 
 

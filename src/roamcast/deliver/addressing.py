@@ -10,14 +10,14 @@ from roamcast.errors import InputError
 
 __all__ = ["Name", "home_of"]
 
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,63}", re.ASCII)
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,127}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
     """`[system.]domain.host.id`: where a subscriber was created, and which of those created there it is.
 
-    A name never changes, wherever its subscriber goes. Parts are letters, digits, `_`, `:` and `-`, at most 64 of them.
+    A name never changes, wherever its subscriber goes. Parts are letters, digits, `_`, `:` and `-`, at most 128 of them.
     Raises InputError for anything else.
     """
 
@@ -32,7 +32,7 @@ class Name:
                 raise InputError(
                     f"{part[:80]!r} cannot be the {what} of a name",
                     where=what,
-                    hint="a part has 1 to 64 letters, digits, _ : or -, and begins with a letter or digit",
+                    hint="a part has 1 to 128 letters, digits, _ : or -, and begins with a letter or digit",
                 )
 
     @classmethod

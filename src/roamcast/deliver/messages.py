@@ -42,6 +42,8 @@ __all__ = [
     "Query",
     "Refused",
     "Register",
+    "Remove",
+    "Removed",
     "Reply",
     "Request",
     "Send",
@@ -60,6 +62,16 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Register:
     """A subscriber is created in this domain. Again it is harmless."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A subscriber that is at home leaves for good: its mailbox goes, and letters to it are dropped. Again is harmless.
+
+    Nobody has its name again. A name that nobody ever had is kept from being had.
+    """
 
     name: str
 
@@ -133,7 +145,7 @@ class Trace:
     number: int
 
 
-Request: TypeAlias = Register | Arrive | Send | Deposit | Pull | Acknowledge | Trace
+Request: TypeAlias = Register | Remove | Arrive | Send | Deposit | Pull | Acknowledge | Trace
 
 
 # Between offices. Any of these may be lost, repeated, late or out of order.
@@ -341,10 +353,22 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Deposited:
-    """The letters are on disk. Those whose mailbox is not here, or is full, are queued."""
+    """The letters are on disk. Those whose mailbox is not here, or is full, are queued.
+
+    `duplicates` of those filed had been there before; `dropped` were to subscribers that have left for good.
+    """
 
     filed: int
     queued: int
+    duplicates: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The name is nobody's any more."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +389,6 @@ class Acknowledged:
 
 
 # An answer to the request in hand; and news, for a subscriber or for whoever asked, that may come at any time.
-Reply: TypeAlias = Sent | Deposited | Pulled | Acknowledged
+Reply: TypeAlias = Removed | Sent | Deposited | Pulled | Acknowledged
 News: TypeAlias = Arrived | Refused | Departed | Awake | Traced
 Effect: TypeAlias = Transmit | Wake | Reply | News

@@ -31,8 +31,10 @@ from roamcast.deliver.messages import (
     PortionTaken,
     Refused,
     Register,
+    Remove,
+    Removed,
 )
-from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Tenure
+from roamcast.deliver.port import NOBODY, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.ranges import HIGHEST
 
@@ -56,12 +58,31 @@ class Migration:
         if Name.parse(name).home != self._desk.domain:
             raise refusals.not_created_here(name, self._desk.domain)
         kept = self._desk.store.whereabouts(name)
+        if kept is not None and kept.gone:
+            raise refusals.name_used_up(name)
         if kept is not None and kept.office != self._desk.domain:
             raise refusals.elsewhere(name, kept.office, kept.epoch)
         if kept is None:
             self._desk.store.put_contents(name, Contents())
             self._directory.settle(Tenure(name, 1))
+            self._posting.go_on(name)
         self._desk.say(Arrived(name, 1 if kept is None else kept.epoch))
+
+    def remove(self, message: Remove) -> None:
+        """Only where it was created, and only while its mailbox is there."""
+        name = message.name
+        if Name.parse(name).home != self._desk.domain:
+            raise refusals.not_created_here(name, self._desk.domain)
+        kept, tenure = self._desk.store.whereabouts(name), self._desk.tenure(name)
+        if kept is not None and not kept.gone and (tenure is None or not tenure.settled):
+            raise refusals.elsewhere(name, kept.office, kept.epoch)
+        if kept is None or not kept.gone:
+            self._finish(name)
+            self._desk.rest(Duty(Kind.TELL, name))
+            epoch = 1 if kept is None else kept.epoch + 1
+            self._desk.store.put_whereabouts(Whereabouts(name, NOBODY, epoch))
+            self._posting.drop(name)
+        self._desk.say(Removed(name))
 
     def arrive(self, message: Arrive) -> None:
         name, epoch = message.name, message.epoch
@@ -72,7 +93,8 @@ class Migration:
             self._stay(tenure, tenure.epoch + 1 if epoch is None else epoch)
             return
         known = self._directory.known(name)
-        if known is None and Name.parse(name).home == self._desk.domain:
+        is_home = Name.parse(name).home == self._desk.domain
+        if (known is None and is_home) or (known is not None and known.gone):
             raise refusals.unknown_subscriber(name)
         if known is not None and epoch is not None and epoch <= known.epoch:
             raise refusals.stale_arrival(name, known.office, known.epoch)
@@ -98,7 +120,7 @@ class Migration:
         if claimed.epoch == 0 and known is not None:
             claimed = replace(claimed, epoch=known.epoch + 1)
             self._desk.store.put_claimed(claimed)
-        offices = [office for office in (known and known.office, claimed.previous) if office]
+        offices = [office for office in (known and known.office, claimed.previous) if office]  # NOBODY is none
         for office in dict.fromkeys(offices if unanswered else offices[:1]):
             if office != self._desk.domain:
                 self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
@@ -111,7 +133,7 @@ class Migration:
         claimed = self._desk.store.claimed(message.name)
         if claimed is None or message.office == self._desk.domain:
             return
-        if 0 < claimed.epoch <= message.epoch:
+        if message.office == NOBODY or 0 < claimed.epoch <= message.epoch:
             self._give_up(message)
         elif news or claimed.epoch == 0:
             self.go_on_claiming(message.name)

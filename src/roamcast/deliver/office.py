@@ -28,6 +28,7 @@ from roamcast.deliver.messages import (
     Pull,
     Query,
     Register,
+    Remove,
     Send,
     Trace,
     Traced,
@@ -159,6 +160,8 @@ class Office:
                 self._located(message)
             case Register():
                 self._migration.register(message)
+            case Remove():
+                self._migration.remove(message)
             case Trace():
                 self._tracing.trace(message)
             case Inquiry():

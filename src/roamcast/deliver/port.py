@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from roamcast.deliver.duties import Duty
 from roamcast.deliver.letters import Cursor, Key
@@ -13,7 +13,10 @@ from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
 
-__all__ = ["Arriving", "Claimed", "Contents", "Leaving", "Load", "OfficeStore", "Tenure", "Whereabouts"]
+__all__ = ["NOBODY", "Arriving", "Claimed", "Contents", "Leaving", "Load", "OfficeStore", "Tenure", "Whereabouts"]
+
+
+NOBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +24,18 @@ class Whereabouts:
     """Where a subscriber was in an epoch, the latest that is known.
 
     Kept by its home, by offices whose address book it is in (`acquaintance`), and, for good, by offices it has been
-    served by: thereby these know that what comes late of an earlier epoch is late.
+    served by: thereby these know that what comes late of an earlier epoch is late. An `office` that is NOBODY says that
+    the subscriber has left for good.
     """
 
     name: str
     office: str
     epoch: int
     acquaintance: bool = False
+
+    @property
+    def gone(self) -> bool:
+        return self.office == NOBODY
 
 
 @dataclass(frozen=True, slots=True)

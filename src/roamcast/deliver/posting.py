@@ -52,12 +52,22 @@ class Posting:
         for name in names:
             Name.parse(name)
         here = {name for name, tenure in self._desk.store.tenures(names).items() if tenure.settled}
-        filed, full, _ = self._clerk.take([letter for letter in message.letters if letter.receiver in here])
-        later = [letter for letter in message.letters if letter.receiver not in here] + full
+        gone = {name for name in names - here if self._is_gone(name)}
+        filed, full, new = self._clerk.take([letter for letter in message.letters if letter.receiver in here])
+        later = [letter for letter in message.letters if letter.receiver not in here and letter.receiver not in gone]
+        later += full
         self._desk.store.enqueue(later)
         for name in sorted({letter.receiver for letter in later}):
             self.start(name)
-        self._desk.say(Deposited(len(filed), len(later)))
+        dropped = len(message.letters) - len(filed) - len(later)
+        self._desk.say(Deposited(len(filed), len(later), len(filed) - new, dropped))
+
+    def drop(self, receiver: str) -> None:
+        """Nobody will ever read what is queued for it."""
+        while bundle := self._desk.store.queued(receiver, _FIRST, self._desk.rules.bundle):
+            self._desk.store.dequeue(receiver, map(key_of, bundle))
+        self._turns.pop(receiver, None)
+        self._desk.rest(Duty(Kind.POST, receiver))
 
     def start(self, receiver: str) -> None:
         """There is something in the queue: go on unless a bundle is on its way."""
@@ -75,9 +85,10 @@ class Posting:
             self._desk.rest(duty)
             self._directory.forget_hint(receiver)
             return
-        if tenure is None or not tenure.active:
-            self._post(receiver, bundle, unanswered)
-        self._desk.wake(duty)
+        if tenure is not None and tenure.active:
+            self._desk.wake(duty)
+        elif self._post(receiver, bundle, unanswered):
+            self._desk.wake(duty)
 
     def post(self, message: Post) -> None:
         """Letters have come. They are taken, or passed on to where the receiver was in a later epoch, or left alone.
@@ -95,6 +106,11 @@ class Posting:
                 self.posted(posted)  # it was passed on to where it came from
             else:
                 self._desk.transmit(message.origin, posted)
+        elif self._is_gone(message.receiver):
+            keys = tuple(map(key_of, message.letters))
+            known = self._desk.store.whereabouts(message.receiver)
+            epoch = 0 if known is None else known.epoch
+            self._desk.transmit(message.origin, Posted(message.receiver, keys, (), self._desk.domain, epoch, False))
         elif tenure is None or not tenure.active:
             self._pass_on(message)
 
@@ -131,7 +147,8 @@ class Posting:
             if self._clerk.take([letter]).full:
                 raise refusals.mailbox_full(receiver)
             return
-        if home_of(receiver) == self._desk.domain and store.whereabouts(receiver) is None:
+        kept = store.whereabouts(receiver)
+        if kept.gone if kept is not None else home_of(receiver) == self._desk.domain:
             raise refusals.unknown_receiver(receiver)
         if store.queue_length(receiver) >= self._desk.rules.queue:
             raise refusals.queue_full(receiver)
@@ -152,17 +169,29 @@ class Posting:
         found = queued(receiver, turn, limit) or (queued(receiver, _FIRST, limit) if turn != _FIRST else [])
         return fitting(found, self._desk.rules.size, lambda letter: letter.body)
 
-    def _post(self, receiver: str, bundle: Sequence[Letter], unanswered: bool) -> None:
-        """To where it was last known to be; without an answer, or without knowing, ask its home."""
+    def _is_gone(self, receiver: str) -> bool:
+        kept = self._desk.store.whereabouts(receiver)
+        return kept is not None and kept.gone
+
+    def _post(self, receiver: str, bundle: Sequence[Letter], unanswered: bool) -> bool:
+        """To where it was last known to be; without an answer, or without knowing, ask its home.
+
+        False, and the line is empty, if it is known to have left for good.
+        """
         known = self._directory.known(receiver)
+        if known is not None and known.gone:
+            self.drop(receiver)
+            self._directory.forget_hint(receiver)
+            return False
         if known is not None:
             post = Post(receiver, tuple(bundle), self._desk.domain, known.epoch)
             self._desk.transmit(known.office, post)
         if known is None or unanswered:
             self._directory.ask_home(receiver)
+        return True
 
     def _pass_on(self, message: Post) -> None:
         known = self._directory.known(message.receiver)
-        if known is not None and known.epoch > message.known:
+        if known is not None and not known.gone and known.epoch > message.known:
             post = Post(message.receiver, message.letters, message.origin, known.epoch)
             self._desk.transmit(known.office, post)

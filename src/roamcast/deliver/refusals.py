@@ -10,6 +10,7 @@ __all__ = [
     "bad_limit",
     "elsewhere",
     "mailbox_full",
+    "name_used_up",
     "no_such_place",
     "not_created_here",
     "out_of_turn",
@@ -53,6 +54,10 @@ def not_created_here(name: str, domain: str) -> InputError:
 
 def unknown_subscriber(name: str) -> NotFoundError:
     return NotFoundError("no subscriber of this name was created here", where=name, hint="register it first")
+
+
+def name_used_up(name: str) -> ConflictError:
+    return ConflictError("a subscriber of this name has left for good", where=name, hint="choose another name")
 
 
 def unknown_receiver(name: str) -> NotFoundError:

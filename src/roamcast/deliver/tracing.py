@@ -36,7 +36,9 @@ class Tracing:
                 self._answer(message, fate)
             return
         known = self._directory.known(name)
-        if known is not None and known.epoch > message.known:
+        if known is not None and known.gone:
+            self._answer(message, Fate.NO_RECEIVER)
+        elif known is not None and known.epoch > message.known:
             self._desk.transmit(known.office, Inquiry(message.trace, message.origin, known.epoch))
         elif known is None and home_of(name) == self._desk.domain:
             self._answer(message, Fate.NO_RECEIVER)
