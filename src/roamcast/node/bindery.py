@@ -24,10 +24,10 @@ from roamcast.node.metrics import Metrics
 from roamcast.node.outgoing import Outgoing
 from roamcast.node.outlines import changed_places
 from roamcast.node.queries import Asked, Queries
-from roamcast.node.requests import Done, Request, refuse
+from roamcast.node.requests import Done, Mailboxes, Request, refuse
 from roamcast.node.times import Clock
 from roamcast.node.work import Work
-from roamcast.store.port import MailboxStore, RegistryStore
+from roamcast.store.port import RegistryStore
 from roamcast.store.values import Change, Entity
 
 __all__ = ["Bindery"]
@@ -55,7 +55,7 @@ class Bindery:
     def __init__(
         self,
         registry: RegistryStore,
-        mailboxes: MailboxStore,
+        mailboxes: Mailboxes,
         journal: JournalWriter,
         queries: Queries,
         clock: Clock,

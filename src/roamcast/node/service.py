@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from roamcast.deliver.messages import Awake, Departed, News, Traced, Transmit
+from roamcast.deliver.office import Office
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
@@ -20,8 +22,11 @@ from roamcast.node.bindery import Bindery
 from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
 from roamcast.node.intake import Intake, Sequences
+from roamcast.node.counter import Counter, Delivery
 from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
+from roamcast.node.names import Names
+from roamcast.node.postmaster import Postmaster
 from roamcast.node.queries import Asked, Queries
 from roamcast.node.scene import Change, Feature, Scene
 from roamcast.node.security import Gate
@@ -29,8 +34,8 @@ from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.store.port import Delivery
-from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.memory_office import MemoryOfficeStore
+from roamcast.store.sql import SqlRegistry, open_sqlite
 from roamcast.store.values import Entity
 
 __all__ = ["Node", "acknowledged"]
@@ -68,14 +73,19 @@ class Node:
             engine = open_sqlite(folder.store(settings.domain))
             opened.callback(engine.dispose)
             self.registry = SqlRegistry(engine)
-            self.mailboxes = SqlMailboxes(engine)
             self.metrics = Metrics(self._pipeline_counters)
             self.clock = Clock(after=self.registry.latest())
             places_from = None if settings.places is None else str(settings.places)
+            self.names = Names(settings.domain)
+            self.bells = Bells()
+            store = MemoryOfficeStore()
+            self.postmaster = Postmaster(Office(settings.domain, store), store, self.clock.now)
+            opened.callback(self.postmaster.close)
+            self.counter = Counter(self.postmaster, self.names, self.bells, self.limits)
             self.queries = Queries(places, self.space, self.limits, places_from=places_from)
             self.bindery = Bindery(
                 self.registry,
-                self.mailboxes,
+                self.counter,
                 journal,
                 self.queries,
                 self.clock,
@@ -84,16 +94,15 @@ class Node:
             )
             opened.callback(self.bindery.close)
             self.directory = self.bindery.directory
-            self.gate = Gate(self.directory, folder.operator_token())
+            self.gate = Gate(self.directory, self.names, folder.operator_token())
             self.sequences = Sequences(self.registry)
             self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
-            self.bells = Bells()
             self.scene = self._new_scene() if settings.scene else None
             self.mailroom = Mailroom(
                 Outbox(folder.outbox),
                 folder.outbox,
                 settings.domain,
-                self.mailboxes,
+                deposit=self.counter.deposit,
                 meet=self._meet,
                 delivered=self._delivered,
             )
@@ -105,6 +114,7 @@ class Node:
     async def running(self) -> AsyncIterator[None]:
         """Take letters and keep the scene for as long as this is entered; closes the node at its end."""
         self._loop = asyncio.get_running_loop()
+        self.postmaster.connect(lambda leaving: self._loop.call_soon_threadsafe(self._hear, leaving))
         self.mailroom.start()
         ticker = self._loop.create_task(self._tick())
         try:
@@ -150,7 +160,15 @@ class Node:
     def _delivered(self, delivery: Delivery) -> None:
         self.metrics.letters_posted.inc(delivery.accepted)
         self.metrics.duplicate_letters.inc(delivery.duplicates)
-        self._loop.call_soon_threadsafe(self.bells.ring, delivery.awake)
+
+    def _hear(self, leaving: Sequence[Transmit | News]) -> None:
+        """What the office wants known."""
+        for effect in leaving:
+            match effect:
+                case Awake(name) | Departed(name):
+                    self.bells.ring([name])
+                case Traced():
+                    self.counter.traced(effect)
 
     def _pipeline_counters(self) -> Mapping[str, int]:
         return self.mailroom.sender.counters if self.mailroom.sender else {}

@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
     data: Path = Path("roamcast-data")
-    domain: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    domain: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     space: Literal["geographic", "planar"] = "geographic"

@@ -63,10 +63,12 @@ async def leave(node: TheNode, caller: AnyCaller) -> None:
     under the same id again; its numbers go on above those that were used.
     """
     entity = node.directory.get(caller.id)
+    if caller.kind == "subscriber":
+        await node.counter.remove(caller.id)
     subscriptions = await acknowledged(node.bindery.leave(caller.id))
     node.show_gone(layer_of(entity), [entity.id])
     node.show_gone("subscriptions", subscriptions)
-    node.bells.ring([entity.id])
+    node.bells.ring([node.names.of(entity.id)])
 
 
 @router.get("/entities/{id}")
@@ -104,6 +106,8 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
         position = Position(given.id, given.x, given.y, node.clock.now())
     token = new_token()
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
+    if kind == "subscriber" and node.directory.find(entity.id) is None:
+        await node.counter.register(entity.id)
     await acknowledged(node.bindery.register(entity))
     if position:
         node.show_entity(entity)
