@@ -12,13 +12,11 @@ from roamcast.deliver.mailbox import Filed, Mailbox, receive
 from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, OfficeStore, Tenure, Whereabouts
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
-from roamcast.store.memory_office import MemoryOfficeStore
 
 
-@pytest.fixture(params=["memory"])
-def store() -> OfficeStore:
-    """A new store of each kind."""
-    return MemoryOfficeStore()
+@pytest.fixture
+def store(office: OfficeStore) -> OfficeStore:
+    return office
 
 
 def letter(number: int, sender: str = "s", receiver: str = "r", expires: int | None = None) -> Letter:

@@ -8,9 +8,11 @@ from typing import Self
 
 from roamcast.errors import InputError
 
-__all__ = ["Name", "home_of"]
+__all__ = ["Name", "check_name", "home_of"]
 
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,127}", re.ASCII)
+_TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,127}"
+_PART = re.compile(_TEXT, re.ASCII)
+_NAME = re.compile(rf"(?:{_TEXT}\.)?{_TEXT}\.{_TEXT}\.{_TEXT}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class Name:
 
     def __str__(self) -> str:
         return f"{self.home}.{self.host}.{self.id}"
+
+
+def check_name(text: str) -> None:
+    """Raises InputError for what is not a name; for what is, quickly does nothing."""
+    if not _NAME.fullmatch(text):
+        Name.parse(text)
 
 
 def home_of(name: str) -> str:

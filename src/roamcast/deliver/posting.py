@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roamcast.deliver import refusals
-from roamcast.deliver.addressing import Name, home_of
+from roamcast.deliver.addressing import check_name, home_of
 from roamcast.deliver.clerk import Clerk
 from roamcast.deliver.desk import Desk
 from roamcast.deliver.directory import Directory
@@ -35,7 +35,7 @@ class Posting:
     def send(self, message: Send) -> None:
         """Numbers are dense: the next one is taken, an earlier one was sent before, any other is refused."""
         self._clerk.served(message.sender)
-        Name.parse(message.receiver)
+        check_name(message.receiver)
         store, receiver = self._desk.store, message.receiver
         last = store.sent(message.sender, receiver)
         number = last + 1 if message.number is None else message.number
@@ -50,7 +50,7 @@ class Posting:
         """What cannot be filed at once is queued, for one mailbox must not keep those of others waiting."""
         names = {letter.receiver for letter in message.letters}
         for name in names:
-            Name.parse(name)
+            check_name(name)
         here = {name for name, tenure in self._desk.store.tenures(names).items() if tenure.settled}
         gone = {name for name in names - here if self._is_gone(name)}
         filed, full, new = self._clerk.take([letter for letter in message.letters if letter.receiver in here])
