@@ -38,9 +38,13 @@ async def register_subscriber(request: Request, node: TheNode) -> dict[str, Any]
 
 @router.get("/me")
 async def me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
-    """The entity whose token this is; for a source also `next_seq`, the number its next event gets."""
+    """The entity whose token this is; for a source also `next_seq`, the number its next event gets; for a
+    subscriber its `name`.
+    """
     entity = node.directory.get(caller.id)
     answer = _described(entity)
+    if entity.kind == "subscriber":
+        answer["name"] = node.post.names.of(entity.id)
     if entity.kind == "source":
         answer["next_seq"] = await node.sequences.next_of(entity.id)
     return answer
@@ -64,11 +68,11 @@ async def leave(node: TheNode, caller: AnyCaller) -> None:
     """
     entity = node.directory.get(caller.id)
     if caller.kind == "subscriber":
-        await node.counter.remove(caller.id)
+        await node.post.counter.remove(caller.id)
     subscriptions = await acknowledged(node.bindery.leave(caller.id))
     node.show_gone(layer_of(entity), [entity.id])
     node.show_gone("subscriptions", subscriptions)
-    node.bells.ring([node.names.of(entity.id)])
+    node.bells.ring([node.post.names.of(entity.id)])
 
 
 @router.get("/entities/{id}")
@@ -107,11 +111,12 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
     token = new_token()
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
     if kind == "subscriber" and node.directory.find(entity.id) is None:
-        await node.counter.register(entity.id)
+        await node.post.counter.register(entity.id)
     await acknowledged(node.bindery.register(entity))
     if position:
         node.show_entity(entity)
-    return {"id": entity.id, "kind": entity.kind, "token": token}
+    answer = {"id": entity.id, "kind": entity.kind, "token": token}
+    return {**answer, "name": node.post.names.of(entity.id)} if kind == "subscriber" else answer
 
 
 def _described(entity: Entity) -> dict[str, Any]:
