@@ -25,7 +25,7 @@ _GRACE = 10.0
 async def keep_running(
     name: str, command: Sequence[str], stop: asyncio.Event, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Run `command` until `stop`; then end it with SIGTERM, and after a while with SIGKILL. `environment` is added to ours.
+    """Run `command` until `stop`; then end it with SIGTERM, and after a while with SIGKILL. `environment` adds to ours.
 
     Raises UnavailableError when it refuses to run.
     """
