@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from backbone import backbone, leave_event, visitor
-from nodes import RunningNode, until
+from nodes import RunningNode, running_node, until
 
 from roamcast.client import Letter
 from roamcast.deliver.refusals import ElsewhereError
@@ -162,3 +163,32 @@ def test_a_visitor_may_only_read_and_write_letters(nodes: dict[str, RunningNode]
     assert nodes["south"].http.get("/v1/mailbox", headers=headers).status_code == 200
     assert nodes["south"].http.get("/v1/me", headers=headers).status_code == 401
     assert nodes["south"].http.post("/v1/positions", json={"x": 1, "y": 1}, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["dead", "silent"])
+def test_an_office_that_is_away_delays_nobody_else(nodes: dict[str, RunningNode], silent: bool) -> None:
+    """Not running, or taking connections without a word: letters between the others come, and migrations go on.
+
+    It is away for as long as the test takes; a minute would be no different, for nobody waits for it.
+    """
+    ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
+    cleo = nodes["west"].subscriber("cleo")
+    port = int(nodes["west"].url.rpartition(":")[2])
+    nodes["west"].stop()
+    with socket.socket() as deaf:
+        if silent:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            deaf.bind(("127.0.0.1", port))
+            deaf.listen()
+        for number in range(1, 31):
+            ann.send("west.node.cleo", number)
+            ann.send("south.node.ben", number)
+        got = until(lambda: letters if len(letters := ben.pull(wait=1)) == 30 else None, "all letters to ben")
+        assert [letter.message for letter in got] == list(range(1, 31))
+        ben.migrate(nodes["north"].url)
+        assert len(ben.pull()) == 30
+        assert ann.trace("west.node.cleo", 1).fate == "queued"
+    with running_node(nodes["west"].data, domain="west", port=port) as west:
+        again = west.client(cleo.token)
+        got = until(lambda: letters if len(letters := again.pull(wait=1)) == 30 else None, "all letters to cleo")
+        assert [letter.message for letter in got] == list(range(1, 31))

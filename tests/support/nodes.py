@@ -53,6 +53,7 @@ class RunningNode:
             self._run.result()
 
     def stop(self) -> None:
+        """Again is harmless."""
         self.server.stop()
         self.http.close()
         self._thread.shutdown()

@@ -62,7 +62,7 @@ def up(
         world = SCENARIOS[scenario]()
     find_java()  # better said now than by a child in half a minute
     title = world.title if world else None
-    names = _DOMAINS[: domains or getattr(world, "domains", 1)]
+    names = _DOMAINS[: domains or (world.domains if world else 1)]
     settings = settings_from(
         data=data, port=port, host=host, places=places, scene=scene, title=title, domain=names[0] if names[1:] else None
     )

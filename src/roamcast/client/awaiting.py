@@ -75,6 +75,12 @@ class AsyncClient:
     async def change(self, attributes: Attributes) -> dict[str, Any]:
         return await self._run(self._calls.change(attributes))
 
+    async def new_token(self, id: str | None = None) -> str:
+        return await self._run(self._calls.new_token(id))
+
+    async def forget_position(self) -> None:
+        await self._run(self._calls.forget_position())
+
     async def leave(self) -> None:
         await self._run(self._calls.leave())
 

@@ -90,6 +90,16 @@ class Client:
         """Replace all attributes of the entity; what the node knows of it then."""
         return self._run(self._calls.change(attributes))
 
+    def new_token(self, id: str | None = None) -> str:
+        """Get another token for oneself, or, with the operator's token, for the entity `id`; the one before is worth
+        nothing from now on.
+        """
+        return self._run(self._calls.new_token(id))
+
+    def forget_position(self) -> None:
+        """Have the node forget where one is, and what one was bound to in the past."""
+        self._run(self._calls.forget_position())
+
     def leave(self) -> None:
         """Leave the node for good. With a subscriber go its subscriptions and its mailbox."""
         self._run(self._calls.leave())

@@ -70,6 +70,20 @@ class Calls:
     def change(self, attributes: Attributes) -> Flow[dict[str, Any]]:
         return exchange(Request("PUT", "/v1/me/attributes", body_of(dict(attributes))), self.delays, dict)
 
+    def new_token(self, id: str | None) -> Flow[str]:
+        own = id is None
+        if id is None:
+            id = (yield from self.me())["id"]
+        path = f"/v1/entities/{quote(str(id), safe='')}/token"
+        token = yield from exchange(Request("POST", path, safe=False), self.delays, lambda answer: str(answer["token"]))
+        if own:
+            self._token = token
+            self.post = Post(lambda: self._token, None, self.delays)
+        return token
+
+    def forget_position(self) -> Flow[None]:
+        return exchange(Request("DELETE", "/v1/me/position"), self.delays, _nothing)
+
     def leave(self) -> Flow[None]:
         return exchange(Request("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
 

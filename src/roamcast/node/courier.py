@@ -23,7 +23,7 @@ MESSAGES: Final = "/v1/office/messages"
 
 _BATCH, _BATCH_BYTES = 1_000, 4_000_000
 _WAITING_BYTES = 32_000_000
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0625, 2.0  # seconds
 
 
 class Courier:
@@ -102,7 +102,7 @@ class _Line:
                 await self._carry()
                 pause = 0.0
             except Exception as error:  # whatever it was, the next message may have more luck
-                if self.answers or not pause:
+                if self.answers or pause == _LONGEST_PAUSE / 2:  # when it falls silent, or has been so for a while
                     known = isinstance(error, RoamcastError)
                     log.warning("%s; going on trying", error, exc_info=not known)
                 self.answers = False

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
+from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.messages import Arrived, Awake, Departed, News, Portion, Refused, Traced, Transmit
+from roamcast.deliver.messages import Arrive, Arrived, Awake, Departed, News, Portion, Refused, Traced, Transmit
 from roamcast.deliver.office import Office
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.deliver.ranges import HIGHEST
+from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.arrivals import Arrivals
 from roamcast.node.bells import Bells
 from roamcast.node.counter import Counter
@@ -79,6 +81,13 @@ class PostOffice:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self.courier.stop()
             await self._http.aclose()
+
+    async def call_home(self, id: str) -> None:
+        """The subscriber has another token: those for its mailbox are worth nothing, wherever that is."""
+        name = self.names.of(id)
+        await run_in_threadpool(self.visitors.leave, name, HIGHEST)
+        with suppress(NotFoundError):
+            await asyncio.wrap_future(self.postmaster.tell(Arrive(name)))
 
     def close(self) -> None:
         self.postmaster.close()

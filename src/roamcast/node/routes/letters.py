@@ -36,6 +36,8 @@ async def send(request: Request, node: TheNode, reader: Reader) -> dict[str, Any
     ttl = None if given.ttl is None else round(given.ttl * 1_000_000)
     receiver = node.post.names.read(given.to)
     sent = await node.post.counter.send(Send(reader.name, receiver, body, given.number, given.title, ttl))
+    if sent.new:
+        node.metrics.letters_posted.inc()
     return {"sender": sent.sender, "receiver": sent.receiver, "number": sent.number, "new": sent.new}
 
 
