@@ -78,7 +78,7 @@ def test_a_renewed_token_ends_journeys_with_the_old_one(tmp_path: Path) -> None:
     with backbone(tmp_path, "north", "south", "west") as nodes:
         ann = nodes["north"].subscriber("ann")
         ann.migrate(nodes["south"].url)
-        ann.send("ann", "hello")
+        ann.send("north.node.ann", "hello")
         fresh = nodes["north"].client(ann.token)
         fresh.new_token()
         until(lambda: [letter.message for letter in fresh.pull()] == ["hello"], "the mailbox to be home")
