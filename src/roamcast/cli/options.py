@@ -9,7 +9,7 @@ import typer
 
 from roamcast.client.transport import DEFAULT_URL
 
-__all__ = ["DEFAULT_DATA", "DEFAULT_URL", "Ca", "Data", "OperatorTokenFile", "Url"]
+__all__ = ["DEFAULT_DATA", "DEFAULT_URL", "Data", "OperatorTokenFile", "Url"]
 
 DEFAULT_DATA = Path("roamcast-data")
 
@@ -21,4 +21,3 @@ Data = Annotated[
 OperatorTokenFile = Annotated[
     Path | None, typer.Option("--operator-token-file", help="File with the operator's token, which shows everybody.")
 ]
-Ca = Annotated[Path | None, typer.Option("--ca", envvar="ROAMCAST_CA", help="Certificates to trust in nodes (PEM).")]
