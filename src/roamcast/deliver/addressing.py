@@ -19,8 +19,8 @@ _NAME = re.compile(rf"(?:{_TEXT}\.)?{_TEXT}\.{_TEXT}\.{_TEXT}", re.ASCII)
 class Name:
     """`[system.]domain.host.id`: where a subscriber was created, and which of those created there it is.
 
-    A name never changes, wherever its subscriber goes. Parts are letters, digits, `_`, `:` and `-`, at most 128 of them.
-    Raises InputError for anything else.
+    A name never changes, wherever its subscriber goes. A part has up to 128 letters, digits, `_`, `:`
+    and `-`. Raises InputError for anything else.
     """
 
     domain: str

@@ -85,9 +85,7 @@ class Posting:
             self._desk.rest(duty)
             self._directory.forget_hint(receiver)
             return
-        if tenure is not None and tenure.active:
-            self._desk.wake(duty)
-        elif self._post(receiver, bundle, unanswered):
+        if (tenure is not None and tenure.active) or self._post(receiver, bundle, unanswered):
             self._desk.wake(duty)
 
     def post(self, message: Post) -> None:
@@ -107,10 +105,8 @@ class Posting:
             else:
                 self._desk.transmit(message.origin, posted)
         elif self._is_gone(message.receiver):
-            keys = tuple(map(key_of, message.letters))
-            known = self._desk.store.whereabouts(message.receiver)
-            epoch = 0 if known is None else known.epoch
-            self._desk.transmit(message.origin, Posted(message.receiver, keys, (), self._desk.domain, epoch, False))
+            over = tuple(map(key_of, message.letters))
+            self._desk.transmit(message.origin, Posted(message.receiver, over, (), self._desk.domain, 0, False))
         elif tenure is None or not tenure.active:
             self._pass_on(message)
 

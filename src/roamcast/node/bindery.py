@@ -99,6 +99,14 @@ class Bindery:
         """Replace all attributes; the entity as it is then."""
         return self._submit(lambda work: work.change(id, attributes))
 
+    def set_token(self, id: str, token_hash: str) -> Future[None]:
+        """The token before is worth nothing from now on."""
+        return self._submit(lambda work: work.set_token(id, token_hash), registers=True)
+
+    def forget_position(self, id: str) -> Future[None]:
+        """Of an entity, with the bindings of its past. It takes a while: everything in memory is made anew."""
+        return self._submit(lambda work: work.forget_position(id), alone=True)
+
     def leave(self, id: str) -> Future[list[str]]:
         """Remove an entity for good, with its mailbox and its subscriptions, whose ids are told."""
         return self._submit(lambda work: work.leave(id))
@@ -202,6 +210,9 @@ class Bindery:
             return
         self._note(work)
         try:
+            if work.anew:
+                self._following = None
+                self._follow()
             if changing:
                 self._send(work, ticket)
         except Exception as error:

@@ -27,8 +27,8 @@ from roamcast.model import Letter
 from roamcast.node.bells import Bells, rung
 from roamcast.node.names import Names
 from roamcast.node.postmaster import Postmaster
-from roamcast.node.security import new_token
 from roamcast.node.settings import Limits
+from roamcast.node.tokens import new_token
 
 __all__ = ["Counter", "Delivery"]
 
@@ -140,4 +140,3 @@ class Counter:
 async def _reply(done: Future[T]) -> T:
     """What was asked for goes on though the one who asked goes away."""
     return await asyncio.shield(asyncio.wrap_future(done))
-

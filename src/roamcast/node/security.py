@@ -6,25 +6,17 @@ takes says nothing about any token.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import secrets
 from typing import NamedTuple
 
 from roamcast.errors import AuthenticationError, PermissionDeniedError
 from roamcast.node.directory import Directory
 from roamcast.node.names import Names
+from roamcast.node.tokens import hash_of, new_token
+from roamcast.node.visitors import Visitors
 from roamcast.store.values import EntityKind
 
 __all__ = ["Caller", "Gate", "Reader", "hash_of", "new_token"]
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def hash_of(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 class Caller(NamedTuple):
@@ -42,9 +34,10 @@ class Reader(NamedTuple):
 class Gate:
     """Tells callers by their tokens. Never blocks; safe between threads."""
 
-    def __init__(self, directory: Directory, names: Names, operator_token: str) -> None:
+    def __init__(self, directory: Directory, names: Names, visitors: Visitors, operator_token: str) -> None:
         self._directory = directory
         self._names = names
+        self._visitors = visitors
         self._operator = hash_of(operator_token)
 
     def caller(self, token: str | None) -> Caller:
@@ -62,6 +55,8 @@ class Gate:
 
     def reader(self, token: str | None) -> Reader:
         """Whose mailbox the token opens. Raises AuthenticationError, and PermissionDeniedError for a source."""
+        if token is not None and (name := self._visitors.by_token(hash_of(token))) is not None:
+            return Reader(name, hash_of(token))
         caller = self.caller(token)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(
@@ -71,7 +66,8 @@ class Gate:
 
     def still_reads(self, reader: Reader) -> bool:
         """Whether the token is still worth something."""
-        return self._directory.by_token(reader.token_hash) is not None
+        known = self._visitors.by_token(reader.token_hash) is not None
+        return known or self._directory.by_token(reader.token_hash) is not None
 
     def is_operator(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(hash_of(token), self._operator)

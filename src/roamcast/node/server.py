@@ -25,8 +25,11 @@ class NodeServer(uvicorn.Server):
     """Serves one node until `stop`, SIGINT or SIGTERM; then it is gone within two seconds, open streams or not."""
 
     def __init__(self, settings: Settings) -> None:
-        self._app = create_app(settings)
+        if (settings.tls_cert is None) != (settings.tls_key is None):
+            raise InputError("a certificate and its key go together", where="tls", hint="give --tls-cert and --tls-key")
+        self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listening(settings)
+        self._app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
         super().__init__(
             uvicorn.Config(
@@ -35,13 +38,15 @@ class NodeServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=_GRACE,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
             )
         )
 
     @property
     def url(self) -> str:
         host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def run_node(self, ready: Callable[[str], None] | None = None) -> None:
         """Open the node, call `ready` with its address, serve, close it. Raises what keeps it from opening."""

@@ -5,36 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.messages import Awake, Departed, News, Traced, Transmit
-from roamcast.deliver.office import Office
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.node.bells import Bells
 from roamcast.node.bindery import Bindery
+from roamcast.node.counter import Delivery
 from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
 from roamcast.node.intake import Intake, Sequences
-from roamcast.node.counter import Counter, Delivery
 from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
-from roamcast.node.names import Names
-from roamcast.node.postmaster import Postmaster
+from roamcast.node.postoffice import PostOffice
 from roamcast.node.queries import Asked, Queries
+from roamcast.node.rates import Rates
 from roamcast.node.scene import Change, Feature, Scene
 from roamcast.node.security import Gate
 from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.store.memory_office import MemoryOfficeStore
 from roamcast.store.sql import SqlRegistry, open_sqlite
 from roamcast.store.values import Entity
 
@@ -59,7 +56,8 @@ class Node:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, url: str = "") -> None:
+        """`url` is where it will listen."""
         self.settings = settings
         self.limits = settings.limits
         self.space = SPACES[settings.space]
@@ -76,16 +74,14 @@ class Node:
             self.metrics = Metrics(self._pipeline_counters)
             self.clock = Clock(after=self.registry.latest())
             places_from = None if settings.places is None else str(settings.places)
-            self.names = Names(settings.domain)
             self.bells = Bells()
-            store = MemoryOfficeStore()
-            self.postmaster = Postmaster(Office(settings.domain, store), store, self.clock.now)
-            opened.callback(self.postmaster.close)
-            self.counter = Counter(self.postmaster, self.names, self.bells, self.limits)
+            self.rates = Rates(self.limits.arrivals)
+            self.post = PostOffice(settings, url, engine, folder.peers(settings.domain), self.clock, self.bells)
+            opened.callback(self.post.close)
             self.queries = Queries(places, self.space, self.limits, places_from=places_from)
             self.bindery = Bindery(
                 self.registry,
-                self.counter,
+                self.post.counter,
                 journal,
                 self.queries,
                 self.clock,
@@ -94,7 +90,8 @@ class Node:
             )
             opened.callback(self.bindery.close)
             self.directory = self.bindery.directory
-            self.gate = Gate(self.directory, self.names, folder.operator_token())
+            self.post.attend(self.directory)
+            self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
             self.sequences = Sequences(self.registry)
             self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
             self.scene = self._new_scene() if settings.scene else None
@@ -102,7 +99,7 @@ class Node:
                 Outbox(folder.outbox),
                 folder.outbox,
                 settings.domain,
-                deposit=self.counter.deposit,
+                deposit=self.post.counter.deposit,
                 meet=self._meet,
                 delivered=self._delivered,
             )
@@ -114,11 +111,11 @@ class Node:
     async def running(self) -> AsyncIterator[None]:
         """Take letters and keep the scene for as long as this is entered; closes the node at its end."""
         self._loop = asyncio.get_running_loop()
-        self.postmaster.connect(lambda leaving: self._loop.call_soon_threadsafe(self._hear, leaving))
         self.mailroom.start()
         ticker = self._loop.create_task(self._tick())
         try:
-            yield
+            async with self.post.running():
+                yield
         finally:
             self.end_streams()
             ticker.cancel()
@@ -160,15 +157,6 @@ class Node:
     def _delivered(self, delivery: Delivery) -> None:
         self.metrics.letters_posted.inc(delivery.accepted)
         self.metrics.duplicate_letters.inc(delivery.duplicates)
-
-    def _hear(self, leaving: Sequence[Transmit | News]) -> None:
-        """What the office wants known."""
-        for effect in leaving:
-            match effect:
-                case Awake(name) | Departed(name):
-                    self.bells.ring([name])
-                case Traced():
-                    self.counter.traced(effect)
 
     def _pipeline_counters(self) -> Mapping[str, int]:
         return self.mailroom.sender.counters if self.mailroom.sender else {}

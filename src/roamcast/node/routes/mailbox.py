@@ -45,8 +45,8 @@ async def pull(
     if wait > node.limits.wait:
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
-    pulled = await node.counter.pull_waiting(reader.name, limit, after, wait)
-    waiting = await node.counter.waiting(reader.name)
+    pulled = await node.post.counter.pull_waiting(reader.name, limit, after, wait)
+    waiting = await node.post.counter.waiting(reader.name)
     letters = ",".join(map(_letter, pulled.letters))
     return Response(f'{{"letters":[{letters}],"waiting":{waiting}}}', media_type="application/json")
 
@@ -55,7 +55,7 @@ async def pull(
 async def acknowledge(request: Request, node: TheNode, reader: Reader) -> dict[str, Any]:
     """Delete the letters up to and with place `through`; 0 is before the first. Again is harmless."""
     through = (await _ACK.read(request, node)).through
-    count = await node.counter.acknowledge(reader.name, through) if through else 0
+    count = await node.post.counter.acknowledge(reader.name, through) if through else 0
     node.metrics.letters_delivered.inc(count)
     return {"acknowledged": count}
 
@@ -83,6 +83,7 @@ async def stream(
         if not last_event_id.isdecimal() or len(last_event_id) > len(str(_HIGHEST)):
             raise InputError("not a place", where="Last-Event-ID", hint="send the last id you got")
         after = min(int(last_event_id), _HIGHEST)
+    await node.post.counter.pull(reader.name, 1, after)  # or say at once that the mailbox is elsewhere
     return StreamingResponse(
         _stream(node, reader, after), headers={"cache-control": "no-store"}, media_type="text/event-stream"
     )
@@ -100,7 +101,7 @@ async def _stream(node: Node, reader: MailboxReader, after: int) -> AsyncIterato
         while not node.bells.stopped and node.gate.still_reads(reader):
             bell.clear()
             try:
-                letters = (await node.counter.pull(reader.name, _PORTION, after)).letters
+                letters = (await node.post.counter.pull(reader.name, _PORTION, after)).letters
             except ElsewhereError as moved:
                 yield message("moved", orjson.dumps({"office": moved.office, "epoch": moved.epoch}).decode())
                 return
