@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ from roamcast.deliver.desk import Desk
 from roamcast.deliver.letters import fitting
 from roamcast.deliver.mailbox import Filed, Mailbox, receive
 from roamcast.deliver.messages import Acknowledge, Acknowledged, Awake, Pull, Pulled
-from roamcast.deliver.port import Load
 from roamcast.deliver.ranges import HIGHEST, Ranges
 from roamcast.model import Letter
 
@@ -41,8 +40,7 @@ class Clerk:
         store = self._desk.store
         names = {letter.receiver for letter in letters}
         mailboxes = store.mailboxes(names)
-        loads = store.loads(names)
-        crowded = {name for name in names if self._crowded(loads[name], len(letters))}
+        crowded = self.crowded(names, len(letters))
         if crowded:
             for name in crowded:
                 self._put_away(name)
@@ -68,11 +66,13 @@ class Clerk:
         mortal = [filed for filed in letters if filed.letter.expires is not None]
         if mortal:
             self._desk.store.add(message.name, [Filed(replace(it.letter, expires=None), it.place) for it in mortal])
-        self._desk.say(Pulled(message.name, tuple(letters), dead))
+        waiting = self._desk.store.loads((message.name,))[message.name].readable
+        self._desk.say(Pulled(message.name, tuple(letters), dead, waiting))
 
     def acknowledge(self, message: Acknowledge) -> None:
         self.served(message.name)
-        next_place = self._desk.store.contents(message.name).mailbox.next_place
+        mailbox = self._desk.store.mailboxes((message.name,)).get(message.name)
+        next_place = 1 if mailbox is None else mailbox.next_place
         if not 1 <= message.through < next_place:
             raise refusals.no_such_place(message.through, next_place)
         count = self._desk.store.acknowledge(message.name, message.through)
@@ -85,9 +85,12 @@ class Clerk:
             last = self._desk.store.whereabouts(name)
             raise refusals.elsewhere(name, last.office if last else None, last.epoch if last else 0)
 
-    def _crowded(self, load: Load, more: int) -> bool:
+    def crowded(self, names: Collection[str], more: int) -> set[str]:
+        """Those that might not have room for so many letters."""
         rules = self._desk.rules
-        return load.readable + load.held + more > rules.capacity or load.held + more > rules.early
+        most, most_held = rules.capacity - more, rules.early - more
+        loads = self._desk.store.loads(names)
+        return {name for name, (readable, held) in loads.items() if readable + held > most or held > most_held}
 
     def _put_away(self, name: str) -> int:
         """Letters whose time to live is over before they were ever handed out; how many there were."""

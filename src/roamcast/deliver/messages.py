@@ -13,6 +13,7 @@ from roamcast.deliver.duties import Duty
 from roamcast.deliver.letters import Cursor, Fate, Key
 from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.port import Contents
+from roamcast.errors import RoamcastError
 from roamcast.model import Letter
 
 __all__ = [
@@ -47,7 +48,9 @@ __all__ = [
     "Reply",
     "Request",
     "Send",
+    "SendAll",
     "Sent",
+    "SentAll",
     "Trace",
     "Traced",
     "Transmit",
@@ -108,6 +111,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAll:
+    """Several letters, in order. Each is taken or refused by itself, as if it came alone; together they are quicker."""
+
+    letters: tuple[Send, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deposit:
     """Letters of a sender that numbers them itself, as the pipeline does. Again it is harmless."""
 
@@ -145,7 +155,7 @@ class Trace:
     number: int
 
 
-Request: TypeAlias = Register | Remove | Arrive | Send | Deposit | Pull | Acknowledge | Trace
+Request: TypeAlias = Register | Remove | Arrive | Send | SendAll | Deposit | Pull | Acknowledge | Trace
 
 
 # Between offices. Any of these may be lost, repeated, late or out of order.
@@ -352,6 +362,13 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class SentAll:
+    """What became of each."""
+
+    outcomes: tuple[Sent | RoamcastError, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deposited:
     """The letters are on disk. Those whose mailbox is not here, or is full, are queued.
 
@@ -373,11 +390,15 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Letters with their places. `expired` were not handed out because their time to live was over."""
+    """Letters with their places. `expired` were not handed out because their time to live was over.
+
+    `waiting` is how many letters the mailbox has that can be read, these among them.
+    """
 
     name: str
     letters: tuple[Filed, ...]
     expired: int
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +410,6 @@ class Acknowledged:
 
 
 # An answer to the request in hand; and news, for a subscriber or for whoever asked, that may come at any time.
-Reply: TypeAlias = Removed | Sent | Deposited | Pulled | Acknowledged
+Reply: TypeAlias = Removed | Sent | SentAll | Deposited | Pulled | Acknowledged
 News: TypeAlias = Arrived | Refused | Departed | Awake | Traced
 Effect: TypeAlias = Transmit | Wake | Reply | News

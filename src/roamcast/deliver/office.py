@@ -30,6 +30,7 @@ from roamcast.deliver.messages import (
     Register,
     Remove,
     Send,
+    SendAll,
     Trace,
     Traced,
     Wake,
@@ -138,6 +139,8 @@ class Office:
                     self._posting.go_on(name)  # there may be room now for what waits here
             case Send():
                 self._posting.send(message)
+            case SendAll():
+                self._posting.send_all(message)
             case Deposit():
                 self._posting.deposit(message)
             case Due(duty):

@@ -11,7 +11,8 @@ from roamcast.deliver.desk import Desk
 from roamcast.deliver.directory import Directory
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key, fitting, key_of
-from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, Sent
+from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, SendAll, Sent, SentAll
+from roamcast.errors import RoamcastError, StorageError
 from roamcast.model import Letter
 
 __all__ = ["Posting"]
@@ -34,6 +35,23 @@ class Posting:
 
     def send(self, message: Send) -> None:
         """Numbers are dense: the next one is taken, an earlier one was sent before, any other is refused."""
+        self._desk.say(self._sent(message))
+
+    def send_all(self, message: SendAll) -> None:
+        """One by one, unless all mailboxes are here and have room, as they mostly do."""
+        outcomes = self._sent_together(message.letters)
+        if outcomes is None:
+            outcomes = []
+            for each in message.letters:
+                try:
+                    outcomes.append(self._sent(each))
+                except StorageError:
+                    raise
+                except RoamcastError as error:
+                    outcomes.append(error)
+        self._desk.say(SentAll(tuple(outcomes)))
+
+    def _sent(self, message: Send) -> Sent:
         self._clerk.served(message.sender)
         check_name(message.receiver)
         store, receiver = self._desk.store, message.receiver
@@ -44,7 +62,38 @@ class Posting:
         if number == last + 1:
             self._accept(message, number)
             store.put_sent(message.sender, receiver, number)
-        self._desk.say(Sent(message.sender, receiver, number, number > last))
+        return Sent(message.sender, receiver, number, number > last)
+
+    def _sent_together(self, messages: Sequence[Send]) -> list[Sent | RoamcastError] | None:
+        """None, and nothing is done, if anything is out of the ordinary."""
+        store = self._desk.store
+        receivers, senders = {it.receiver for it in messages}, {it.sender for it in messages}
+        tenures = store.tenures(receivers | senders)
+        if not all((tenure := tenures.get(name)) is not None and tenure.settled for name in receivers):
+            return None
+        if not all((tenure := tenures.get(name)) is not None and tenure.active for name in senders):
+            return None
+        if self._clerk.crowded(receivers, len(messages)):
+            return None
+        lasts: dict[tuple[str, str], int] = {}
+        letters: list[Letter] = []
+        outcomes: list[Sent | RoamcastError] = []
+        for it in messages:
+            line = it.sender, it.receiver
+            last = lasts.get(line)
+            if last is None:
+                last = store.sent(*line)
+            number = last + 1 if it.number is None else it.number
+            if number > last + 1:
+                return None
+            if number == last + 1:
+                lasts[line] = number
+                letters.append(self._letter(it, number))
+            outcomes.append(Sent(*line, number, number > last))
+        self._clerk.take(letters)
+        for line, number in lasts.items():
+            store.put_sent(*line, number)
+        return outcomes
 
     def deposit(self, message: Deposit) -> None:
         """What cannot be filed at once is queued, for one mailbox must not keep those of others waiting."""
@@ -126,8 +175,9 @@ class Posting:
             self._desk.rest(Duty(Kind.POST, receiver))
             self.start(receiver)
 
-    def _accept(self, message: Send, number: int) -> None:
-        letter = Letter(
+    def _letter(self, message: Send, number: int) -> Letter:
+        expires = None if message.ttl is None else self._desk.now + message.ttl
+        return Letter(
             message.receiver,
             message.sender,
             number,
@@ -135,8 +185,11 @@ class Posting:
             message.title,
             self._desk.domain,
             self._desk.now,
-            None if message.ttl is None else self._desk.now + message.ttl,
+            expires,
         )
+
+    def _accept(self, message: Send, number: int) -> None:
+        letter = self._letter(message, number)
         store, receiver = self._desk.store, message.receiver
         tenure = self._desk.tenure(receiver)
         if tenure is not None and tenure.settled:

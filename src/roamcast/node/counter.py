@@ -18,11 +18,13 @@ from roamcast.deliver.messages import (
     Register,
     Remove,
     Send,
+    SendAll,
     Sent,
+    SentAll,
     Trace,
     Traced,
 )
-from roamcast.errors import UnavailableError
+from roamcast.errors import RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.bells import Bells, rung
 from roamcast.node.names import Names
@@ -90,6 +92,11 @@ class Counter:
 
     async def send(self, message: Send) -> Sent:
         return cast(Sent, await _reply(self._postmaster.tell(message)))
+
+    async def send_all(self, messages: Sequence[Send]) -> tuple[Sent | RoamcastError, ...]:
+        """Each is taken or refused by itself."""
+        done = cast(SentAll, await _reply(self._postmaster.tell(SendAll(tuple(messages)))))
+        return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
         """The number of the last letter, 0 for none; of a sender that is here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roamcast.deliver.addressing import Name, home_of
+from roamcast.deliver.addressing import check_name, home_of
 from roamcast.errors import InputError
 
 __all__ = ["HOST", "Names"]
@@ -29,14 +29,14 @@ class Names:
 
     def read(self, text: str) -> str:
         """A name as somebody gives it: in full, or only the id of one who was created here. Raises InputError."""
-        if text.count(".") in (2, 3):
-            return str(Name.parse(text))
+        name = text if text.count(".") in (2, 3) else self.of(text)
         try:
-            return str(Name.parse(self.of(text)))
+            check_name(name)
         except InputError as error:
             raise InputError(
                 error.message, where="name", hint="give an id, or a name in full: [system.]domain.host.id"
             ) from None
+        return name
 
     def is_home_of(self, name: str) -> bool:
         return home_of(name) == self.domain

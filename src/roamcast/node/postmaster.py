@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from roamcast.deliver.duties import Duty
-from roamcast.deliver.messages import Deposit, Due, Effect, Message, News, Reply, Transmit, Wake
+from roamcast.deliver.messages import Deposit, Due, Effect, Message, News, Reply, SendAll, Transmit, Wake
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import OfficeStore
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
@@ -135,7 +135,7 @@ class Postmaster:
             letters = 0
             while self._waiting and len(group) < _GROUP and letters < _LETTERS:
                 group.append(self._waiting.popleft())
-                if isinstance(message := group[-1].message, Deposit):
+                if isinstance(message := group[-1].message, Deposit | SendAll):
                     letters += len(message.letters)
             return group
 

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.messages import Arrive, Arrived, Awake, Departed, News, Portion, Refused, Traced, Transmit
 from roamcast.deliver.office import Office
+from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.ranges import HIGHEST
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.arrivals import Arrivals
@@ -29,7 +30,6 @@ from roamcast.node.postmaster import Postmaster
 from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.node.visitors import Visitors
-from roamcast.store.memory_office import MemoryOfficeStore
 from roamcast.store.sql_visitors import SqlVisitors
 
 __all__ = ["PostOffice"]
@@ -42,15 +42,16 @@ _JOIN_AGAIN = 1.0  # seconds
 class PostOffice:
     """`handing` has, for each mailbox that is being handed over, the office it goes to."""
 
-    def __init__(self, settings: Settings, url: str, engine: Engine, peers: Path, clock: Clock, bells: Bells) -> None:
-        """Opening it blocks. `peers` is the file of the offices it knows."""
+    def __init__(
+        self, settings: Settings, url: str, engine: Engine, store: OfficeStore, peers: Path, clock: Clock, bells: Bells
+    ) -> None:
+        """Opening it blocks. `store` is the office's own; `peers` is the file of the offices it knows."""
         self._settings = settings
         self.url = settings.url or url
         self.names = Names(settings.domain)
         self.bells = bells
         self.peers = Peers(peers)
         self.visitors = Visitors(SqlVisitors(engine))
-        store = MemoryOfficeStore()
         self.postmaster = Postmaster(Office(settings.domain, store), store, clock.now)
         self.counter = Counter(self.postmaster, self.names, bells, settings.limits)
         self.handing: dict[str, str] = {}

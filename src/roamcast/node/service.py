@@ -32,7 +32,7 @@ from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.store.sql import SqlRegistry, open_sqlite
+from roamcast.store.sql import SqlRegistry, open_office, open_sqlite
 from roamcast.store.values import Entity
 
 __all__ = ["Node", "acknowledged"]
@@ -76,7 +76,10 @@ class Node:
             places_from = None if settings.places is None else str(settings.places)
             self.bells = Bells()
             self.rates = Rates(self.limits.arrivals)
-            self.post = PostOffice(settings, url, engine, folder.peers(settings.domain), self.clock, self.bells)
+            office = open_office(folder.store(settings.domain).parent, settings.domain)
+            opened.callback(office.close)
+            peers = folder.peers(settings.domain)
+            self.post = PostOffice(settings, url, engine, office, peers, self.clock, self.bells)
             opened.callback(self.post.close)
             self.queries = Queries(places, self.space, self.limits, places_from=places_from)
             self.bindery = Bindery(

@@ -5,40 +5,57 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 
-from roamcast.deliver.messages import Send
+from roamcast.deliver.messages import Send, Sent
 from roamcast.deliver.ranges import HIGHEST
-from roamcast.errors import InputError
+from roamcast.errors import InputError, RoamcastError
 from roamcast.node.bodies import ArrivalIn, LetterIn
 from roamcast.node.dependencies import Reader, TheNode
 from roamcast.node.forms import Form
+from roamcast.node.service import Node
 
 router = APIRouter(tags=["letters"])
 
-_LETTER = Form(LetterIn)
+_LETTER = Form(LetterIn, bulk="letters")
 _ARRIVAL = Form(ArrivalIn)
+
+_JSON = {"content-type": "application/json"}
 
 Receiver = Annotated[str, Query(max_length=520, description="Name of the receiver, or its id in this domain.")]
 
 
 @router.post("/letters", status_code=202, openapi_extra=_LETTER.openapi)
-async def send(request: Request, node: TheNode, reader: Reader) -> dict[str, Any]:
+async def send(request: Request, node: TheNode, reader: Reader) -> Any:
     """Write to another subscriber, wherever it is. The answer comes when the letter is safe on disk.
 
     Letters of one sender to one receiver are numbered from 1. With the next `number` sending it again is harmless;
-    without, it is another letter each time. `ttl` is for how many seconds it may wait to be read.
+    without, it is another letter each time. `ttl` is for how many seconds it may wait to be read. Of a list each letter
+    is taken or refused by itself: in the answer's `letters` a letter that was refused has an `error`.
     """
-    given = await _LETTER.read(request, node)
+    given, is_bulk = await _LETTER.read_bulk(request, node)
+    messages = [_message(node, reader.name, letter) for letter in given]
+    if not is_bulk:
+        sent = await node.post.counter.send(messages[0])
+        node.metrics.letters_posted.inc(sent.new)
+        return {"sender": sent.sender, **_outcome(sent)}
+    outcomes = await node.post.counter.send_all(messages)
+    node.metrics.letters_posted.inc(sum(isinstance(outcome, Sent) and outcome.new for outcome in outcomes))
+    return Response(orjson.dumps({"sender": reader.name, "letters": list(map(_outcome, outcomes))}), 202, _JSON)
+
+
+def _message(node: Node, sender: str, given: LetterIn) -> Send:
     body = orjson.dumps({"title": given.title, "message": given.message}).decode()
     if len(body) > node.limits.letter:
         raise InputError(f"the letter is over {node.limits.letter} bytes", where="message", hint="send less at once")
     ttl = None if given.ttl is None else round(given.ttl * 1_000_000)
-    receiver = node.post.names.read(given.to)
-    sent = await node.post.counter.send(Send(reader.name, receiver, body, given.number, given.title, ttl))
-    if sent.new:
-        node.metrics.letters_posted.inc()
-    return {"sender": sent.sender, "receiver": sent.receiver, "number": sent.number, "new": sent.new}
+    return Send(sender, node.post.names.read(given.to), body, given.number, given.title, ttl)
+
+
+def _outcome(outcome: Sent | RoamcastError) -> dict[str, Any]:
+    if isinstance(outcome, RoamcastError):
+        return {"error": {"code": outcome.code, "message": outcome.message, "hint": outcome.hint}}
+    return {"receiver": outcome.receiver, "number": outcome.number, "new": outcome.new}
 
 
 @router.get("/letters/last")

@@ -46,9 +46,8 @@ async def pull(
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
     pulled = await node.post.counter.pull_waiting(reader.name, limit, after, wait)
-    waiting = await node.post.counter.waiting(reader.name)
     letters = ",".join(map(_letter, pulled.letters))
-    return Response(f'{{"letters":[{letters}],"waiting":{waiting}}}', media_type="application/json")
+    return Response(f'{{"letters":[{letters}],"waiting":{pulled.waiting}}}', media_type="application/json")
 
 
 @router.post("/ack", openapi_extra=_ACK.openapi)
