@@ -44,8 +44,10 @@ def size_of(message: Wire) -> int:
     if isinstance(message, Post):
         return _REST + sum(_REST + 2 * len(letter.body.encode()) for letter in message.letters)
     if isinstance(message, Portion):
-        return _REST + _size_of_contents(message) + sum(
-            _REST + 2 * len(filed.letter.body.encode()) for filed in message.letters
+        return (
+            _REST
+            + _size_of_contents(message)
+            + sum(_REST + 2 * len(filed.letter.body.encode()) for filed in message.letters)
         )
     if isinstance(message, Posted):
         return _REST + _KEY * (len(message.taken) + len(message.full))
