@@ -145,6 +145,21 @@ def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode
     assert len(ben.pull()) == 1
 
 
+def test_letters_of_a_list_are_taken_or_refused_each_by_itself(nodes: dict[str, RunningNode]) -> None:
+    """To mailboxes here and elsewhere, in order; one to nobody harms no other."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    cleo = nodes["south"].subscriber("cleo")
+    letters = [{"to": to, "message": number} for number, to in enumerate(["ben", "nobody", "south.node.cleo", "ben"])]
+    answer = nodes["north"].http.post("/v1/letters", json=letters, headers={"authorization": f"Bearer {ann.token}"})
+    assert answer.status_code == 202
+    first, refused, elsewhere, second = answer.json()["letters"]
+    assert first == {"receiver": "north.node.ben", "number": 1, "new": True}
+    assert refused["error"]["code"] == "not_found"
+    assert (elsewhere["receiver"], second["number"]) == ("south.node.cleo", 2)
+    assert [letter.message for letter in ben.pull()] == [0, 3]
+    assert [letter.message for letter in cleo.pull(wait=10)] == [2]
+
+
 def test_who_is_away_cannot_leave_for_good(nodes: dict[str, RunningNode]) -> None:
     """Its mailbox has to come home first."""
     ann = nodes["north"].subscriber("ann")

@@ -71,6 +71,23 @@ def journal(
     _report(bench_journal(segments, _say), json)
 
 
+@bench.command()
+def deliver(
+    json: JsonFile = None,
+    letters: Annotated[int, typer.Option(min=1_000, help="Letters stored at once.")] = 1_000_000,
+    clients: Annotated[int, typer.Option(min=1, help="Processes that send and read.")] = 1,
+    moves: Annotated[int, typer.Option(min=1, help="How often a mailbox moves.")] = 200,
+    ever: Annotated[int, typer.Option(min=100_000, help="Letters sent in all, in rounds of 100000.")] = 10_000_000,
+) -> None:
+    """Letters a second into mailboxes and out, beside NATS JetStream; migrations; a crash; letters without number.
+
+    Example: roamcast bench deliver --json deliver.json
+    """
+    from roamcast.bench.deliver import bench_deliver
+
+    _report(bench_deliver(letters, clients, moves, ever, _say), json)
+
+
 def _numbers(text: str) -> list[int]:
     from roamcast.errors import InputError
 

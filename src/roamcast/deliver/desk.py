@@ -19,6 +19,8 @@ class Rules:
     """Most letters in a Post."""
     portion: int = 500
     """Most letters in a Portion."""
+    first_portion: int = 50
+    """Most letters in the first Portion of a mailbox: until it is there nobody can read."""
     size: int = 1_000_000
     """Most bytes of bodies in either, unless one letter has more."""
     capacity: int = 100_000

@@ -246,11 +246,12 @@ class Migration:
     def _portion(self, name: str, after: Cursor) -> tuple[tuple[Filed, ...], bool]:
         """The letters behind a cursor, and whether they are the last."""
         store, rules = self._desk.store, self._desk.rules
-        found = store.readable(name, after.place, rules.portion + 1)
-        if len(found) <= rules.portion:
+        most = min(rules.portion, rules.first_portion) if after == START else rules.portion
+        found = store.readable(name, after.place, most + 1)
+        if len(found) <= most:
             behind = Key(after.sender, after.number) if after.place == HIGHEST else Key("", 0)
-            found = found + store.held(name, behind, rules.portion + 1 - len(found))
-        letters = fitting(found[: rules.portion], rules.size, lambda filed: filed.letter.body)
+            found = found + store.held(name, behind, most + 1 - len(found))
+        letters = fitting(found[:most], rules.size, lambda filed: filed.letter.body)
         return tuple(letters), len(letters) == len(found)
 
     def _past(self, name: str, epoch: int) -> bool:

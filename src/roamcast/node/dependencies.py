@@ -19,7 +19,7 @@ __all__ = [
 _bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
 
 
-def _node(request: Request) -> Node:
+async def _node(request: Request) -> Node:  # not a plain function: FastAPI would run that in another thread
     node: Node = request.app.state.node
     return node
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -19,6 +20,7 @@ __all__ = ["NodeServer", "serve"]
 
 _GRACE = 1  # seconds for requests under way when the server is stopped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_GENERATIONS = 20_000, 20, 20  # of garbage
 
 
 class NodeServer(uvicorn.Server):
@@ -93,7 +95,17 @@ class NodeServer(uvicorn.Server):
 
 def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> None:
     """Serve a node until SIGINT or SIGTERM; `ready` is called with its address once it answers."""
-    NodeServer(settings).run_node(ready)
+
+    def started(url: str) -> None:
+        # Most of what there is now stays for good, and most of what comes goes at once: a collector that looks at
+        # everything, as often as it does by default, would take a third of a busy office's time.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GENERATIONS)
+        if ready:
+            ready(url)
+
+    NodeServer(settings).run_node(started)
 
 
 def _listening(settings: Settings) -> socket.socket:
