@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install check format java chromium clean
+.PHONY: help run test install check format java chromium postgresql clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -12,7 +12,7 @@ help:  ## Show this list
 run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
 	$(BIN)/roamcast up
 
-test: $(VENV)/.dev java chromium check  ## Set up, then run all checks and the whole test suite
+test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
 	$(BIN)/python -m pytest
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
@@ -32,6 +32,9 @@ java:
 
 chromium:
 	@scripts/need-chromium
+
+postgresql:
+	@scripts/need-postgresql
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import databases
 import pytest
 
 if TYPE_CHECKING:
@@ -19,3 +20,15 @@ def spark() -> Iterator[SparkSession]:
     spark = session("roamcast-tests")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of a PostgreSQL database, of a server that runs for as long as the tests do."""
+    try:
+        server = databases.postgresql()
+        url = server.__enter__()
+    except databases.NotAvailableError as reason:
+        pytest.skip(f"no PostgreSQL: {reason}")
+    yield url
+    server.__exit__(None, None, None)

@@ -107,13 +107,18 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """An event addressed to one subscriber.
+    """An event addressed to one subscriber, or a message from one subscriber to another.
 
-    Each sender numbers its letters to each receiver densely, beginning with 1. `body` is the JSON text that
-    the receiver gets; the post office never looks inside.
+    Each sender numbers its letters to each receiver densely, beginning with 1: (receiver, sender, number) is a letter's
+    identity. `body` is the JSON text that the receiver gets; the post office never looks inside. `office` is where it
+    was posted, `sent` when; from `expires` on it is not handed out for the first time.
     """
 
     receiver: str
     sender: str
     number: int
     body: str
+    title: str = ""
+    office: str = ""
+    sent: int = 0
+    expires: int | None = None

@@ -14,35 +14,76 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
+from roamcast.deliver.messages import Acknowledge, Acknowledged, Deposit, Deposited, Pull, Pulled, Register
+from roamcast.deliver.office import Office
+from roamcast.deliver.ranges import Ranges
 from roamcast.errors import StorageError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Letter, Subscription
-from roamcast.store.port import Delivery
-from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.engine import open_sqlite
+from roamcast.store.office_schema import OFFICE
+from roamcast.store.sql import SqlOfficeStore, SqlRegistry
 from roamcast.store.values import SubscriptionAdded
 
 BUNDLE = 10
+NAME = "d.host.r"
 
 CHILD = f"""
 import sys
 from pathlib import Path
+from roamcast.deliver.messages import Acknowledge, Deposit, Register
+from roamcast.deliver.office import Office
 from roamcast.model import Letter
-from roamcast.store.sql import SqlMailboxes, open_sqlite
+from roamcast.store.sql import open_office
 
-store = SqlMailboxes(open_sqlite(Path(sys.argv[1])))
+office = Office("d", open_office(Path(sys.argv[1]), "d"))
+office.handle(Register("{NAME}"), 0)
 number = int(sys.argv[2])
 while True:
-    store.deliver([Letter("r", "s", n, f"letter {{n}}") for n in range(number, number + {BUNDLE})])
+    letters = [Letter("{NAME}", "s", n, f"letter {{n}}") for n in range(number, number + {BUNDLE})]
+    office.handle(Deposit(tuple(letters)), 0)
     number += {BUNDLE}
     print("delivered", number - 1, flush=True)
     place = (number - 1) // 2
-    store.acknowledge("r", place)
+    office.handle(Acknowledge("{NAME}", place), 0)
     print("acknowledged", place, flush=True)
 """
 
 
 def letters(first: int, count: int, size: int = 200) -> list[Letter]:
-    return [Letter("r", "s", number, "x" * size) for number in range(first, first + count)]
+    return [Letter(NAME, "s", number, "x" * size) for number in range(first, first + count)]
+
+
+class Post:
+    """An office whose only subscriber gets letters."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = SqlOfficeStore(engine)
+        self._office = Office("d", self._store)
+        self._office.handle(Register(NAME), 0)
+
+    def deliver(self, letters: list[Letter]) -> tuple[int, int]:
+        """How many were new, and how many were not."""
+        (deposited,) = [it for it in self._office.handle(Deposit(tuple(letters)), 0) if isinstance(it, Deposited)]
+        return deposited.filed - deposited.duplicates, deposited.duplicates
+
+    def acknowledge(self, through: int) -> int:
+        (acknowledged,) = self._office.handle(Acknowledge(NAME, through), 0)
+        assert isinstance(acknowledged, Acknowledged)
+        return acknowledged.count
+
+    def pull(self) -> list[tuple[int | None, int, str]]:
+        (pulled,) = self._office.handle(Pull(NAME, 10**6), 0)
+        assert isinstance(pulled, Pulled)
+        return [(place, letter.number, letter.body) for letter, place in pulled.letters]
+
+    def received(self) -> Ranges:
+        with self._store.transaction():
+            return self._store.contents(NAME).mailbox.received.get("s", Ranges())
+
+    def waiting(self) -> int:
+        with self._store.transaction():
+            return self._store.loads([NAME])[NAME].readable
 
 
 @pytest.fixture
@@ -71,12 +112,12 @@ def on_connect(engine: Engine, pragma: str) -> None:
 
 def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
     """However often the process is killed, what it said is true, each delivery is whole, and places go on."""
-    path = tmp_path / "store.db"
+    path = tmp_path / "office.sqlite"
     chance = random.Random(7)
     delivered = acknowledged = 0
     for _ in range(4):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(path), str(delivered + 1)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CHILD, str(tmp_path), str(delivered + 1)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(chance.randint(3, 40))]
@@ -85,44 +126,42 @@ def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
 
-        store = SqlMailboxes(open_sqlite(path))
-        (ranges,) = store.received("r").values()
-        entries = store.pull("r", 10**6)
-        store.close()
+        engine = open_sqlite(path, OFFICE)
+        post = Post(engine)
+        ranges, entries = post.received(), post.pull()
+        engine.dispose()
         had, lowest = ranges.prefix, ranges.prefix - len(entries)
         delivered = max([delivered, *(int(n) for what, n in said if what == "delivered")])
         acknowledged = max([acknowledged, *(int(n) for what, n in said if what == "acknowledged")])
         assert delivered <= had
         assert acknowledged <= lowest
         assert had % BUNDLE == 0
-        assert [(e.place, e.number, e.body) for e in entries] == [
-            (n, n, f"letter {n}") for n in range(lowest + 1, had + 1)
-        ]
+        assert entries == [(n, n, f"letter {n}") for n in range(lowest + 1, had + 1)]
 
 
-def check_full(store: SqlMailboxes) -> int:
+def check_full(post: Post) -> int:
     """Deliver until the disk refuses; how many letters were accepted."""
 
     def fill() -> None:
         for first in range(1, 100_000, 100):
-            store.deliver(letters(first, 100))
+            post.deliver(letters(first, 100))
 
     with pytest.raises(StorageError, match="the disk is full") as caught:
         fill()
     assert caught.value.hint
-    count = store.waiting("r")
+    count = post.waiting()
     assert count > 0
     assert count % 100 == 0
-    assert store.received("r")["s"].prefix == count
-    assert [e.number for e in store.pull("r", 10**6)] == list(range(1, count + 1))
+    assert post.received().prefix == count
+    assert [number for _, number, _ in post.pull()] == list(range(1, count + 1))
     return count
 
 
 def test_a_full_disk_refuses_and_changes_nothing(tmp_path: Path) -> None:
     """SQLite's own answer to a full disk becomes a StorageError; all that was delivered stays readable."""
-    engine = open_sqlite(tmp_path / "store.db")
-    on_connect(engine, "PRAGMA max_page_count = 60")
-    check_full(SqlMailboxes(engine))
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    on_connect(engine, "PRAGMA max_page_count = 100")
+    check_full(Post(engine))
     engine.dispose()
 
 
@@ -130,39 +169,49 @@ def test_a_really_full_disk_refuses_and_changes_nothing(small_disk: Path) -> Non
     """The same on a file system with no room left, and once there is room again the store goes on."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(400_000))
-    engine = open_sqlite(small_disk / "store.db")
-    store = SqlMailboxes(engine)
-    count = check_full(store)
+    engine = open_sqlite(small_disk / "store.db", OFFICE)
+    post = Post(engine)
+    count = check_full(post)
     ballast.unlink()
-    assert store.deliver(letters(1, count + 100)) == Delivery(100, count, frozenset({"r"}))
+    assert post.deliver(letters(1, count + 100)) == (100, count)
     engine.dispose()
 
 
 def test_acknowledging_works_on_a_full_disk(tmp_path: Path) -> None:
     """Room is made by reading: what is acknowledged gives its room to new letters."""
-    engine = open_sqlite(tmp_path / "store.db")
-    on_connect(engine, "PRAGMA max_page_count = 60")
-    store = SqlMailboxes(engine)
-    count = check_full(store)
-    assert store.acknowledge("r", count) == count
-    assert store.deliver(letters(count + 1, 100)).accepted == 100
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    on_connect(engine, "PRAGMA max_page_count = 100")
+    post = Post(engine)
+    count = check_full(post)
+    assert post.acknowledge(count) == count
+    assert post.deliver(letters(count + 1, 100)) == (100, 0)
     engine.dispose()
 
 
-def test_a_read_only_store_refuses_and_changes_nothing(tmp_path: Path) -> None:
-    """Writes of either kind raise a StorageError with a hint, and reading goes on."""
-    engine = open_sqlite(tmp_path / "store.db")
-    mailboxes, registry = SqlMailboxes(engine), SqlRegistry(engine)
-    mailboxes.deliver(letters(1, 2))
+def test_a_read_only_office_refuses_and_changes_nothing(tmp_path: Path) -> None:
+    """Everything raises a StorageError with a hint until it can be written again."""
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    post = Post(engine)
+    post.deliver(letters(1, 2))
     on_connect(engine, "PRAGMA query_only = ON")
     with pytest.raises(StorageError, match="read-only") as caught:
-        mailboxes.deliver(letters(3, 1))
+        post.deliver(letters(3, 1))
     assert caught.value.hint
     with pytest.raises(StorageError, match="read-only"):
-        mailboxes.acknowledge("r", 1)
+        post.acknowledge(1)
+    engine.dispose()
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    assert [number for _, number, _ in Post(engine).pull()] == [1, 2]
+    engine.dispose()
+
+
+def test_a_read_only_registry_refuses_and_changes_nothing(tmp_path: Path) -> None:
+    """A change and its record are refused as one."""
+    engine = open_sqlite(tmp_path / "store.db")
+    registry = SqlRegistry(engine)
+    on_connect(engine, "PRAGMA query_only = ON")
     with pytest.raises(StorageError, match="read-only"):
         registry.apply([SubscriptionAdded(Subscription("q", "ann", "…")), Record(SUBSCRIPTION, "ann", id="q")], at=1)
-    assert mailboxes.waiting("r") == 2
     assert registry.subscriptions() == []
     assert registry.unjournalled() == []
     engine.dispose()
@@ -199,32 +248,32 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_locked_by_somebody_else_refuses(tmp_path: Path) -> None:
     """A foreign writer that does not end is named as the cause, and afterwards the store goes on."""
-    engine = open_sqlite(tmp_path / "store.db")
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    post = Post(engine)
     on_connect(engine, "PRAGMA busy_timeout = 0")
-    store = SqlMailboxes(engine)
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="locked"):
-        store.deliver(letters(1, 1))
+        post.deliver(letters(1, 1))
     other.execute("ROLLBACK")
     other.close()
-    assert store.deliver(letters(1, 1)).accepted == 1
+    assert post.deliver(letters(1, 1)) == (1, 0)
     engine.dispose()
 
 
 def test_a_delivery_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
     """When a late statement fails, what earlier ones of the same delivery did is undone, in memory too."""
-    engine = open_sqlite(tmp_path / "store.db")
-    store = SqlMailboxes(engine)
-    store.deliver(letters(1, 2))
-    fail = "CREATE TRIGGER refuse BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'no'); END"
+    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    post = Post(engine)
+    post.deliver(letters(1, 2))
+    fail = "CREATE TRIGGER refuse BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'no'); END"
     with engine.begin() as connection:
         connection.exec_driver_sql(fail)
     with pytest.raises(StorageError):
-        store.deliver(letters(3, 1))
+        post.deliver(letters(3, 1))
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER refuse")
-    assert store.waiting("r") == 2
-    assert store.deliver(letters(3, 1)) == Delivery(1, 0, frozenset({"r"}))
-    assert [e.place for e in store.pull("r", 10)] == [1, 2, 3]
+    assert post.waiting() == 2
+    assert post.deliver(letters(3, 1)) == (1, 0)
+    assert [place for place, _, _ in post.pull()] == [1, 2, 3]
     engine.dispose()

@@ -213,7 +213,9 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
     walked(node)
     node.subscribe("r", "ann", FIRE)
     node.subscribe("s", "ann", f"{FIRE} Life-control #location in box(0, 0, 200, 200)")
-    node.mailboxes.deliver([Letter("ann", "pipeline", 1, "{}")])
+    node.mailboxes.register("ann")
+    node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 1, "{}")])
+    assert node.mailboxes.waiting("ann") == 1
     told = len(node.told())
     assert sorted(node.bindery.leave("ann").result(SECONDS)) == ["q", "r", "s"]
     ended = node.told()[told:]
@@ -225,7 +227,7 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
         with pytest.raises(ConflictError, match="left"):
             node.subscriber("ann")
         node.restart()
-    node.mailboxes.deliver([Letter("ann", "pipeline", 2, "{}")])
+    node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 2, "{}")])
     assert node.mailboxes.waiting("ann") == 0
 
 

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from roamcast.store.memory import MemoryMailboxes, MemoryRegistry
-from roamcast.store.port import MailboxStore, RegistryStore
-from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.deliver.port import OfficeStore
+from roamcast.store.memory import MemoryOfficeStore, MemoryRegistry
+from roamcast.store.port import RegistryStore
+from roamcast.store.sql import open_office, open_registry
 
-KINDS = ["memory", "sqlite"]
+KINDS = ["memory", "sqlite", "postgresql"]
+
+_domains = itertools.count(1)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path | str]:
+    """Where a store of a kind may be opened."""
+    return lambda kind: request.getfixturevalue("postgresql") if kind == "postgresql" else tmp_path
 
 
 @pytest.fixture(params=KINDS)
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RegistryStore]:
+def registry(request: pytest.FixtureRequest, place: Callable[[str], Path | str]) -> Iterator[RegistryStore]:
     """A new registry of each kind."""
+    kind = request.param
     store: RegistryStore
-    store = MemoryRegistry() if request.param == "memory" else SqlRegistry(open_sqlite(tmp_path / "store.db"))
+    store = MemoryRegistry() if kind == "memory" else open_registry(place(kind), f"domain{next(_domains)}")
     yield store
     store.close()
 
 
 @pytest.fixture(params=KINDS)
-def mailboxes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MailboxStore]:
-    """New mailboxes of each kind."""
-    store: MailboxStore
-    store = MemoryMailboxes() if request.param == "memory" else SqlMailboxes(open_sqlite(tmp_path / "store.db"))
-    yield store
-    store.close()
+def office(request: pytest.FixtureRequest, place: Callable[[str], Path | str]) -> Iterator[OfficeStore]:
+    """A new store of an office, of each kind."""
+    kind = request.param
+    if kind == "memory":
+        yield MemoryOfficeStore()
+    else:
+        store = open_office(place(kind), f"domain{next(_domains)}")
+        yield store
+        store.close()

@@ -23,9 +23,11 @@ from roamcast.store.values import (
     EntityAdded,
     EntityKind,
     EntityRemoved,
+    PositionErased,
     StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
+    TokenSet,
 )
 
 START = Standing("start", "no source", 5)
@@ -452,3 +454,36 @@ def test_threads_cannot_take_one_id_twice(registry: RegistryStore) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(add, range(16))) == 1
+
+
+def test_a_token_is_replaced(registry: RegistryStore) -> None:
+    """Everything else stays; one that somebody else has is refused, and so is one for nobody."""
+    apply(registry, entity("s"), entity("t"))
+    apply(registry, TokenSet("s", "new"))
+    assert registry.entity("s").token_hash == "new"
+    apply(registry, TokenSet("s", "new"))
+    with pytest.raises(ConflictError):
+        apply(registry, TokenSet("t", "new"))
+    with pytest.raises(NotFoundError):
+        apply(registry, TokenSet("nobody", "newer"))
+    assert registry.entity("t").token_hash == "hash of t's token"
+
+
+def test_an_erased_position_is_gone_with_the_bindings_of_the_past(registry: RegistryStore) -> None:
+    """Of the entity alone; what is bound now stays, and any later position counts again."""
+    apply(registry, entity("s"), entity("t"), entity("ann", "subscriber"), entity("bob", "subscriber"))
+    apply(registry, Position("ann", 1, 1, 50), Position("s", 2, 2, 50), Position("bob", 3, 3, 50))
+    apply(registry, followed("a"), followed("b", "bob"))
+    apply(registry, Bound("a", "s", 1), Unbound("a", "s", 2), Bound("a", "t", 2))
+    apply(registry, Bound("b", "s", 1), Unbound("b", "s", 2), Bound("b", "t", 2), Unbound("b", "t", 3))
+    apply(registry, PositionErased("ann"))
+    assert registry.entity("ann").position is None
+    assert registry.bindings("a", 10) == [Binding("a", "t", 2, None)]
+    assert len(registry.bindings("b", 10)) == 2
+    apply(registry, PositionErased("s"))
+    assert registry.bindings("b", 10) == [Binding("b", "t", 2, 3)]
+    assert registry.entity("bob").position == Position("bob", 3, 3, 50)
+    apply(registry, Position("ann", 4, 4, 10))
+    assert registry.entity("ann").position == Position("ann", 4, 4, 10)
+    with pytest.raises(NotFoundError):
+        apply(registry, PositionErased("nobody"))

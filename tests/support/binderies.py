@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from roamcast.deliver.messages import Deposit, Register, Remove
+from roamcast.deliver.office import Office
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import Record
 from roamcast.journal.segments import SegmentFolder, read
-from roamcast.model import Position
+from roamcast.model import Letter, Position
 from roamcast.node.bindery import Bindery
 from roamcast.node.metrics import Metrics
 from roamcast.node.queries import Queries
@@ -22,7 +24,7 @@ from roamcast.node.settings import Limits
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import PLANAR
-from roamcast.store.memory import MemoryMailboxes, MemoryRegistry
+from roamcast.store.memory import MemoryOfficeStore, MemoryRegistry
 from roamcast.store.values import Change, Entity, EntityKind
 
 SECONDS = 20.0
@@ -68,6 +70,27 @@ class Journal(FileJournal):
         return super().append(records)
 
 
+class Mailboxes:
+    """An office in which the subscribers named here have mailboxes until they have left."""
+
+    def __init__(self) -> None:
+        self._store = MemoryOfficeStore()
+        self._office = Office("local", self._store)
+
+    def deliver(self, letters: Sequence[Letter]) -> None:
+        self._office.handle(Deposit(tuple(letters)), 0)
+
+    def register(self, id: str) -> None:
+        self._office.handle(Register(f"local.node.{id}"), 0)
+
+    def waiting(self, id: str) -> int:
+        with self._store.transaction():
+            return self._store.loads([f"local.node.{id}"])[f"local.node.{id}"].readable
+
+    def erase(self, receivers: Iterable[str]) -> None:
+        self._office.handle_all([Remove(f"local.node.{id}") for id in receivers], 0)
+
+
 class World:
     """A bindery that can be stopped and started again on the same registry and journal."""
 
@@ -75,7 +98,7 @@ class World:
         self.folder = folder
         self.places = places or Places({}, PLANAR)
         self.registry = Registry()
-        self.mailboxes = MemoryMailboxes()
+        self.mailboxes = Mailboxes()
         self.wall = count(1_000_000)
         self.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,11 +36,13 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 class RunningNode:
     """A node that serves from a thread of this process."""
 
-    def __init__(self, data: Path, **settings: Any) -> None:
+    def __init__(self, data: Path, *, verify: Path | None = None, **settings: Any) -> None:
+        """`verify` has the certificates to trust where the node listens with TLS."""
         self.data = data
         self.server = NodeServer(settings_from(data=data, **{"port": 0, **settings}))
         self.url = self.server.url
-        self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
+        trusted = ssl.create_default_context(cafile=verify) if verify else True
+        self.http = httpx.Client(base_url=self.url, timeout=LIMIT, verify=trusted)
         self._thread = ThreadPoolExecutor(1)
         self._run = self._thread.submit(self.server.run_node)
 
@@ -50,6 +53,7 @@ class RunningNode:
             self._run.result()
 
     def stop(self) -> None:
+        """Again is harmless."""
         self.server.stop()
         self.http.close()
         self._thread.shutdown()

@@ -14,17 +14,25 @@ from roamcast.cli.bench import bench
 from roamcast.cli.change import change
 from roamcast.cli.compile import compile
 from roamcast.cli.explain_match import explain_match
+from roamcast.cli.forget import forget
+from roamcast.cli.invite import invite
 from roamcast.cli.lacl import lacl
 from roamcast.cli.leave import leave
 from roamcast.cli.match import match
+from roamcast.cli.migrate import migrate
 from roamcast.cli.move import move
 from roamcast.cli.node import node
 from roamcast.cli.pipeline import pipeline
 from roamcast.cli.publish import publish
 from roamcast.cli.pull import pull
 from roamcast.cli.register import register
+from roamcast.cli.renew import renew
+from roamcast.cli.reproduce import reproduce
+from roamcast.cli.send import send
 from roamcast.cli.subscribe import subscribe
 from roamcast.cli.subscriptions import subscriptions
+from roamcast.cli.torture import torture
+from roamcast.cli.trace import trace
 from roamcast.cli.unsubscribe import unsubscribe
 from roamcast.cli.up import up
 from roamcast.cli.where import where
@@ -41,13 +49,15 @@ app = typer.Typer(
 )
 
 for _command in (
-    up, node, pipeline, register, change, move, where, leave, publish, subscribe, subscriptions, unsubscribe,
-    explain_match, pull, match, compile,
+    up, node, pipeline, register, change, move, where, forget, renew, leave, publish, subscribe, subscriptions,
+    unsubscribe, explain_match, pull, send, trace, migrate, invite, match, compile,
 ):  # fmt: skip
     # A negative coordinate is no option.
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)
 app.add_typer(lacl, name="lacl")
 app.add_typer(bench, name="bench")
+app.add_typer(torture, name="torture")
+app.add_typer(reproduce, name="reproduce")
 
 
 @app.callback(invoke_without_command=True)

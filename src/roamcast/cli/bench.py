@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from roamcast.cli.figures import JsonFile, write_figures
+
 __all__ = ["bench"]
 
 bench = typer.Typer(no_args_is_help=True, help="Measure, on this machine, with nothing else running.")
-
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")]
 
 
 @bench.command()
@@ -71,6 +71,23 @@ def journal(
     _report(bench_journal(segments, _say), json)
 
 
+@bench.command()
+def deliver(
+    json: JsonFile = None,
+    letters: Annotated[int, typer.Option(min=1_000, help="Letters stored at once.")] = 1_000_000,
+    clients: Annotated[int, typer.Option(min=1, help="Processes that send and read.")] = 1,
+    moves: Annotated[int, typer.Option(min=1, help="How often a mailbox moves.")] = 200,
+    ever: Annotated[int, typer.Option(min=100_000, help="Letters sent in all, in rounds of 100000.")] = 10_000_000,
+) -> None:
+    """Letters a second into mailboxes and out, beside NATS JetStream; migrations; a crash; letters without number.
+
+    Example: roamcast bench deliver --json deliver.json
+    """
+    from roamcast.bench.deliver import bench_deliver
+
+    _report(bench_deliver(letters, clients, moves, ever, _say), json)
+
+
 def _numbers(text: str) -> list[int]:
     from roamcast.errors import InputError
 
@@ -85,12 +102,7 @@ def _say(line: str) -> None:
 
 
 def _report(figures: Mapping[str, Any], file: Path | None) -> None:
-    import orjson
-
-    from roamcast.durable import write_whole
-
     rows = figures.get("rows", [figures])
     for row in rows:
         typer.echo("  ".join(f"{name} {value}" for name, value in row.items()))
-    if file is not None:
-        write_whole(file, orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), durable=False)
+    write_figures(figures, file)

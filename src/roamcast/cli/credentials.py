@@ -73,8 +73,13 @@ class Tokens:
 
 
 def connect(url: str, kind: Kind, id: str, x: float | None = None, y: float | None = None) -> Client:
-    """A client that speaks for this entity, which is registered when it is first used."""
+    """A client that speaks for this entity, which is registered when it is first used.
+
+    A name in full is that of a subscriber which has migrated to the node.
+    """
     tokens = Tokens()
+    if id.count(".") in (2, 3) and kind == "subscriber" and tokens.get(url, id) is not None:
+        return Client(url, tokens.get(url, id), delays=DELAYS)
     client = Client(url, tokens.get(url, id), delays=DELAYS)
     if client.token is not None:
         try:

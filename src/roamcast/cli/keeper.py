@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from roamcast.errors import UnavailableError
 
@@ -21,8 +22,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _GRACE = 10.0
 
 
-async def keep_running(name: str, command: Sequence[str], stop: asyncio.Event) -> None:
-    """Run `command` until `stop`; then end it with SIGTERM, and after a while with SIGKILL.
+async def keep_running(
+    name: str, command: Sequence[str], stop: asyncio.Event, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run `command` until `stop`; then end it with SIGTERM, and after a while with SIGKILL. `environment` adds to ours.
 
     Raises UnavailableError when it refuses to run.
     """
@@ -30,7 +33,9 @@ async def keep_running(name: str, command: Sequence[str], stop: asyncio.Event) -
     while not stop.is_set():
         began = asyncio.get_running_loop().time()
         # A group of its own: Ctrl-C reaches us alone, and we stop it in order.
-        process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(
+            *command, start_new_session=True, env={**os.environ, **(environment or {})}
+        )
         try:
             code = await _until_either(process, stop)
         finally:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
+    import asyncio
+
     from roamcast.node.server import NodeServer
     from roamcast.scenarios import Scenario
 
 __all__ = ["up"]
+
+_DOMAINS = ("north", "south", "west", "east", "centre", "harbour", "heath", "hill")
+
+
+class _Other(NamedTuple):
+    """A node besides the first."""
+
+    domain: str
+    port: int
 
 
 def up(
@@ -23,12 +35,17 @@ def up(
     scenario: Annotated[
         str, typer.Option(help="A small world that lives at the node; 'none' for an empty one.")
     ] = "city",
+    domains: Annotated[
+        int | None, typer.Option(min=1, max=8, help="Nodes to run, each of its own domain.", show_default="1")
+    ] = None,
     places: Annotated[Path | None, typer.Option(help="GeoJSON with the places that subscriptions may name.")] = None,
     scene: Annotated[bool, typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.")] = True,
 ) -> None:
-    """Start everything on this machine: a node, the pipeline, a live scenario and the page. Ctrl-C stops it.
+    """Start everything on this machine: nodes, the pipeline, a live scenario and the page. Ctrl-C stops it.
 
     Example: roamcast up --port 8080 --data ./roamcast-data
+
+    Example: roamcast up --scenario roaming
     """
     import asyncio
 
@@ -45,11 +62,15 @@ def up(
         world = SCENARIOS[scenario]()
     find_java()  # better said now than by a child in half a minute
     title = world.title if world else None
-    settings = settings_from(data=data, port=port, host=host, places=places, scene=scene, title=title)
-    asyncio.run(_run(NodeServer(settings), settings.data.absolute(), world))
+    names = _DOMAINS[: domains or (world.domains if world else 1)]
+    settings = settings_from(
+        data=data, port=port, host=host, places=places, scene=scene, title=title, domain=names[0] if names[1:] else None
+    )
+    others = [_Other(name, settings.port and settings.port + step) for step, name in enumerate(names[1:], start=1)]
+    asyncio.run(_run(NodeServer(settings), settings.data.absolute(), world, others))
 
 
-async def _run(server: NodeServer, data: Path, world: Scenario | None) -> None:
+async def _run(server: NodeServer, data: Path, world: Scenario | None, others: Sequence[_Other]) -> None:
     """Until the server is stopped, by a signal or by a part that cannot go on; then everything stops."""
     import asyncio
     import sys
@@ -65,8 +86,9 @@ async def _run(server: NodeServer, data: Path, world: Scenario | None) -> None:
         typer.echo("The pipeline starts in the background; letters begin to flow in a few seconds.")
         command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
         parts.append(asyncio.create_task(keep_running("pipeline", command, stop)))
+        token = DataFolder(data).operator_token()
+        parts.extend(asyncio.create_task(_keep_joined(other, url, token, data, stop)) for other in others)
         if world:
-            token = DataFolder(data).operator_token()
             parts.append(asyncio.create_task(world.run(url, token, stop, data / "scenarios")))
         for part in parts:
             part.add_done_callback(lambda done: server.stop() if done.exception() else None)
@@ -78,3 +100,17 @@ async def _run(server: NodeServer, data: Path, world: Scenario | None) -> None:
         await asyncio.gather(*parts, return_exceptions=True)
     for part in parts:
         part.result()
+
+
+async def _keep_joined(other: _Other, url: str, token: str, data: Path, stop: asyncio.Event) -> None:
+    """Run a node that joins the one at `url`."""
+    import sys
+
+    from roamcast.cli.keeper import keep_running
+    from roamcast.client import AsyncClient
+
+    async with AsyncClient(url, token) as operator:
+        invitation = await operator.invite(other.domain)
+    command = [sys.executable, "-m", "roamcast", "node", "--data", str(data), "--domain", other.domain]
+    command += ["--port", str(other.port), "--join", url]
+    await keep_running(f"node of {other.domain}", command, stop, {"ROAMCAST_INVITATION": invitation})

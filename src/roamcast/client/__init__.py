@@ -2,6 +2,6 @@
 
 from roamcast.client.awaiting import AsyncClient
 from roamcast.client.blocking import Client
-from roamcast.client.values import Accepted, Binding, Letter, Subscription
+from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
 
-__all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Subscription"]
+__all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Sent", "Subscription", "Trace"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,8 +21,10 @@ from roamcast.client.transport import (
     failure_of,
     is_stream,
     time_for,
+    trust,
 )
-from roamcast.client.values import Accepted, Binding, Letter, Subscription
+from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
+from roamcast.deliver.refusals import ElsewhereError
 
 __all__ = ["AsyncClient"]
 
@@ -36,19 +39,25 @@ class AsyncClient:
         url: str = DEFAULT_URL,
         token: str | None = None,
         *,
+        name: str | None = None,
+        ca: Path | str | None = None,
         timeout: float = 10.0,
         delays: Sequence[float] = DELAYS,
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._calls = Calls(token, delays)
+        self._calls = Calls(token, delays, name)
         self._timeout = timeout
-        self._http = http or httpx.AsyncClient()
+        self._http = http or httpx.AsyncClient(verify=trust(ca))
         self._owned = http is None
 
     @property
     def token(self) -> str | None:
         return self._calls.token
+
+    @property
+    def visit(self) -> str | None:
+        return self._calls.post.visiting
 
     async def register_source(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
@@ -65,6 +74,12 @@ class AsyncClient:
 
     async def change(self, attributes: Attributes) -> dict[str, Any]:
         return await self._run(self._calls.change(attributes))
+
+    async def new_token(self, id: str | None = None) -> str:
+        return await self._run(self._calls.new_token(id))
+
+    async def forget_position(self) -> None:
+        await self._run(self._calls.forget_position())
 
     async def leave(self) -> None:
         await self._run(self._calls.leave())
@@ -109,8 +124,18 @@ class AsyncClient:
     async def acknowledge(self, through: int | Letter) -> int:
         return await self._run(self._calls.acknowledge(through))
 
+    async def send(self, to: str, message: Any, *, title: str = "", ttl: float | None = None) -> Sent:
+        return await self._run(self._calls.post.send(to, message, title, ttl))
+
+    async def trace(self, to: str, number: int) -> Trace:
+        return await self._run(self._calls.post.trace(to, number))
+
+    async def migrate(self, url: str) -> None:
+        await self._run(self._calls.post.arrive(checked_url(url)))
+
     async def letters(self, *, after: int = 0, ack: bool = True) -> AsyncIterator[Letter]:
-        stream = LetterStream(after, self._calls.delays)
+        stream = LetterStream(after, self._calls.delays, self._calls.post)
+        await self._run(self._calls.post.settle())
         while True:
             try:
                 request = self._built(stream.request(), STREAM_TIMEOUT)
@@ -130,7 +155,14 @@ class AsyncClient:
                     await response.aclose()
             except httpx.TransportError as error:
                 outcome = failure_of(error)
-            await asyncio.sleep(stream.broken(outcome))
+            try:
+                pause = stream.broken(outcome)
+            except ElsewhereError:
+                if not self._calls.post.is_new:
+                    raise
+                await self._run(self._calls.post.arrive(None))
+                pause = 0.0
+            await asyncio.sleep(pause)
 
     async def scene(self) -> dict[str, Any]:
         return await self._run(self._calls.scene())
@@ -145,6 +177,12 @@ class AsyncClient:
         ttl: float | None = None,
     ) -> None:
         await self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    async def invite(self, domain: str) -> str:
+        return await self._run(self._calls.invite(domain))
+
+    async def offices(self) -> list[dict[str, Any]]:
+        return await self._run(self._calls.offices())
 
     async def health(self) -> dict[str, Any]:
         return await self._run(self._calls.health())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,8 +21,10 @@ from roamcast.client.transport import (
     failure_of,
     is_stream,
     time_for,
+    trust,
 )
-from roamcast.client.values import Accepted, Binding, Letter, Subscription
+from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
+from roamcast.deliver.refusals import ElsewhereError
 
 __all__ = ["Client"]
 
@@ -34,6 +37,10 @@ class Client:
     Calls that fail because the node does not answer or is in trouble are tried again after each of `delays`
     seconds; that does no harm, and registration, where it would, is not tried again. What the node refuses is
     raised as the node's own error. Several clients may share one `http`, which then stays open.
+
+    With a `name`, that of a subscriber of any domain, it reads and writes letters at whatever node it is given: its
+    first call brings the mailbox there. The token itself is not sent then, only what is made from it. `ca` is a file
+    with the certificates to trust.
     """
 
     def __init__(
@@ -41,20 +48,27 @@ class Client:
         url: str = DEFAULT_URL,
         token: str | None = None,
         *,
+        name: str | None = None,
+        ca: Path | str | None = None,
         timeout: float = 10.0,
         delays: Sequence[float] = DELAYS,
         http: httpx.Client | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._calls = Calls(token, delays)
+        self._calls = Calls(token, delays, name)
         self._timeout = timeout
-        self._http = http or httpx.Client()
+        self._http = http or httpx.Client(verify=trust(ca))
         self._owned = http is None
 
     @property
     def token(self) -> str | None:
         """The token of the entity this client speaks for. Registering sets it."""
         return self._calls.token
+
+    @property
+    def visit(self) -> str | None:
+        """The token for the mailbox where it is, once one has arrived there."""
+        return self._calls.post.visiting
 
     def register_source(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
@@ -75,6 +89,16 @@ class Client:
     def change(self, attributes: Attributes) -> dict[str, Any]:
         """Replace all attributes of the entity; what the node knows of it then."""
         return self._run(self._calls.change(attributes))
+
+    def new_token(self, id: str | None = None) -> str:
+        """Get another token for oneself, or, with the operator's token, for the entity `id`; the one before is worth
+        nothing from now on.
+        """
+        return self._run(self._calls.new_token(id))
+
+    def forget_position(self) -> None:
+        """Have the node forget where one is, and what one was bound to in the past."""
+        self._run(self._calls.forget_position())
 
     def leave(self) -> None:
         """Leave the node for good. With a subscriber go its subscriptions and its mailbox."""
@@ -148,13 +172,33 @@ class Client:
         """Delete the letters up to and with this one; how many there were."""
         return self._run(self._calls.acknowledge(through))
 
+    def send(self, to: str, message: Any, *, title: str = "", ttl: float | None = None) -> Sent:
+        """Write to another subscriber, by its name or, in one's own domain, by its id; it is safe when this returns.
+
+        A message is any JSON value. Letters come in the order in which they were sent. With `ttl` the letter may wait
+        so many seconds to be read. One program at a time writes for a subscriber: it counts its letters.
+        """
+        return self._run(self._calls.post.send(to, message, title, ttl))
+
+    def trace(self, to: str, number: int) -> Trace:
+        """What became of the letter with this number to a receiver. Raises UnavailableError: ask again."""
+        return self._run(self._calls.post.trace(to, number))
+
+    def migrate(self, url: str) -> None:
+        """Have one's mailbox at the node at `url` from now on: read, acknowledge and write there.
+
+        What one is registered for, subscriptions and position, stays with the node of the home.
+        """
+        self._run(self._calls.post.arrive(checked_url(url)))
+
     def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
         """All letters behind place `after`, each once, as they come, for ever; connects again when it must.
 
         With `ack` each is acknowledged when the next is asked for, so that a crash while one is handled loses
         nothing.
         """
-        stream = LetterStream(after, self._calls.delays)
+        stream = LetterStream(after, self._calls.delays, self._calls.post)
+        self._run(self._calls.post.settle())
         while True:
             try:
                 request = self._built(stream.request(), STREAM_TIMEOUT)
@@ -174,7 +218,14 @@ class Client:
                     response.close()
             except httpx.TransportError as error:
                 outcome = failure_of(error)
-            time.sleep(stream.broken(outcome))
+            try:
+                pause = stream.broken(outcome)
+            except ElsewhereError:
+                if not self._calls.post.is_new:
+                    raise
+                self._run(self._calls.post.arrive(None))
+                pause = 0.0
+            time.sleep(pause)
 
     def scene(self) -> dict[str, Any]:
         """What the page draws, as it is now."""
@@ -195,6 +246,14 @@ class Client:
         by themselves after so many seconds.
         """
         self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    def invite(self, domain: str) -> str:
+        """Leave for the node of a domain to join this one; the token must be the operator's."""
+        return self._run(self._calls.invite(domain))
+
+    def offices(self) -> list[dict[str, Any]]:
+        """The offices that the node knows: `domain`, `url`, and whether each `answers`."""
+        return self._run(self._calls.offices())
 
     def health(self) -> dict[str, Any]:
         return self._run(self._calls.health())

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from roamcast.client.events import EventReader
 from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
+from roamcast.client.post import Post
 from roamcast.client.values import (
     Accepted,
     Binding,
@@ -21,6 +22,7 @@ from roamcast.client.values import (
     letter_of,
     subscription_of,
 )
+from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import InputError
 from roamcast.model import Box
 
@@ -40,26 +42,47 @@ Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 class Calls:
     """The calls of one entity: holds its token and numbers for its next events. Safe between threads."""
 
-    def __init__(self, token: str | None, delays: Sequence[float]) -> None:
-        self.token = token
+    def __init__(self, token: str | None, delays: Sequence[float], name: str | None = None) -> None:
+        self._token = token
+        self._named = name is not None
         self.delays = delays
+        self.post = Post(lambda: self._token, name, delays)
         self._numbers: deque[int] = deque()
         self._reserve = 1
         self._numbering = threading.Lock()
+
+    @property
+    def token(self) -> str | None:
+        """What is sent as a proof of who one is; nothing if one is known by a name, as the node may be any."""
+        return None if self._named else self._token
 
     def register(
         self, kind: str, id: str, attributes: Attributes | None, x: float | None, y: float | None
     ) -> Flow[str]:
         body = _given(id=id, attributes=attributes, x=x, y=y)
         request = Request("POST", f"/v1/{kind}s", body_of(body), safe=False)
-        self.token = yield from exchange(request, self.delays, lambda answer: str(answer["token"]))
-        return self.token
+        self._token = token = yield from exchange(request, self.delays, lambda answer: str(answer["token"]))
+        return token
 
     def me(self) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", "/v1/me"), self.delays, dict)
 
     def change(self, attributes: Attributes) -> Flow[dict[str, Any]]:
         return exchange(Request("PUT", "/v1/me/attributes", body_of(dict(attributes))), self.delays, dict)
+
+    def new_token(self, id: str | None) -> Flow[str]:
+        own = id is None
+        if id is None:
+            id = (yield from self.me())["id"]
+        path = f"/v1/entities/{quote(str(id), safe='')}/token"
+        token = yield from exchange(Request("POST", path, safe=False), self.delays, lambda answer: str(answer["token"]))
+        if own:
+            self._token = token
+            self.post = Post(lambda: self._token, None, self.delays)
+        return token
+
+    def forget_position(self) -> Flow[None]:
+        return exchange(Request("DELETE", "/v1/me/position"), self.delays, _nothing)
 
     def leave(self) -> Flow[None]:
         return exchange(Request("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
@@ -151,13 +174,17 @@ class Calls:
 
     def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
         parameters = {"limit": limit, "after": after, "wait": wait}
-        request = Request("GET", "/v1/mailbox", parameters=parameters, extra_time=wait)
-        return exchange(request, self.delays, lambda answer: [letter_of(letter) for letter in answer["letters"]])
+        return self.post.served(
+            lambda: self.post.request("GET", "/v1/mailbox", parameters=parameters, extra_time=wait),
+            lambda answer: [letter_of(letter) for letter in answer["letters"]],
+        )
 
     def acknowledge(self, through: int | Letter) -> Flow[int]:
         place = through.place if isinstance(through, Letter) else through
-        request = Request("POST", "/v1/mailbox/ack", body_of({"through": place}))
-        return exchange(request, self.delays, lambda answer: int(answer["acknowledged"]))
+        body = body_of({"through": place})
+        return self.post.served(
+            lambda: self.post.request("POST", "/v1/mailbox/ack", body), lambda answer: int(answer["acknowledged"])
+        )
 
     def scene(self) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", "/v1/scene"), self.delays, dict)
@@ -168,6 +195,13 @@ class Calls:
         body = _given(layer=layer, set=set, remove=_texts(remove) or None, clear=clear or None, ttl=ttl)
         return exchange(Request("POST", "/v1/scene", body_of(body)), self.delays, _nothing)
 
+    def invite(self, domain: str) -> Flow[str]:
+        request = Request("POST", "/v1/office/invitations", body_of({"domain": domain}))
+        return exchange(request, self.delays, lambda answer: str(answer["invitation"]))
+
+    def offices(self) -> Flow[list[dict[str, Any]]]:
+        return exchange(Request("GET", "/v1/offices"), self.delays, lambda answer: list(answer["offices"]))
+
     def health(self) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", "/healthz"), self.delays, dict)
 
@@ -175,8 +209,9 @@ class Calls:
 class LetterStream:
     """Where one is in the stream of a mailbox: each letter once, however often the stream breaks."""
 
-    def __init__(self, after: int, delays: Sequence[float]) -> None:
+    def __init__(self, after: int, delays: Sequence[float], post: Post) -> None:
         self._after = after
+        self._post = post
         self._delays = delays
         self._failures = 0
         self._reader = EventReader()
@@ -185,7 +220,7 @@ class LetterStream:
         """What to send, for the first time or again."""
         self._reader = EventReader()
         headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
-        return Request("GET", "/v1/mailbox/stream", headers=headers)
+        return self._post.request("GET", "/v1/mailbox/stream", headers=headers)
 
     def broken(self, outcome: Answer | Failure) -> float:
         """How long to wait before the next try. Raises what cannot be mended by trying again."""
@@ -197,8 +232,13 @@ class LetterStream:
 
     def feed(self, piece: bytes) -> list[Letter]:
         self._failures = 0
+        self._post.is_new = False
         letters = []
         for event in self._reader.feed(piece):
+            if event.name == "moved":
+                raise ElsewhereError(
+                    "the mailbox has moved on", where=self._post.name, hint="migrate, if the subscriber is here now"
+                )
             if event.name == "letter":
                 letter = letter_of(json.loads(event.data))
                 if letter.place > self._after:

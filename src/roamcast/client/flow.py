@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from roamcast import errors
+from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import InputError, RoamcastError, UnavailableError
 
 __all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "body_of", "error_of", "exchange"]
@@ -21,7 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. `safe` says that sending it again does no harm."""
+    """One HTTP request. `safe` says that sending it again does no harm.
+
+    `at` is the node's address and `token` the token to use, if not the client's; an empty one is not sent.
+    """
 
     method: str
     path: str
@@ -30,6 +34,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_time: float = 0.0
     safe: bool = True
+    at: str | None = None
+    token: str | None = None
 
 
 class Answer(NamedTuple):
@@ -112,6 +118,10 @@ def error_of(answer: Answer | Failure) -> RoamcastError:
 
             place = {"line": error.get("line"), "column": error.get("column")}
             return LaclError(message, where=where, hint=hint, excerpt=error["excerpt"], **place)
+        if error["code"] == ElsewhereError.code:
+            elsewhere = ElsewhereError(message, where=where, hint=hint)
+            elsewhere.office, elsewhere.epoch = error["office"], error["epoch"]
+            return elsewhere
         kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
         return kind(message, where=where, hint=hint)
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):

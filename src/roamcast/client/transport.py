@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import httpx
 
 from roamcast.client.flow import Answer, Failure, Request
 from roamcast.errors import InputError
 
-__all__ = ["DEFAULT_URL", "STREAM_TIMEOUT", "answer_of", "built", "checked_url", "failure_of", "is_stream", "time_for"]
+__all__ = [
+    "DEFAULT_URL",
+    "STREAM_TIMEOUT",
+    "answer_of",
+    "built",
+    "checked_url",
+    "failure_of",
+    "is_stream",
+    "time_for",
+    "trust",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -15,6 +28,18 @@ STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)
 """A stream that says nothing for longer than two of the node's heartbeats is dead."""
 
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+def trust(ca: Path | str | None) -> ssl.SSLContext | bool:
+    """The certificates in the file `ca` instead of the system's. Raises InputError."""
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca))
+    except OSError as error:
+        raise InputError(
+            f"no certificates can be read: {error}", where=str(ca), hint="give a file in PEM format"
+        ) from error
 
 
 def checked_url(url: str) -> str:
@@ -36,13 +61,14 @@ def built(
     timeout: httpx.Timeout,
 ) -> httpx.Request:
     headers = dict(request.headers)
-    if token is not None:
+    token = token if request.token is None else request.token
+    if token:
         headers["authorization"] = f"Bearer {token}"
     if request.body is not None:
         headers["content-type"] = "application/json"
     return http.build_request(
         request.method,
-        url + request.path,
+        (request.at or url) + request.path,
         content=request.body,
         params=dict(request.parameters),
         headers=headers,

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Accepted", "Binding", "Letter", "Subscription", "binding_of", "letter_of", "subscription_of"]
+__all__ = [
+    "Accepted",
+    "Binding",
+    "Letter",
+    "Sent",
+    "Subscription",
+    "Trace",
+    "binding_of",
+    "letter_of",
+    "subscription_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,8 @@ class Accepted:
 class Letter:
     """A letter out of one's own mailbox. `place` says where it lies there; `event` is plain JSON values.
 
-    `why` says why it came; None where the pipeline did not say.
+    `why` says why it came; None where the pipeline did not say. A letter of another subscriber, whose name is `sender`,
+    has a `title` and a `message` instead of a subscription and an event.
     """
 
     place: int
@@ -31,6 +42,29 @@ class Letter:
     subscription: str
     event: Mapping[str, Any]
     why: str | None = None
+    title: str | None = None
+    message: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A letter that is safe at an office: names of both, and its number among those of the one to the other."""
+
+    sender: str
+    receiver: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What became of a letter, as `office` knows: queued, not arrived, held back, readable, acknowledged, expired, or
+    no receiver.
+    """
+
+    receiver: str
+    number: int
+    fate: str
+    office: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +95,10 @@ class Binding:
 
 
 def letter_of(fields: Mapping[str, Any]) -> Letter:
-    head = (fields["place"], fields["sender"], fields["number"], fields["subscription"], fields["event"])
-    return Letter(*head, why=fields.get("why"))
+    head = fields["place"], fields["sender"], fields["number"]
+    if "message" in fields:
+        return Letter(*head, "", {}, title=fields.get("title"), message=fields["message"])
+    return Letter(*head, fields["subscription"], fields["event"], why=fields.get("why"))
 
 
 def subscription_of(fields: Mapping[str, Any]) -> Subscription:

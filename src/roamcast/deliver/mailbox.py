@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from roamcast.deliver.ranges import Ranges
+from roamcast.deliver.ranges import Ranges, check_bounds
 from roamcast.model import Letter
 
 __all__ = ["Filed", "Mailbox", "Receipt", "Release", "receive"]
@@ -69,72 +69,68 @@ def receive(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> Rece
     its sender are there; it then gets the next place, and those that waited for it follow in number order.
     Raises InputError for a number out of bounds.
     """
-    lines, new = _lines(mailboxes, letters)
+    lines: dict[tuple[str, str], _Line] = {}
     next_places: dict[str, int] = {}
-    places: dict[int, int | None] = {}
+    filed: list[Filed] = []
     released: list[Release] = []
-    for at, letter in enumerate(letters):
-        if not new[at]:
+    for letter in letters:
+        receiver, number = letter.receiver, letter.number
+        line = lines.get((receiver, letter.sender))
+        if line is None:
+            before = mailboxes.get(receiver, _EMPTY).received.get(letter.sender, _NOTHING)
+            line = lines[receiver, letter.sender] = _Line(before)
+        if number != line.reach + 1:
+            check_bounds(number)
+            if number > line.reach and number not in line.early and number not in line.before:
+                line.early[number] = len(filed)
+                filed.append(Filed(letter, None))
             continue
-        line = lines[letter.receiver, letter.sender]
-        places[at] = None
-        line.early[letter.number] = at
-        if letter.number != line.reach + 1:
-            continue
-        place = next_places.get(letter.receiver)
+        place = next_places.get(receiver)
         if place is None:
-            place = mailboxes.get(letter.receiver, _EMPTY).next_place
-        while True:
+            place = mailboxes.get(receiver, _EMPTY).next_place
+        filed.append(Filed(letter, place))
+        line.reach, place = number, place + 1
+        while line.early or line.is_broken:
             number = line.reach + 1
             if number in line.early:
-                places[line.early.pop(number)] = place
-                line.reach = number
-                place += 1
+                at = line.early.pop(number)
+                filed[at] = Filed(filed[at].letter, place)
+                line.reach, place = number, place + 1
             elif held := line.before.range_of(number):
-                released.append(Release(letter.receiver, letter.sender, *held, place))
-                line.reach = held[1]
-                place += held[1] - held[0] + 1
+                released.append(Release(receiver, letter.sender, *held, place))
+                line.reach, place = held[1], place + held[1] - held[0] + 1
             else:
                 break
-        next_places[letter.receiver] = place
+        next_places[receiver] = place
     return Receipt(
-        [Filed(letters[at], place) for at, place in places.items()],
+        filed,
         released,
         _changed(mailboxes, lines, next_places),
-        len(letters) - len(places),
+        len(letters) - len(filed),
         frozenset(next_places),
     )
 
 
-@dataclass(slots=True)
 class _Line:
     """The letters of one sender to one receiver while a batch is received.
 
-    `reach` is the highest number placed; `early` has, by number, those of the batch that wait.
+    `reach` is the highest number placed; `early` has, by number, those of the batch that wait, and where they are among
+    the letters filed; `is_broken`: some may wait that came before.
     """
 
-    before: Ranges
-    after: Ranges
-    reach: int
-    early: dict[int, int] = field(default_factory=dict)
+    __slots__ = ("before", "early", "is_broken", "reach")
 
+    def __init__(self, before: Ranges) -> None:
+        self.before = before
+        self.reach = before.prefix
+        self.is_broken = before.gaps > 0
+        self.early: dict[int, int] = {}
 
-def _lines(
-    mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]
-) -> tuple[dict[tuple[str, str], _Line], list[bool]]:
-    """The lines by receiver and sender, and for each letter whether it is new."""
-    members: dict[tuple[str, str], list[int]] = {}
-    for at, letter in enumerate(letters):
-        members.setdefault((letter.receiver, letter.sender), []).append(at)
-    lines = {}
-    is_new = [False] * len(letters)
-    for (receiver, sender), ats in members.items():
-        before = mailboxes.get(receiver, _EMPTY).received.get(sender, _NOTHING)
-        after, new = before.merge([letters[at].number for at in ats])
-        for at, flag in zip(ats, new, strict=True):
-            is_new[at] = flag
-        lines[receiver, sender] = _Line(before, after, before.prefix)
-    return lines, is_new
+    def after(self) -> Ranges:
+        """All numbers that were had by now."""
+        first = self.before.first_gap
+        had = self.before.add_range(first, self.reach) if first <= self.reach else self.before
+        return had.merge(list(self.early))[0] if self.early else had
 
 
 def _changed(
@@ -142,9 +138,14 @@ def _changed(
 ) -> dict[str, Mailbox]:
     received: dict[str, dict[str, Ranges]] = {}
     for (receiver, sender), line in lines.items():
-        if line.after is not line.before:
-            received.setdefault(receiver, dict(mailboxes.get(receiver, _EMPTY).received))[sender] = line.after
+        after = line.after()
+        if after is line.before:
+            continue
+        by_sender = received.get(receiver)
+        if by_sender is None:
+            by_sender = received[receiver] = dict(mailboxes.get(receiver, _EMPTY).received)
+        by_sender[sender] = after
     return {
-        receiver: Mailbox(next_places.get(receiver, mailboxes.get(receiver, _EMPTY).next_place), by_sender)
+        receiver: Mailbox(next_places.get(receiver) or mailboxes.get(receiver, _EMPTY).next_place, by_sender)
         for receiver, by_sender in received.items()
     }

@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from roamcast.errors import CorruptionError, InputError
 
-__all__ = ["HIGHEST", "Ranges"]
+__all__ = ["HIGHEST", "Ranges", "check_bounds"]
 
 HIGHEST = 2**63 - 1
 """The highest number: what a 64-bit column holds."""
@@ -74,6 +74,8 @@ class Ranges:
         if not 1 <= first <= last <= HIGHEST:
             raise InputError(f"numbers {first} to {last} are out of bounds", hint=_BOUNDS)
         spans = self._spans
+        if len(spans) == 1 and spans[0][0] <= first == spans[0][1] + 1:  # the usual case: the next in order
+            return Ranges(((spans[0][0], last),))
         start = bisect_left(spans, first - 1, key=_last)
         end = bisect_right(spans, last + 1, key=_first)
         if start < end:  # these overlap or touch it, and become one with it
@@ -99,8 +101,7 @@ class Ranges:
         last = 0
         for at in order:
             number = numbers[at]
-            if not 1 <= number <= HIGHEST:
-                raise InputError(f"number {number} is out of bounds", hint=_BOUNDS)
+            check_bounds(number)
             if number > last and number not in self:
                 new[at] = True
                 fresh.append((number, number))
@@ -125,6 +126,12 @@ class Ranges:
         if not in_order or ranges.to_text() != text or (spans and spans[-1][1] > HIGHEST):
             raise CorruptionError(f"{text[:80]!r} is not a list of ranges", hint="restore it from a backup")
         return ranges
+
+
+def check_bounds(number: int) -> None:
+    """Raises InputError."""
+    if not 1 <= number <= HIGHEST:
+        raise InputError(f"number {number} is out of bounds", hint=_BOUNDS)
 
 
 def _span(part: str) -> Span:

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast import __version__
 from roamcast.node.errors import ERROR_RESPONSES, handle_errors
-from roamcast.node.routes import entities, events, mailbox, page, scene, status, subscriptions
+from roamcast.node.routes import entities, events, letters, mailbox, offices, page, scene, status, subscriptions
 from roamcast.node.service import Node
 from roamcast.node.settings import Settings
 
@@ -26,12 +26,12 @@ after the removal was acknowledged do not. Letters in the mailbox stay until the
 """
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The node as an ASGI app. It opens its data when it starts and closes it when it stops."""
+def create_app(settings: Settings, url: str = "") -> FastAPI:
+    """The node as an ASGI app, reached at `url`. It opens its data when it starts and closes it when it stops."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        node = await run_in_threadpool(Node, settings)
+        node = await run_in_threadpool(Node, settings, url)
         app.state.node = node
         async with node.running():
             yield
@@ -40,7 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
     api = APIRouter(prefix="/v1")
-    for module in (entities, events, subscriptions, mailbox, scene):
+    for module in (entities, events, subscriptions, mailbox, letters, offices, scene):
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(status.router)

@@ -24,10 +24,10 @@ from roamcast.node.metrics import Metrics
 from roamcast.node.outgoing import Outgoing
 from roamcast.node.outlines import changed_places
 from roamcast.node.queries import Asked, Queries
-from roamcast.node.requests import Done, Request, refuse
+from roamcast.node.requests import Done, Mailboxes, Request, refuse
 from roamcast.node.times import Clock
 from roamcast.node.work import Work
-from roamcast.store.port import MailboxStore, RegistryStore
+from roamcast.store.port import RegistryStore
 from roamcast.store.values import Change, Entity
 
 __all__ = ["Bindery"]
@@ -55,7 +55,7 @@ class Bindery:
     def __init__(
         self,
         registry: RegistryStore,
-        mailboxes: MailboxStore,
+        mailboxes: Mailboxes,
         journal: JournalWriter,
         queries: Queries,
         clock: Clock,
@@ -98,6 +98,14 @@ class Bindery:
     def change(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
         """Replace all attributes; the entity as it is then."""
         return self._submit(lambda work: work.change(id, attributes))
+
+    def set_token(self, id: str, token_hash: str) -> Future[None]:
+        """The token before is worth nothing from now on."""
+        return self._submit(lambda work: work.set_token(id, token_hash), registers=True)
+
+    def forget_position(self, id: str) -> Future[None]:
+        """Of an entity, with the bindings of its past. It takes a while: everything in memory is made anew."""
+        return self._submit(lambda work: work.forget_position(id), alone=True)
 
     def leave(self, id: str) -> Future[list[str]]:
         """Remove an entity for good, with its mailbox and its subscriptions, whose ids are told."""
@@ -202,6 +210,9 @@ class Bindery:
             return
         self._note(work)
         try:
+            if work.anew:
+                self._following = None
+                self._follow()
             if changing:
                 self._send(work, ticket)
         except Exception as error:

@@ -23,11 +23,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from roamcast.model import EPOCH, Box
-from roamcast.node.settings import Limits
+from roamcast.node.settings import DOMAIN, Limits
 
 __all__ = [
-    "HIGHEST_SEQ", "AckIn", "AttributesIn", "BoxIn", "EntityIn", "EventIn", "FeatureIn", "NumbersIn", "PositionIn",
-    "SceneIn", "SubscriptionIn",
+    "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
+    "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "SceneIn", "SubscriptionIn", "VouchIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -226,6 +226,61 @@ class AckIn(_In):
     """Acknowledge all letters up to and with this place."""
 
     through: int = Field(ge=0, le=2**63 - 1)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=520)]
+Domain = Annotated[str, Field(pattern=DOMAIN)]
+_Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class LetterIn(_In):
+    """A letter to a subscriber, by its name or, in this domain, by its id. `message` is any JSON value."""
+
+    to: Name
+    message: Any
+    title: str = Field(default="", max_length=200, pattern=r"^[^\x00-\x1f]*$")
+    number: int | None = Field(default=None, ge=1, le=HIGHEST_SEQ)
+    ttl: float | None = Field(default=None, gt=0, le=10 * 366 * 86_400)
+
+
+class ArrivalIn(_In):
+    """A subscriber has come here. `previous` is the office that served it last, if it knows."""
+
+    name: Name
+    epoch: int = Field(ge=1, le=HIGHEST_SEQ)
+    warrant: str = Field(max_length=200)
+    previous: Domain | None = None
+
+
+class DomainIn(_In):
+    domain: Domain
+
+
+class JoinIn(_In):
+    """Of a node that was invited; `proof` shows that it knows the invitation's secret."""
+
+    id: str = Field(max_length=64)
+    domain: Domain
+    url: str = Field(max_length=300, pattern=r"^https?://[^\s]+$")
+    nonce: _Hex
+    proof: _Hex
+
+
+class IntroductionIn(_In):
+    """Another office, and the key to share with it, sealed."""
+
+    domain: Domain
+    url: str = Field(max_length=300, pattern=r"^https?://[^\s]+$")
+    nonce: _Hex
+    key: _Hex
+
+
+class VouchIn(_In):
+    """Is this warrant good?"""
+
+    name: Name
+    epoch: int = Field(ge=1, le=HIGHEST_SEQ)
+    warrant: str = Field(max_length=200)
 
 
 _Point = Annotated[tuple[float, float], Field()]

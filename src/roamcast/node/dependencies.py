@@ -8,17 +8,18 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from roamcast.errors import PermissionDeniedError
+from roamcast.node import security
 from roamcast.node.security import Caller
 from roamcast.node.service import Node
 
 __all__ = [
-    "AnyCaller", "CallerOrOperator", "Operator", "Source", "Subscriber", "SubscriberOrOperator", "TheNode",
+    "AnyCaller", "CallerOrOperator", "Operator", "Reader", "Source", "Subscriber", "SubscriberOrOperator", "TheNode",
 ]  # fmt: skip
 
 _bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
 
 
-def _node(request: Request) -> Node:
+async def _node(request: Request) -> Node:  # not a plain function: FastAPI would run that in another thread
     node: Node = request.app.state.node
     return node
 
@@ -62,12 +63,17 @@ async def _subscriber(caller: AnyCaller) -> Caller:
     return caller
 
 
+async def _reader(node: TheNode, given: _Credentials) -> security.Reader:
+    return node.gate.reader(given.credentials if given else None)
+
+
 async def _operator(node: TheNode, given: _Credentials) -> None:
     node.gate.check_operator(given.credentials if given else None)
 
 
 Source = Annotated[Caller, Depends(_source)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
+Reader = Annotated[security.Reader, Depends(_reader)]
 Operator = Depends(_operator)
 SubscriberOrOperator = Annotated[Caller | None, Depends(_subscriber_or_operator)]
 """None is the operator, here and in CallerOrOperator."""

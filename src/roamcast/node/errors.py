@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import (
     AuthenticationError,
     CapacityError,
@@ -24,6 +25,7 @@ from roamcast.errors import (
     UnavailableError,
 )
 from roamcast.lacl import LaclError
+from roamcast.node.exchange import SessionError
 
 __all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of"]
 
@@ -63,6 +65,11 @@ _SCHEMA = {
                 "hint": {"type": ["string", "null"]},
                 "line": {"type": ["integer", "null"], "description": "In LACL, counted from 1, as is the column."},
                 "column": {"type": ["integer", "null"]},
+                "office": {
+                    "type": ["string", "null"],
+                    "description": "Where a subscriber is that is `elsewhere`.",
+                },
+                "epoch": {"type": "integer", "description": "Its last arrival."},
                 "excerpt": {"type": "string", "description": "The line, and carets below the place."},
             },
         }
@@ -124,6 +131,11 @@ async def _roamcast_error(request: Request, error: Exception) -> Response:
     if isinstance(error, LaclError):
         more = {"line": error.line, "column": error.column, "excerpt": error.excerpt}
         return _answer(status, error.code, error.message, error.where or "lacl", error.hint, headers, more)
+    if isinstance(error, ElsewhereError):
+        more = {"office": error.office, "epoch": error.epoch}
+        return _answer(status, error.code, error.message, error.where, error.hint, headers, more)
+    if isinstance(error, SessionError):
+        headers = error.headers
     return _answer(status, error.code, error.message, error.where, error.hint, headers)
 
 

@@ -4,7 +4,9 @@ roamcast.json                    the format, and the space that its coordinates 
 operator.token                   opens what only the operator may do; readable by its owner alone
 journal/<domain>/                what nodes write and the pipeline reads
 outbox/                          what the pipeline writes and offices read
-nodes/<domain>/store.sqlite      a node's registry and mailboxes
+nodes/<domain>/store.sqlite      a node's registry
+nodes/<domain>/office.sqlite     its post office: mailboxes, and letters on their way
+nodes/<domain>/peers.json        the offices it knows, and the keys shared with them; readable by its owner alone
 """
 
 from __future__ import annotations
@@ -68,9 +70,16 @@ class DataFolder:
 
     def store(self, domain: str) -> Path:
         """The path of a node's store, in a folder that exists."""
+        return self._own(domain) / "store.sqlite"
+
+    def peers(self, domain: str) -> Path:
+        """The path of the file of offices that a node knows, in a folder that exists."""
+        return self._own(domain) / "peers.json"
+
+    def _own(self, domain: str) -> Path:
         folder = self.root / "nodes" / domain
         make_folder(folder)
-        return folder / "store.sqlite"
+        return folder
 
     def operator_token(self) -> str:
         """The operator's token, made when it is first asked for. Nodes that ask at the same time get the same one."""

@@ -12,9 +12,11 @@ from roamcast.node.errors import BodyTooLargeError, input_error_of
 from roamcast.node.service import Node
 from roamcast.node.settings import Limits
 
-__all__ = ["Form"]
+__all__ = ["Form", "read_bytes"]
 
 T = TypeVar("T", bound=BaseModel)
+
+_LIMITS = Limits()
 
 
 class Form(Generic[T]):
@@ -29,11 +31,15 @@ class Form(Generic[T]):
 
     async def read(self, request: Request, node: Node) -> T:
         """The one that the body holds."""
-        return self._one_of(await _bytes(request, node), node.limits)
+        return self._one_of(await read_bytes(request, node), node.limits)
+
+    def parse(self, body: bytes) -> T:
+        """The one that a body holds which has been read."""
+        return self._one_of(body, _LIMITS)
 
     async def read_bulk(self, request: Request, node: Node) -> tuple[list[T], bool]:
         """What the body holds, and whether it was a list."""
-        body = await _bytes(request, node)
+        body = await read_bytes(request, node)
         limits = node.limits
         if not body.lstrip().startswith(b"["):
             return [self._one_of(body, limits)], False
@@ -60,7 +66,7 @@ class Form(Generic[T]):
         return {"anyOf": [one, {"type": "array", "items": one}]} if self._bulk else one
 
 
-async def _bytes(request: Request, node: Node) -> bytes:
+async def read_bytes(request: Request, node: Node) -> bytes:
     """The whole body. Stops reading, and refuses, as soon as it is too large."""
     most = node.limits.body
     refusal = BodyTooLargeError(f"the body is over {most} bytes", where="body", hint="send several smaller requests")

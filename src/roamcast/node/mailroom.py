@@ -11,7 +11,7 @@ from pathlib import Path
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.model import Letter
-from roamcast.store.port import Delivery, MailboxStore
+from roamcast.node.counter import Delivery
 
 __all__ = ["Mailroom"]
 
@@ -35,17 +35,19 @@ class Mailroom:
         outbox: Outbox,
         folder: Path,
         office: str,
-        mailboxes: MailboxStore,
         *,
+        deposit: Callable[[Sequence[Letter]], Delivery],
         meet: Callable[[Sender], None],
         delivered: Callable[[Delivery], None],
     ) -> None:
-        """`meet` is told of the sender whenever its card changes, `delivered` of every batch that is stored."""
+        """`deposit` stores letters; `meet` is told of the sender whenever its card changes, `delivered` of every batch
+        that is stored.
+        """
         self._outbox = outbox
         self._card = folder / "sender.json"
         self._folder = folder / office
         self._office = office
-        self._mailboxes = mailboxes
+        self._deposit = deposit
         self._meet = meet
         self._delivered = delivered
         self._card_seen: tuple[int, int] | None = None
@@ -70,7 +72,7 @@ class Mailroom:
         for path in self._batches():
             if self._stop.is_set():
                 return
-            self._delivered(self._mailboxes.deliver(self._read(path)))
+            self._delivered(self._deposit(self._read(path)))
             self._outbox.taken(path)
             self.waiting -= 1
         self._look_at_card()

@@ -23,7 +23,9 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._pipeline = pipeline
         self.events_accepted = self._counter("roamcast_events_accepted", "Events journalled and acknowledged.")
-        self.letters_posted = self._counter("roamcast_letters_posted", "Letters stored in mailboxes.")
+        self.letters_posted = self._counter(
+            "roamcast_letters_posted", "Letters stored, in mailboxes or on their way there."
+        )
         self.letters_delivered = self._counter("roamcast_letters_delivered", "Letters acknowledged by their receivers.")
         self.duplicate_letters = self._counter("roamcast_duplicate_letters", "Letters a mailbox had had, and dropped.")
         self.moves_accepted = self._counter("roamcast_moves_accepted", "Positions taken.")

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from copy import copy
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from roamcast.errors import RoamcastError
 from roamcast.node.work import Work
 
-__all__ = ["Done", "Request", "refuse"]
+__all__ = ["Done", "Mailboxes", "Request", "refuse"]
 
 T = TypeVar("T")
+
+
+class Mailboxes(Protocol):
+    """What the bindery must know of the post office."""
+
+    def erase(self, receivers: Iterable[str]) -> None:
+        """Of subscribers who have left: for good, so that letters that come later are dropped. Idempotent."""
 
 
 class Request(NamedTuple, Generic[T]):

@@ -6,24 +6,17 @@ takes says nothing about any token.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import secrets
 from typing import NamedTuple
 
 from roamcast.errors import AuthenticationError, PermissionDeniedError
 from roamcast.node.directory import Directory
+from roamcast.node.names import Names
+from roamcast.node.tokens import hash_of, new_token
+from roamcast.node.visitors import Visitors
 from roamcast.store.values import EntityKind
 
-__all__ = ["Caller", "Gate", "hash_of", "new_token"]
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def hash_of(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+__all__ = ["Caller", "Gate", "Reader", "hash_of", "new_token"]
 
 
 class Caller(NamedTuple):
@@ -31,11 +24,20 @@ class Caller(NamedTuple):
     kind: EntityKind
 
 
+class Reader(NamedTuple):
+    """Who may read a mailbox, and the hash of the token that says so."""
+
+    name: str
+    token_hash: str
+
+
 class Gate:
     """Tells callers by their tokens. Never blocks; safe between threads."""
 
-    def __init__(self, directory: Directory, operator_token: str) -> None:
+    def __init__(self, directory: Directory, names: Names, visitors: Visitors, operator_token: str) -> None:
         self._directory = directory
+        self._names = names
+        self._visitors = visitors
         self._operator = hash_of(operator_token)
 
     def caller(self, token: str | None) -> Caller:
@@ -50,6 +52,22 @@ class Gate:
                 "nobody here has this token", where="Authorization", hint="register, and use the token you get"
             )
         return Caller(entity.id, entity.kind)
+
+    def reader(self, token: str | None) -> Reader:
+        """Whose mailbox the token opens. Raises AuthenticationError, and PermissionDeniedError for a source."""
+        if token is not None and (name := self._visitors.by_token(hash_of(token))) is not None:
+            return Reader(name, hash_of(token))
+        caller = self.caller(token)
+        if caller.kind != "subscriber":
+            raise PermissionDeniedError(
+                f"{caller.id} is no subscriber", where="Authorization", hint="register a subscriber, and use its token"
+            )
+        return Reader(self._names.of(caller.id), hash_of(token or ""))
+
+    def still_reads(self, reader: Reader) -> bool:
+        """Whether the token is still worth something."""
+        known = self._visitors.by_token(reader.token_hash) is not None
+        return known or self._directory.by_token(reader.token_hash) is not None
 
     def is_operator(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(hash_of(token), self._operator)

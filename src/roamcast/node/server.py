@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -19,14 +20,18 @@ __all__ = ["NodeServer", "serve"]
 
 _GRACE = 1  # seconds for requests under way when the server is stopped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_GENERATIONS = 20_000, 20, 20  # of garbage
 
 
 class NodeServer(uvicorn.Server):
     """Serves one node until `stop`, SIGINT or SIGTERM; then it is gone within two seconds, open streams or not."""
 
     def __init__(self, settings: Settings) -> None:
-        self._app = create_app(settings)
+        if (settings.tls_cert is None) != (settings.tls_key is None):
+            raise InputError("a certificate and its key go together", where="tls", hint="give --tls-cert and --tls-key")
+        self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listening(settings)
+        self._app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
         super().__init__(
             uvicorn.Config(
@@ -35,13 +40,15 @@ class NodeServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=_GRACE,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
             )
         )
 
     @property
     def url(self) -> str:
         host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def run_node(self, ready: Callable[[str], None] | None = None) -> None:
         """Open the node, call `ready` with its address, serve, close it. Raises what keeps it from opening."""
@@ -88,7 +95,17 @@ class NodeServer(uvicorn.Server):
 
 def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> None:
     """Serve a node until SIGINT or SIGTERM; `ready` is called with its address once it answers."""
-    NodeServer(settings).run_node(ready)
+
+    def started(url: str) -> None:
+        # Most of what there is now stays for good, and most of what comes goes at once: a collector that looks at
+        # everything, as often as it does by default, would take a third of a busy office's time.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GENERATIONS)
+        if ready:
+            ready(url)
+
+    NodeServer(settings).run_node(started)
 
 
 def _listening(settings: Settings) -> socket.socket:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
 from typing import TypeVar
 
+from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.outbox import Outbox, Sender
@@ -17,20 +18,24 @@ from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.node.bells import Bells
 from roamcast.node.bindery import Bindery
+from roamcast.node.counter import Delivery
 from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
 from roamcast.node.intake import Intake, Sequences
 from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
+from roamcast.node.postoffice import PostOffice
 from roamcast.node.queries import Asked, Queries
+from roamcast.node.rates import Rates
 from roamcast.node.scene import Change, Feature, Scene
 from roamcast.node.security import Gate
 from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.store.port import Delivery
-from roamcast.store.sql import SqlMailboxes, SqlRegistry, open_sqlite
+from roamcast.store.postgres import open_postgres
+from roamcast.store.schema import REGISTRY
+from roamcast.store.sql import SqlRegistry, open_office, open_sqlite
 from roamcast.store.values import Entity
 
 __all__ = ["Node", "acknowledged"]
@@ -54,7 +59,8 @@ class Node:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, url: str = "") -> None:
+        """`url` is where it will listen."""
         self.settings = settings
         self.limits = settings.limits
         self.space = SPACES[settings.space]
@@ -65,17 +71,23 @@ class Node:
         with ExitStack() as opened:
             self.journal = journal = FileJournal(folder.journal, settings.domain)
             opened.callback(journal.close)
-            engine = open_sqlite(folder.store(settings.domain))
+            engine = _opened(settings, folder)
             opened.callback(engine.dispose)
             self.registry = SqlRegistry(engine)
-            self.mailboxes = SqlMailboxes(engine)
             self.metrics = Metrics(self._pipeline_counters)
             self.clock = Clock(after=self.registry.latest())
             places_from = None if settings.places is None else str(settings.places)
+            self.bells = Bells()
+            self.rates = Rates(self.limits.arrivals)
+            office = open_office(settings.store or folder.store(settings.domain).parent, settings.domain)
+            opened.callback(office.close)
+            peers = folder.peers(settings.domain)
+            self.post = PostOffice(settings, url, engine, office, peers, self.clock, self.bells)
+            opened.callback(self.post.close)
             self.queries = Queries(places, self.space, self.limits, places_from=places_from)
             self.bindery = Bindery(
                 self.registry,
-                self.mailboxes,
+                self.post.counter,
                 journal,
                 self.queries,
                 self.clock,
@@ -84,16 +96,16 @@ class Node:
             )
             opened.callback(self.bindery.close)
             self.directory = self.bindery.directory
-            self.gate = Gate(self.directory, folder.operator_token())
+            self.post.attend(self.directory)
+            self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
             self.sequences = Sequences(self.registry)
             self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
-            self.bells = Bells()
             self.scene = self._new_scene() if settings.scene else None
             self.mailroom = Mailroom(
                 Outbox(folder.outbox),
                 folder.outbox,
                 settings.domain,
-                self.mailboxes,
+                deposit=self.post.counter.deposit,
                 meet=self._meet,
                 delivered=self._delivered,
             )
@@ -108,7 +120,8 @@ class Node:
         self.mailroom.start()
         ticker = self._loop.create_task(self._tick())
         try:
-            yield
+            async with self.post.running():
+                yield
         finally:
             self.end_streams()
             ticker.cancel()
@@ -150,7 +163,6 @@ class Node:
     def _delivered(self, delivery: Delivery) -> None:
         self.metrics.letters_posted.inc(delivery.accepted)
         self.metrics.duplicate_letters.inc(delivery.duplicates)
-        self._loop.call_soon_threadsafe(self.bells.ring, delivery.awake)
 
     def _pipeline_counters(self) -> Mapping[str, int]:
         return self.mailroom.sender.counters if self.mailroom.sender else {}
@@ -194,3 +206,10 @@ class Node:
             self.scene.expire(time.monotonic())
             ticks += 1
             await asyncio.sleep(_EXPIRE_EVERY)
+
+
+def _opened(settings: Settings, folder: DataFolder) -> Engine:
+    """The registry's database."""
+    if settings.store is None:
+        return open_sqlite(folder.store(settings.domain))
+    return open_postgres(settings.store, settings.domain, REGISTRY)

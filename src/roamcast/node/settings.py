@@ -10,7 +10,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from roamcast.errors import InputError
 
-__all__ = ["Limits", "Settings", "settings_from"]
+__all__ = ["DOMAIN", "Limits", "Settings", "settings_from"]
+
+DOMAIN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9][A-Za-z0-9_-]{0,63})?$"
+"""`domain`, or `system.domain`."""
 
 
 class Limits(BaseModel):
@@ -31,6 +34,8 @@ class Limits(BaseModel):
     ahead: float = Field(default=300.0, ge=0, allow_inf_nan=False)  # seconds that a time may be after the node's
     page: PositiveInt = 1_000  # subscriptions or bindings in an answer
     streams: PositiveInt = 16  # of one mailbox, at a time
+    letter: PositiveInt = 256 * 1024  # bytes of a letter to another subscriber
+    arrivals: PositiveInt = 100  # and joins, in a second, from one address
     features: PositiveInt = 20_000  # of the scene, all layers together
     watchers: PositiveInt = 100  # of the scene, at a time
 
@@ -38,6 +43,9 @@ class Limits(BaseModel):
 class Settings(BaseSettings):
     """`domain` names the node, its journal and its office. Port 0 takes any free port.
 
+    `join` is the address of a node to join with an `invitation`; `url` is where others reach this node, if not where it
+    listens. `tls_cert` and `tls_key` make it listen with TLS; `ca` has the certificates to trust in other nodes.
+    `store` is the URL of a PostgreSQL database that has registry and post office instead of files in the data folder.
     `places` is a GeoJSON file with the places that subscriptions may name. `history` is for how many hours a binding is
     remembered after it has ended.
     """
@@ -45,11 +53,18 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
     data: Path = Path("roamcast-data")
-    domain: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    domain: str = Field(default="local", pattern=DOMAIN)
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    join: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    invitation: str | None = None
+    url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    ca: Path | None = None
     space: Literal["geographic", "planar"] = "geographic"
     places: Path | None = None
+    store: str | None = Field(default=None, pattern=r"^postgresql://")
     history: float = Field(default=24.0, gt=0, le=24 * 366, allow_inf_nan=False)
     scene: bool = False
     title: str = ""

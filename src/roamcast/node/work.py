@@ -20,8 +20,10 @@ from roamcast.store.values import (
     Entity,
     EntityAdded,
     EntityRemoved,
+    PositionErased,
     SubscriptionAdded,
     SubscriptionRemoved,
+    TokenSet,
 )
 
 __all__ = ["Work"]
@@ -47,6 +49,7 @@ class Work:
         self.moves = 0
         self.stale = 0
         self.running = 0  # how many more subscriptions simply run
+        self.anew = False  # what is in memory is to be made anew, once the group is stored
         self.pipeline: str | None = None  # is to be told everything, once the group is stored
 
     def following(self) -> Following:
@@ -74,6 +77,26 @@ class Work:
         self.outcome.add(self._following.tell(message, self._clock.now()))
         self.entities[id] = entity
         return entity
+
+    def set_token(self, id: str, token_hash: str) -> None:
+        entity = replace(self._get(id), token_hash=token_hash)
+        self.outcome.changes.append(TokenSet(id, token_hash))
+        self.entities[id] = entity
+
+    def forget_position(self, id: str) -> None:
+        """The pipeline, too, has regions around a subscriber anew, and nowhere."""
+        entity = self._get(id)
+        self.settle()
+        at = self._clock.now()
+        for subscription in self._own_subscriptions(id) if entity.kind == "subscriber" else ():
+            if subscription.is_around and subscription.is_told:
+                self.outcome.records += (
+                    Record(REMOVAL, id, id=subscription.id, time=at),
+                    Record(SUBSCRIPTION, id, id=subscription.id, time=at, body=subscription.body),
+                )
+        self.outcome.changes.append(PositionErased(id))
+        self.entities[id] = replace(entity, position=None)
+        self.anew = True
 
     def leave(self, id: str) -> list[str]:
         """The ids of the subscriptions that go with it."""

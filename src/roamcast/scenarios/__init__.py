@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 from roamcast.scenarios.city import City
 from roamcast.scenarios.port import Scenario
+from roamcast.scenarios.roaming import Roaming
 
 __all__ = ["SCENARIOS", "Scenario"]
 
-SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City}
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City, "roaming": Roaming}

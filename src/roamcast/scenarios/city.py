@@ -63,6 +63,7 @@ class City:
     """Port Lume. The same seed gives the same town life; `sleep` is the clock it lives by."""
 
     title = "Port Lume"
+    domains = 1
 
     def __init__(self, seed: int = 7, sleep: Sleep = asyncio.sleep, layout: Layout | None = None) -> None:
         self._layout = layout or load_layout()

@@ -39,7 +39,12 @@ class Crew:
         self._tokens = tokens
 
     async def join(
-        self, role: Literal["source", "subscriber"], name: str, attributes: Attributes, x: float, y: float
+        self,
+        role: Literal["source", "subscriber"],
+        name: str,
+        attributes: Attributes,
+        x: float | None = None,
+        y: float | None = None,
     ) -> AsyncClient:
         """A client for the entity `name`: with the token it has, else newly registered under a free id.
 

@@ -20,6 +20,10 @@ class Scenario(Protocol):
     def title(self) -> str:
         """Its name for people, such as the heading of the live page."""
 
+    @property
+    def domains(self) -> int:
+        """How many nodes it needs."""
+
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
         """Live at the node at `url` until `stop` is set, then return soon.
 

@@ -1,4 +1,4 @@
-"""Databases: how they are opened, how a transaction begins, and what their refusals mean."""
+"""Databases: how a file of SQLite is opened, how transactions begin, and what refusals mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -15,9 +16,12 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import CorruptionError, RoamcastError, StorageError
-from roamcast.store import schema
+from roamcast.store.kinds import Kind, prepare
+from roamcast.store.schema import REGISTRY
 
-__all__ = ["open_sqlite", "portions", "reading", "writing"]
+__all__ = ["begins", "open_sqlite", "opened", "portions", "reading", "writing"]
+
+T = TypeVar("T")
 
 _WRITES = "roamcast_writes"
 
@@ -48,10 +52,18 @@ _REFUSALS = {
         "end it: a folder serves one node at a time",
     ),
 }
+# By the beginning of PostgreSQL's SQLSTATE.
+_STATES = {
+    "53100": ("the disk is full", "free some space; what was acknowledged is safe"),
+    "53": ("the database is short of resources", "see what its log says"),
+    "25006": ("the store is read-only", "give the URL of the server that takes writes"),
+    "28": ("the database does not let us in", "check user and password in the URL of the store"),
+    "42501": ("the database does not permit it", "grant this user CREATE on the database"),
+}
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def open_sqlite(path: Path) -> Engine:
+def open_sqlite(path: Path, kind: Kind = REGISTRY) -> Engine:
     """The store in the file at `path`, made (readable for its owner alone) if it is not there.
 
     Raises StorageError when the disk refuses, CorruptionError when the file is not a store, ConflictError
@@ -63,10 +75,26 @@ def open_sqlite(path: Path) -> Engine:
     # Overflow without bound: there are no more connections than threads that ask for one.
     engine = create_engine(URL.create("sqlite", database=str(path)), max_overflow=-1)
     event.listen(engine, "connect", _connected)
-    event.listen(engine, "begin", _begun)
+    # A transaction that turns from reading to writing may fail for good; a writer says so at once, and waits.
+    begins(engine, reading="BEGIN", writing="BEGIN IMMEDIATE")
+    return opened(engine, kind, str(path))
+
+
+def begins(engine: Engine, *, reading: str, writing: str) -> None:
+    """How transactions begin that read, and that write alone."""
+
+    def begun(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql(writing if writes else reading)
+
+    event.listen(engine, "begin", begun)
+
+
+def opened(engine: Engine, kind: Kind, where: str) -> Engine:
+    """The engine, with the tables there."""
     try:
         with writing(engine) as connection:
-            schema.prepare(connection, str(path))
+            prepare(connection, kind, where)
     except BaseException:
         engine.dispose()
         raise
@@ -87,7 +115,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def portions(values: Iterable[str]) -> Iterator[list[str]]:
+def portions(values: Iterable[T]) -> Iterator[list[T]]:
     """A few hundred at a time: databases limit how many values a statement may carry."""
     rest = iter(values)
     while some := list(islice(rest, 500)):
@@ -95,15 +123,9 @@ def portions(values: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _connected(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself; `_begun` does
+    connection.isolation_level = None  # the driver begins nothing by itself; `begins` does
     for pragma in _PRAGMAS:
         connection.execute(pragma)
-
-
-def _begun(connection: Connection) -> None:
-    # A transaction that turns from reading to writing may fail for good; a writer says so at once, and waits.
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 @contextmanager
@@ -113,12 +135,19 @@ def _refusals_named(engine: Engine) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _named(error.orig, engine) from error
-    except sqlite3.Error as error:  # from `_connected`, where SQLAlchemy does not wrap it
+    except engine.dialect.loaded_dbapi.Error as error:  # from statements that did not go through SQLAlchemy
         raise _named(error, engine) from error
 
 
 def _named(error: BaseException | None, engine: Engine) -> RoamcastError:
     where = str(engine.url.database)
+    if engine.dialect.name != "sqlite":
+        state = getattr(error, "sqlstate", None) or ""
+        message, hint = next(
+            (refusal for prefix, refusal in _STATES.items() if state.startswith(prefix)),
+            (f"the database refuses: {error}", "check that the server runs, and the URL of the store"),
+        )
+        return StorageError(message, where=where, hint=hint)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the others are details
     if code in _BROKEN:
         return CorruptionError(f"not a readable store: {error}", where=where, hint="restore it from a backup")

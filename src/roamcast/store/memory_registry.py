@@ -21,9 +21,11 @@ from roamcast.store.values import (
     EntityAdded,
     EntityKind,
     EntityRemoved,
+    PositionErased,
     StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
+    TokenSet,
 )
 
 __all__ = ["MemoryRegistry"]
@@ -152,6 +154,17 @@ def _apply(tables: _Tables, change: Change) -> None:
             _add_entity(tables, entity)
         case AttributesSet(id, attributes):
             tables.entities[id] = replace(_entity(tables, id), attributes=dict(attributes))
+        case TokenSet(id, token_hash):
+            if any(other.token_hash == token_hash for other in tables.entities.values() if other.id != id):
+                raise refusals.entity_taken(id)
+            tables.entities[id] = replace(_entity(tables, id), token_hash=token_hash)
+        case PositionErased(id):
+            tables.entities[id] = replace(_entity(tables, id), position=None)
+            mine = {s.id for s in tables.subscriptions.values() if s.subscriber == id}
+            past = [
+                b for b in tables.bindings if b.unbound_at is not None and (b.subscription in mine or b.source == id)
+            ]
+            tables.bindings = [b for b in tables.bindings if b not in past]
         case EntityRemoved(id):
             tables.retired[id] = _entity(tables, id).kind
             del tables.entities[id]

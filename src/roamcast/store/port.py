@@ -1,4 +1,4 @@
-"""The store's ports. Adapters: `memory`, `sql`. One contract suite runs over all of them.
+"""The registry's port. Adapters: `memory_registry`, `sql_registry`. One contract suite runs over both.
 
 Everything that changes something is atomic and, when it returns, durable. All methods may be called from any thread.
 Every method raises StorageError when the disk refuses; then nothing has changed.
@@ -6,16 +6,15 @@ Every method raises StorageError when the disk refuses; then nothing has changed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from roamcast.bind.messages import Bound
-from roamcast.deliver.ranges import Ranges
 from roamcast.journal.records import Record
-from roamcast.model import Letter, Subscription
+from roamcast.model import Subscription
 from roamcast.store.values import Binding, Change, Entity, EntityKind
 
-__all__ = ["Delivery", "Entity", "EntityKind", "Entry", "MailboxStore", "RegistryStore"]
+__all__ = ["Entity", "EntityKind", "RegistryStore"]
 
 
 class RegistryStore(Protocol):
@@ -98,60 +97,5 @@ class RegistryStore(Protocol):
         """The identity of the pipeline that has been told of all subscriptions and bindings."""
 
     def set_pipeline(self, identity: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Delivery(NamedTuple):
-    """What `deliver` did: letters new to their mailbox, letters it had had, receivers with newly readable letters."""
-
-    accepted: int
-    duplicates: int
-    awake: frozenset[str]
-
-
-class Entry(NamedTuple):
-    """A letter as it lies in a mailbox. `place` is dense per mailbox, beginning with 1, in reading order."""
-
-    place: int
-    sender: str
-    number: int
-    body: str
-
-
-class MailboxStore(Protocol):
-    """Mailboxes: exactly once and in order, whatever is delivered twice, late or out of order.
-
-    A letter is readable once all letters of its sender with lower numbers have been received; until then it is held
-    back. What was received is kept per sender as ranges, exactly and for ever. A letter is deleted only when
-    acknowledged, or with its whole mailbox. A mailbox exists from its first letter on.
-    """
-
-    def deliver(self, letters: Sequence[Letter]) -> Delivery:
-        """Idempotent: letters already received, acknowledged or not, change nothing."""
-
-    def pull(self, receiver: str, limit: int, after: int = 0, *, size: int | None = None) -> list[Entry]:
-        """Readable, unacknowledged letters in order of place, those behind `after` only.
-
-        At most `limit`, and no more than fit into `size` bytes of bodies, but always one if there is one.
-        """
-
-    def acknowledge(self, receiver: str, through: int) -> int:
-        """Delete the letters up to and with place `through`; how many there were.
-
-        Acknowledging again is harmless. Raises InputError for a place that no readable letter has had yet.
-        """
-
-    def erase(self, receivers: Iterable[str]) -> None:
-        """Delete these mailboxes with all their letters, for good: letters that come later are dropped. Idempotent."""
-
-    def waiting(self, receiver: str) -> int:
-        """How many letters are readable now."""
-
-    def held_back(self, receiver: str) -> int:
-        """How many letters wait for an earlier one."""
-
-    def received(self, receiver: str) -> Mapping[str, Ranges]:
-        """What was received, by sender."""
 
     def close(self) -> None: ...

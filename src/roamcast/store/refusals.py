@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from roamcast.errors import ConflictError, InputError, NotFoundError
+from roamcast.errors import ConflictError, NotFoundError
 
 __all__ = [
-    "bad_limit",
     "entity_taken",
     "id_used_up",
-    "no_such_place",
     "subscription_taken",
     "unknown_entity",
     "unknown_source",
@@ -39,12 +37,3 @@ def unknown_source(id: str) -> NotFoundError:
 
 def unknown_subscription(id: str) -> NotFoundError:
     return NotFoundError("there is no such subscription", where=id, hint="list yours to see their ids")
-
-
-def bad_limit(limit: int) -> InputError:
-    return InputError(f"a limit of {limit} letters", where="limit", hint="ask for at least one")
-
-
-def no_such_place(through: int, next_place: int) -> InputError:
-    held = f"places 1 to {next_place - 1}" if next_place > 1 else "no letter yet"
-    return InputError(f"no letter has had place {through}", where="through", hint=f"this mailbox has had {held}")

@@ -23,9 +23,11 @@ from roamcast.store.values import (
     Change,
     EntityAdded,
     EntityRemoved,
+    PositionErased,
     StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
+    TokenSet,
 )
 
 __all__ = ["make_changes"]
@@ -68,6 +70,21 @@ def _set_attributes(connection: Connection, changes: Sequence[AttributesSet]) ->
     _check_entities(connection, [change.id for change in changes])
     rows = [{"of": c.id, "attributes": orjson.dumps(dict(c.attributes)).decode()} for c in changes]
     connection.execute(_attributes, rows)
+
+
+def _set_tokens(connection: Connection, changes: Sequence[TokenSet]) -> None:
+    _check_entities(connection, [change.id for change in changes])
+    for change in changes:
+        if connection.scalar(_somebody_elses, {"of": change.id, "token": change.token_hash}) is not None:
+            raise refusals.entity_taken(change.id)
+        connection.execute(_token, {"of": change.id, "token": change.token_hash})
+
+
+def _erase_positions(connection: Connection, changes: Sequence[PositionErased]) -> None:
+    _check_entities(connection, [change.id for change in changes])
+    rows = [{"of": change.id} for change in changes]
+    connection.execute(_nowhere, rows)
+    connection.execute(_forget_past, rows)
 
 
 def _remove_entities(connection: Connection, removed: Sequence[EntityRemoved]) -> None:
@@ -140,6 +157,8 @@ def _keep_records(connection: Connection, records: Sequence[Record]) -> None:
 _MAKERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     EntityAdded: _add_entities,
     AttributesSet: _set_attributes,
+    TokenSet: _set_tokens,
+    PositionErased: _erase_positions,
     EntityRemoved: _remove_entities,
     Position: _move,
     SubscriptionAdded: _add_subscriptions,
@@ -183,6 +202,9 @@ _position = (
     .where(or_(entities.c.time.is_(None), entities.c.time <= bindparam("at")))
     .values(x=bindparam("x"), y=bindparam("y"), time=bindparam("at"))
 )
+_somebody_elses = select(entities.c.id).where(entities.c.id != _of, entities.c.token_hash == bindparam("token"))
+_token = entities.update().where(entities.c.id == _of).values(token_hash=bindparam("token"))
+_nowhere = entities.update().where(entities.c.id == _of).values(x=None, y=None, time=None)
 _retire = (
     entities.update().where(entities.c.id == _of).values(token_hash=None, attributes="{}", x=None, y=None, time=None)
 )
@@ -192,6 +214,9 @@ _come_back = (
     .values({name: bindparam(name) for name in ("token_hash", "attributes", "x", "y", "time")})
 )
 _own = select(subscriptions.c.id).where(subscriptions.c.subscriber == _of)
+_forget_past = bindings.delete().where(
+    bindings.c.unbound_at.is_not(None), or_(bindings.c.subscription.in_(_own), bindings.c.source == _of)
+)
 _end_bindings_of = bindings.delete().where(bindings.c.subscription.in_(_own))
 _end_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber == _of)
 

@@ -21,7 +21,7 @@ __all__ = ["SqlRegistry"]
 
 
 class SqlRegistry:
-    """A RegistryStore. The engine may be shared with SqlMailboxes."""
+    """A RegistryStore."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -19,9 +19,11 @@ __all__ = [
     "EntityAdded",
     "EntityKind",
     "EntityRemoved",
+    "PositionErased",
     "StandingEnded",
     "SubscriptionAdded",
     "SubscriptionRemoved",
+    "TokenSet",
 ]
 
 EntityKind = Literal["source", "subscriber"]
@@ -61,6 +63,21 @@ class AttributesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSet:
+    """The entity has another token from now on; the one before is worth nothing."""
+
+    id: str
+    token_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionErased:
+    """Where the entity is is not known any more, nor what it, or its subscriptions, were bound to in the past."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class EntityRemoved:
     """Its subscriptions and their bindings go with it."""
 
@@ -97,6 +114,8 @@ class SubscriptionRemoved:
 Change: TypeAlias = (
     EntityAdded
     | AttributesSet
+    | TokenSet
+    | PositionErased
     | EntityRemoved
     | Position
     | SubscriptionAdded

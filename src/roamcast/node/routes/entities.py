@@ -14,8 +14,9 @@ from roamcast.node.dependencies import AnyCaller, CallerOrOperator, TheNode
 from roamcast.node.features import layer_of
 from roamcast.node.following import Following
 from roamcast.node.forms import Form
-from roamcast.node.security import hash_of, new_token
+from roamcast.node.security import Caller
 from roamcast.node.service import Node, acknowledged
+from roamcast.node.tokens import hash_of, new_token
 from roamcast.store.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
@@ -38,9 +39,13 @@ async def register_subscriber(request: Request, node: TheNode) -> dict[str, Any]
 
 @router.get("/me")
 async def me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
-    """The entity whose token this is; for a source also `next_seq`, the number its next event gets."""
+    """The entity whose token this is; for a source also `next_seq`, the number its next event gets; for a
+    subscriber its `name`.
+    """
     entity = node.directory.get(caller.id)
     answer = _described(entity)
+    if entity.kind == "subscriber":
+        answer["name"] = node.post.names.of(entity.id)
     if entity.kind == "source":
         answer["next_seq"] = await node.sequences.next_of(entity.id)
     return answer
@@ -63,10 +68,35 @@ async def leave(node: TheNode, caller: AnyCaller) -> None:
     under the same id again; its numbers go on above those that were used.
     """
     entity = node.directory.get(caller.id)
+    if caller.kind == "subscriber":
+        await node.post.counter.remove(caller.id)
     subscriptions = await acknowledged(node.bindery.leave(caller.id))
     node.show_gone(layer_of(entity), [entity.id])
     node.show_gone("subscriptions", subscriptions)
-    node.bells.ring([entity.id])
+    node.bells.ring([node.post.names.of(entity.id)])
+
+
+@router.delete("/me/position", status_code=204)
+async def forget_position(node: TheNode, caller: AnyCaller) -> None:
+    """Forget where the caller is, and what it was bound to in the past. Bindings that need its position end."""
+    await acknowledged(node.bindery.forget_position(caller.id))
+    entity = node.directory.get(caller.id)
+    node.show_gone(layer_of(entity), [entity.id])
+
+
+@router.post("/entities/{id}/token")
+async def new_token_of(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, Any]:
+    """Give an entity another token, told here and never again; the one before is worth nothing from now on.
+
+    One does it for oneself, the operator for anybody. The mailbox of a subscriber that is elsewhere is called home.
+    """
+    _check_self(id, caller)
+    entity = node.directory.get(id)
+    token = new_token()
+    await acknowledged(node.bindery.set_token(id, hash_of(token)))
+    if entity.kind == "subscriber":
+        await node.post.call_home(id)
+    return {"id": id, "kind": entity.kind, "token": token}
 
 
 @router.get("/entities/{id}")
@@ -75,8 +105,7 @@ async def where(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, A
 
     `count` is how many there are; `subscriptions` has the first of them. One sees oneself; the operator sees all.
     """
-    if caller is not None and caller.id != id:
-        raise PermissionDeniedError(f"this token is of {caller.id}", where="id", hint="use the token of that entity")
+    _check_self(id, caller)
     entity = node.directory.get(id)
     if entity.kind == "source":
         bound = await acknowledged(node.bindery.ask(lambda following: _bound_to(following, id)))
@@ -84,6 +113,11 @@ async def where(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, A
     else:
         first, count = await run_in_threadpool(_own_subscriptions, node, id)
     return {**_described(entity), "subscriptions": first, "count": count}
+
+
+def _check_self(id: str, caller: Caller | None) -> None:
+    if caller is not None and caller.id != id:
+        raise PermissionDeniedError(f"this token is of {caller.id}", where="id", hint="use the token of that entity")
 
 
 def _bound_to(following: Following, source: str) -> tuple[str, ...]:
@@ -104,10 +138,13 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
         position = Position(given.id, given.x, given.y, node.clock.now())
     token = new_token()
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
+    if kind == "subscriber" and node.directory.find(entity.id) is None:
+        await node.post.counter.register(entity.id)
     await acknowledged(node.bindery.register(entity))
     if position:
         node.show_entity(entity)
-    return {"id": entity.id, "kind": entity.kind, "token": token}
+    answer = {"id": entity.id, "kind": entity.kind, "token": token}
+    return {**answer, "name": node.post.names.of(entity.id)} if kind == "subscriber" else answer
 
 
 def _described(entity: Entity) -> dict[str, Any]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
+from roamcast.deliver.mailbox import Filed
+from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import CapacityError, InputError
 from roamcast.node.bells import rung
 from roamcast.node.bodies import AckIn
-from roamcast.node.dependencies import Subscriber, TheNode
+from roamcast.node.dependencies import Reader, TheNode
 from roamcast.node.forms import Form
+from roamcast.node.security import Reader as MailboxReader
 from roamcast.node.service import Node
 from roamcast.node.streams import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
-from roamcast.store.port import Entry
 
 router = APIRouter(prefix="/mailbox", tags=["mailbox"])
 
@@ -32,7 +32,7 @@ After = Annotated[int, Query(ge=0, le=_HIGHEST, description="Only letters behind
 @router.get("", response_class=Response, responses={200: {"content": {"application/json": {}}}})
 async def pull(
     node: TheNode,
-    caller: Subscriber,
+    reader: Reader,
     limit: Annotated[int, Query(ge=1, description="At most so many letters.")] = 100,
     after: After = 0,
     wait: Annotated[float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for the first.")] = 0,
@@ -45,17 +45,16 @@ async def pull(
     if wait > node.limits.wait:
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
-    entries = await _pull_waiting(node, caller.id, limit, after, wait)
-    waiting = await run_in_threadpool(node.mailboxes.waiting, caller.id)
-    letters = ",".join(_letter(entry) for entry in entries)
-    return Response(f'{{"letters":[{letters}],"waiting":{waiting}}}', media_type="application/json")
+    pulled = await node.post.counter.pull_waiting(reader.name, limit, after, wait)
+    letters = ",".join(map(_letter, pulled.letters))
+    return Response(f'{{"letters":[{letters}],"waiting":{pulled.waiting}}}', media_type="application/json")
 
 
 @router.post("/ack", openapi_extra=_ACK.openapi)
-async def acknowledge(request: Request, node: TheNode, caller: Subscriber) -> dict[str, Any]:
+async def acknowledge(request: Request, node: TheNode, reader: Reader) -> dict[str, Any]:
     """Delete the letters up to and with place `through`; 0 is before the first. Again is harmless."""
     through = (await _ACK.read(request, node)).through
-    count = await run_in_threadpool(node.mailboxes.acknowledge, caller.id, through) if through else 0
+    count = await node.post.counter.acknowledge(reader.name, through) if through else 0
     node.metrics.letters_delivered.inc(count)
     return {"acknowledged": count}
 
@@ -63,7 +62,7 @@ async def acknowledge(request: Request, node: TheNode, caller: Subscriber) -> di
 @router.get("/stream", response_class=StreamingResponse, responses=STREAM)
 async def stream(
     node: TheNode,
-    caller: Subscriber,
+    reader: Reader,
     after: After = 0,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
@@ -73,60 +72,49 @@ async def stream(
     `Last-Event-ID`, else behind `after`; acknowledges nothing; sends a comment every 15 seconds. 429 if too many
     streams of this mailbox are open.
     """
-    if _is_full(node, caller.id):
+    if _is_full(node, reader.name):
         raise CapacityError(
             f"{node.limits.streams} streams or polls of this mailbox are open already",
-            where=caller.id,
+            where=reader.name,
             hint="end one of them, or read the mailbox from one place",
         )
     if last_event_id:
         if not last_event_id.isdecimal() or len(last_event_id) > len(str(_HIGHEST)):
             raise InputError("not a place", where="Last-Event-ID", hint="send the last id you got")
         after = min(int(last_event_id), _HIGHEST)
+    await node.post.counter.pull(reader.name, 1, after)  # or say at once that the mailbox is elsewhere
     return StreamingResponse(
-        _stream(node, caller.id, after), headers={"cache-control": "no-store"}, media_type="text/event-stream"
+        _stream(node, reader, after), headers={"cache-control": "no-store"}, media_type="text/event-stream"
     )
-
-
-async def _pull_waiting(node: Node, receiver: str, limit: int, after: int, wait: float) -> list[Entry]:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + wait
-    with node.bells.hung(receiver) as bell:
-        while True:
-            bell.clear()
-            entries = await _next_letters(node, receiver, limit, after)
-            left = end - loop.time()
-            if entries or left <= 0 or node.bells.stopped or not await rung(bell, left):
-                return entries
-
-
-async def _next_letters(node: Node, receiver: str, limit: int, after: int) -> list[Entry]:
-    size = node.limits.pull_bytes
-    return await run_in_threadpool(lambda: node.mailboxes.pull(receiver, limit, after, size=size))
 
 
 def _is_full(node: Node, receiver: str) -> bool:
     return node.bells.at(receiver) >= node.limits.streams
 
 
-async def _stream(node: Node, receiver: str, after: int) -> AsyncIterator[bytes]:
-    if _is_full(node, receiver):
+async def _stream(node: Node, reader: MailboxReader, after: int) -> AsyncIterator[bytes]:
+    if _is_full(node, reader.name):
         return  # others were let in at the same moment; who asks again is told
-    with node.bells.hung(receiver) as bell:
+    with node.bells.hung(reader.name) as bell:
         yield HEARTBEAT
-        while not node.bells.stopped and node.directory.find(receiver) is not None:
+        while not node.bells.stopped and node.gate.still_reads(reader):
             bell.clear()
-            entries = await _next_letters(node, receiver, _PORTION, after)
-            if entries:
-                after = entries[-1].place
-                yield b"".join(message("letter", _letter(entry), entry.place) for entry in entries)
+            try:
+                letters = (await node.post.counter.pull(reader.name, _PORTION, after)).letters
+            except ElsewhereError as moved:
+                yield message("moved", orjson.dumps({"office": moved.office, "epoch": moved.epoch}).decode())
+                return
+            if letters:
+                after = letters[-1].place or after
+                yield b"".join(message("letter", _letter(filed), filed.place) for filed in letters)
             elif not node.bells.stopped and not await rung(bell, HEARTBEAT_EVERY):
                 yield HEARTBEAT
 
 
-def _letter(entry: Entry) -> str:
+def _letter(filed: Filed) -> str:
     """The letter as JSON on one line. The body, a JSON object itself, is not read but continued."""
-    body = entry.body.replace("\n", " ").replace("\r", " ")
-    sender = orjson.dumps(entry.sender).decode()
-    head = f'"place":{entry.place},"sender":{sender},"number":{entry.number}'
+    letter = filed.letter
+    body = letter.body.replace("\n", " ").replace("\r", " ")
+    sender = orjson.dumps(letter.sender).decode()
+    head = f'"place":{filed.place},"sender":{sender},"number":{letter.number}'
     return f"{{{head},{body.lstrip()[1:]}"

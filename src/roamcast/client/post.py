@@ -1,0 +1,126 @@
+"""Where a subscriber's mailbox is, and how it gets where the subscriber is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from roamcast.client.flow import Flow, Request, body_of, exchange
+from roamcast.client.values import Sent, Trace
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.deliver.warrants import Chain
+from roamcast.errors import InputError
+
+__all__ = ["Post"]
+
+T = TypeVar("T")
+
+_ARRIVALS_AT_MOST = 5
+_ARRIVAL_TAKES = 10.0  # seconds
+
+
+class Post:
+    """The mailbox of one subscriber, which follows it.
+
+    With a `name` the token itself is never sent: the subscriber arrives, with a warrant made from its token, and gets
+    another token for the mailbox there. Without, the mailbox is read at home with the token, until `migrate`.
+    """
+
+    def __init__(self, token: Callable[[], str | None], name: str | None, delays: Sequence[float]) -> None:
+        self._token = token
+        self._delays = delays
+        self._chain: Chain | None = None
+        self._numbers: dict[str, int] = {}
+        self._numbering = threading.Lock()
+        self.name = name
+        self.office: str | None = None
+        self.epoch = 1
+        self.at: str | None = None
+        self.visiting: str | None = None  # the token for the mailbox where it is
+        self.is_new = True  # no call has been answered yet
+        self._must_arrive = name is not None
+
+    def request(self, method: str, path: str, body: bytes | None = None, **more: Any) -> Request:
+        """A request about the mailbox, to where it is."""
+        return Request(method, path, body, at=self.at, token=self.visiting, **more)
+
+    def served(self, make: Callable[[], Request], read: Callable[[Any], T]) -> Flow[T]:
+        """Arrive first, or at home if the first call says that the mailbox is elsewhere. Later ones raise it: another
+        program has taken it along, and should not have to fight for it.
+        """
+        yield from self.settle()
+        try:
+            answer = yield from exchange(make(), self._delays, read)
+        except ElsewhereError:
+            if not self.is_new:
+                raise
+            yield from self.arrive(self.at)
+            answer = yield from exchange(make(), self._delays, read)
+        self.is_new = False
+        return answer
+
+    def settle(self) -> Flow[None]:
+        """Arrive where one has to before anything else."""
+        if self._must_arrive:
+            yield from self.arrive(self.at)
+
+    def arrive(self, url: str | None) -> Flow[None]:
+        """Have the mailbox at the node at `url`; None is the client's own."""
+        name = self.name or (yield from self._ask_name())
+        chain = self._chain = self._chain or self._new_chain()
+        epoch = self.epoch + 1
+        for attempt in range(_ARRIVALS_AT_MOST):
+            warrant = str(chain.warrant(name, epoch))
+            asked = {"name": name, "epoch": epoch, "warrant": warrant, "previous": self.office}
+            request = Request("POST", "/v1/arrivals", body_of(asked), at=url, token="", extra_time=_ARRIVAL_TAKES)
+            try:
+                token, office = yield from exchange(request, self._delays, lambda it: (it["token"], it["office"]))
+            except ElsewhereError as elsewhere:
+                if attempt == _ARRIVALS_AT_MOST - 1:
+                    raise
+                epoch = max(epoch, elsewhere.epoch) + 1
+                continue
+            self.name, self.epoch, self.office = name, epoch, office
+            self.at, self.visiting, self._must_arrive, self.is_new = url, token, False, False
+            return
+
+    def send(self, to: str, message: object, title: str, ttl: float | None) -> Flow[Sent]:
+        with self._numbering:
+            known = to in self._numbers
+        if not known:
+            last = yield from self.served(
+                lambda: self.request("GET", "/v1/letters/last", parameters={"to": to}), lambda it: int(it["number"])
+            )
+            with self._numbering:
+                self._numbers.setdefault(to, last)
+        with self._numbering:
+            self._numbers[to] += 1
+            number = self._numbers[to]
+        body = {"to": to, "message": message, "title": title, "number": number}
+        given = body_of(body if ttl is None else {**body, "ttl": ttl})
+        try:
+            return (
+                yield from self.served(
+                    lambda: self.request("POST", "/v1/letters", given),
+                    lambda it: Sent(it["sender"], it["receiver"], it["number"]),
+                )
+            )
+        except BaseException:
+            with self._numbering:
+                self._numbers.pop(to, None)
+            raise
+
+    def trace(self, to: str, number: int) -> Flow[Trace]:
+        return self.served(
+            lambda: self.request("GET", f"/v1/letters/{number}", parameters={"to": to}, extra_time=5.0),
+            lambda it: Trace(it["receiver"], it["number"], it["fate"], it["office"]),
+        )
+
+    def _ask_name(self) -> Flow[str]:
+        return exchange(Request("GET", "/v1/me"), self._delays, lambda answer: str(answer["name"]))
+
+    def _new_chain(self) -> Chain:
+        if (token := self._token()) is None:
+            raise InputError("a subscriber needs its token to arrive", where="token", hint="give the token it was told")
+        return Chain(token)

@@ -1,0 +1,415 @@
+"""What an office is told, and what it wants done: frozen values.
+
+Subscribers and the pipeline make requests; offices write to each other; the driver says when a duty is due. Offices are
+named by their domain. Times are whole microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from roamcast.deliver.duties import Duty
+from roamcast.deliver.letters import Cursor, Fate, Key
+from roamcast.deliver.mailbox import Filed
+from roamcast.deliver.port import Contents
+from roamcast.errors import RoamcastError
+from roamcast.model import Letter
+
+__all__ = [
+    "Acknowledge",
+    "Acknowledged",
+    "Arrive",
+    "Arrived",
+    "Awake",
+    "Claim",
+    "Departed",
+    "Deposit",
+    "Deposited",
+    "Due",
+    "Effect",
+    "Inquiry",
+    "Located",
+    "Message",
+    "Moved",
+    "News",
+    "Noted",
+    "Portion",
+    "PortionTaken",
+    "Post",
+    "Posted",
+    "Pull",
+    "Pulled",
+    "Query",
+    "Refused",
+    "Register",
+    "Remove",
+    "Removed",
+    "Reply",
+    "Request",
+    "Send",
+    "SendAll",
+    "Sent",
+    "SentAll",
+    "Trace",
+    "Traced",
+    "Transmit",
+    "Wake",
+    "Wire",
+]
+
+
+# Requests of subscribers and of the pipeline.
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A subscriber is created in this domain. Again it is harmless."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A subscriber that is at home leaves for good: its mailbox goes, and letters to it are dropped. Again is harmless.
+
+    Nobody has its name again. A name that nobody ever had is kept from being had.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """A subscriber is here and wants its mailbox here.
+
+    Each arrival has an epoch of its own, higher than that of any earlier one; the subscriber counts them. None: one
+    more than what is known here. `previous` is the office it was last served by, if it knows. `warrant` is the
+    subscriber's leave to move its mailbox; the office hands it on and never looks inside.
+    """
+
+    name: str
+    epoch: int | None = None
+    previous: str | None = None
+    warrant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A subscriber that is here writes to another.
+
+    With a number (the one after its last to this receiver) repeating the request is harmless; without, it is a new
+    letter each time. `ttl` is how long the letter may wait to be read.
+    """
+
+    sender: str
+    receiver: str
+    body: str
+    number: int | None = None
+    title: str = ""
+    ttl: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendAll:
+    """Several letters, in order. Each is taken or refused by itself, as if it came alone; together they are quicker."""
+
+    letters: tuple[Send, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """Letters of a sender that numbers them itself, as the pipeline does. Again it is harmless."""
+
+    letters: tuple[Letter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """The paper's MailReceiver: readable letters in order of place, those behind `after` only.
+
+    At most `limit`, and no more than fit into `size` bytes of bodies, but always one if there is one.
+    """
+
+    name: str
+    limit: int
+    after: int = 0
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Letters up to and with place `through` may be forgotten. Again, late or out of order it is harmless."""
+
+    name: str
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What became of a letter that was posted here? Answered now or later, with the ticket; or never: ask again."""
+
+    ticket: str
+    receiver: str
+    sender: str
+    number: int
+
+
+Request: TypeAlias = Register | Remove | Arrive | Send | SendAll | Deposit | Pull | Acknowledge | Trace
+
+
+# Between offices. Any of these may be lost, repeated, late or out of order.
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Letters for a mailbox, from the office that keeps them until they are taken.
+
+    `known` is the epoch in which the receiver was last known to be where this goes: an office that does not have the
+    mailbox passes it on only to where it was in a later one.
+    """
+
+    receiver: str
+    letters: tuple[Letter, ...]
+    origin: str
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """`taken` lie in the mailbox, or have been there; `full` were refused and stay where they are.
+
+    `friend` says that the domain this goes to is among the receiver's friends.
+    """
+
+    receiver: str
+    taken: tuple[Key, ...]
+    full: tuple[Key, ...]
+    office: str
+    epoch: int
+    friend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """To a home: where is it?"""
+
+    name: str
+    office: str
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """It was there in this epoch."""
+
+    name: str
+    office: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The subscriber is with me: deregister it, and hand its mailbox over. Epoch 0 asks for the present one."""
+
+    name: str
+    epoch: int
+    office: str
+    warrant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of a mailbox that now belongs to the office this goes to, in `epoch`.
+
+    Only the first has `contents` and `friends`. The next one follows when this one is taken.
+    """
+
+    name: str
+    epoch: int
+    office: str
+    after: Cursor
+    letters: tuple[Filed, ...]
+    last: bool
+    contents: Contents | None = None
+    friends: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PortionTaken:
+    """Everything up to `cursor` is on disk here; with `complete` all of it."""
+
+    name: str
+    epoch: int
+    cursor: Cursor
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The paper's address update: to the home, and to friend domains (`friend`)."""
+
+    name: str
+    office: str
+    epoch: int
+    friend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """`office` has noted a Moved, as a friend domain or only as the home."""
+
+    name: str
+    epoch: int
+    office: str
+    friend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What became of a letter? Passed on like a Post."""
+
+    trace: Trace
+    origin: str
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The answer to a Trace, on its way to the office that asked and then to who asked there."""
+
+    ticket: str
+    fate: Fate
+    office: str
+
+
+Wire: TypeAlias = Post | Posted | Query | Located | Claim | Portion | PortionTaken | Moved | Noted | Inquiry | Traced
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The time of a Wake has come."""
+
+    duty: Duty
+
+
+Message: TypeAlias = Request | Wire | Due
+
+
+# Effects.
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Try to get the message to another office. No promise is needed that it arrives."""
+
+    to: str
+    message: Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Say Due at a moment picked at random, this long from now at the earliest and at the latest.
+
+    It replaces an earlier one for the same duty. Durations are to be taken from a clock that does not jump.
+    """
+
+    duty: Duty
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The mailbox is here, in this epoch. Also sent when nobody waits for it any more."""
+
+    name: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An arrival came to nothing: another, in the epoch given, was later than it."""
+
+    name: str
+    office: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """The mailbox was given to another office: whoever waits for letters here should go there."""
+
+    name: str
+    office: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Awake:
+    """Letters became readable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The letter is on disk and will be delivered. `new` is false if it had been sent before."""
+
+    sender: str
+    receiver: str
+    number: int
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentAll:
+    """What became of each."""
+
+    outcomes: tuple[Sent | RoamcastError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deposited:
+    """The letters are on disk. Those whose mailbox is not here, or is full, are queued.
+
+    `duplicates` of those filed had been there before; `dropped` were to subscribers that have left for good.
+    """
+
+    filed: int
+    queued: int
+    duplicates: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The name is nobody's any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Letters with their places. `expired` were not handed out because their time to live was over.
+
+    `waiting` is how many letters the mailbox has that can be read, these among them.
+    """
+
+    name: str
+    letters: tuple[Filed, ...]
+    expired: int
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """So many letters were forgotten."""
+
+    name: str
+    count: int
+
+
+# An answer to the request in hand; and news, for a subscriber or for whoever asked, that may come at any time.
+Reply: TypeAlias = Removed | Sent | SentAll | Deposited | Pulled | Acknowledged
+News: TypeAlias = Arrived | Refused | Departed | Awake | Traced
+Effect: TypeAlias = Transmit | Wake | Reply | News

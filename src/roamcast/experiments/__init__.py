@@ -1,0 +1,1 @@
+"""The papers' experiments, rerun: one module per paper."""

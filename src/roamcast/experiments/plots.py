@@ -1,0 +1,52 @@
+"""Figures as PNG, with matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roamcast.durable import write_whole
+from roamcast.errors import UnavailableError
+
+__all__ = ["Curve", "Plot"]
+
+
+class Curve(NamedTuple):
+    """A line by the formula, points as the same was counted, a dotted line with what the formula leaves out."""
+
+    name: str
+    x: Sequence[float]
+    formula: Sequence[float]
+    counted: Sequence[float]
+    everything: Sequence[float]
+
+
+class Plot:
+    """Draws. Raises UnavailableError at once where matplotlib is not installed, before anything is computed in vain."""
+
+    def __init__(self) -> None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise UnavailableError("matplotlib is not installed", hint="pip install matplotlib") from error
+        self._figure: Any = Figure
+
+    def draw(self, path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> Path:
+        figure = self._figure(figsize=(8, 5), layout="constrained")
+        plot = figure.subplots()
+        for curve in curves:
+            (line,) = plot.plot(curve.x, curve.formula, label=curve.name)
+            plot.plot(curve.x, curve.counted, "o", color=line.get_color(), markersize=4)
+            plot.plot(curve.x, curve.everything, ":", color=line.get_color(), linewidth=1)
+        plot.set_title(f"{title}\nlines: formula; points: counted; dotted: with what the formula leaves out")
+        plot.set_xlabel(axes[0])
+        plot.set_ylabel(axes[1])
+        plot.set_ylim(bottom=0)
+        plot.grid(alpha=0.3)
+        plot.legend()
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=120)
+        write_whole(path, picture.getvalue(), durable=False)
+        return path

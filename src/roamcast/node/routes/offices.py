@@ -1,0 +1,107 @@
+"""What offices say to each other, and how they come to know each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.deliver.messages import Claim, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
+from roamcast.deliver.warrants import Warrant
+from roamcast.node.bodies import DomainIn, IntroductionIn, JoinIn, VouchIn
+from roamcast.node.dependencies import Operator, TheNode
+from roamcast.node.forms import Form, read_bytes
+from roamcast.node.peers import Peer
+from roamcast.node.service import Node
+from roamcast.node.wire import decode
+
+router = APIRouter(tags=["offices"])
+
+_DOMAIN = Form(DomainIn)
+_JOIN = Form(JoinIn)
+_INTRODUCTION = Form(IntroductionIn)
+_VOUCH = Form(VouchIn)
+
+
+@router.get("/offices")
+async def offices(node: TheNode) -> dict[str, Any]:
+    """This office and those it knows: `domain`, `url`, and whether each `answers`."""
+    states = node.post.courier.states()
+    known = [
+        {"domain": peer.domain, "url": peer.url, "answers": states.get(peer.domain, False)}
+        for peer in node.post.peers.all()
+    ]
+    return {"domain": node.settings.domain, "url": node.post.url, "offices": known}
+
+
+@router.post("/office/invitations", dependencies=[Operator], openapi_extra=_DOMAIN.openapi)
+async def invite(request: Request, node: TheNode) -> dict[str, str]:
+    """Invite the node of a domain to join, within an hour. Needs the operator's token."""
+    domain = (await _DOMAIN.read(request, node)).domain
+    return {"domain": domain, "invitation": (await node.post.membership.invite(domain)).code}
+
+
+@router.post("/office/join", include_in_schema=False)
+async def join(request: Request, node: TheNode) -> dict[str, str]:
+    node.rates.check(request.client.host if request.client else "")
+    return await node.post.membership.welcome(await _JOIN.read(request, node))
+
+
+@router.post("/office/introductions", include_in_schema=False)
+async def introduction(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    met = await node.post.membership.meet(peer, _INTRODUCTION.parse(body))
+    node.post.courier.heard_of(met.domain)
+    return _answer(node, peer, nonce, {})
+
+
+@router.post("/office/vouch", include_in_schema=False)
+async def vouch(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    given = _VOUCH.parse(body)
+    warrant = Warrant.parse(given.warrant)
+    verdict = await run_in_threadpool(node.post.arrivals.judge, given.name, given.epoch, warrant)
+    return _answer(node, peer, nonce, {"verdict": verdict})
+
+
+@router.post("/office/messages", include_in_schema=False)
+async def messages(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    given = decode(body)
+    admitted = [message for each in given if (message := await _admitted(node, peer.domain, each)) is not None]
+    node.post.postmaster.tell_all(admitted)
+    if not given:  # a greeting: it has started, or hears us again
+        node.post.courier.heard_of(peer.domain)
+        node.post.postmaster.hurry()
+    return _answer(node, peer, nonce, {})
+
+
+async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
+    """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to."""
+    match message:
+        case Claim():
+            return await node.post.arrivals.admitted(peer, message)
+        case Posted() | Query() | Portion() | Moved() | Noted() if message.office != peer:
+            return None
+        case PortionTaken(name):
+            if node.post.handing.get(name) != peer:
+                return None
+            if message.complete:
+                del node.post.handing[name]
+            return message
+        case _:
+            return message
+
+
+async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:
+    body = await read_bytes(request, node)
+    peer, nonce = node.post.exchange.check(request.method, request.url.path, request.headers, body)
+    node.post.peers.used(peer.domain)
+    return peer, nonce, body
+
+
+def _answer(node: Node, peer: Peer, nonce: str, value: object) -> Response:
+    body = orjson.dumps(value)
+    return Response(body, 200, node.post.exchange.answer_headers(peer, nonce, body), "application/json")

@@ -1,0 +1,390 @@
+"""Mailboxes that follow their subscribers."""
+
+from __future__ import annotations
+
+import pytest
+from post import ANN, BEN, EVE, Post
+
+from roamcast.deliver.letters import START
+from roamcast.deliver.messages import (
+    Arrive,
+    Arrived,
+    Claim,
+    Departed,
+    Deposit,
+    Located,
+    Moved,
+    Portion,
+    PortionTaken,
+    Pull,
+    Query,
+    Refused,
+    Register,
+)
+from roamcast.deliver.messages import Post as PostMessage
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import InputError, NotFoundError
+from roamcast.model import Letter
+
+
+def letters(*numbers: int, receiver: str = ANN) -> Deposit:
+    return Deposit(tuple(Letter(receiver, "pipeline", number, str(number)) for number in numbers))
+
+
+@pytest.fixture
+def post() -> Post:
+    post = Post()
+    post.register(ANN, BEN, EVE)
+    return post
+
+
+def served(post: Post, name: str) -> list[tuple[str, int]]:
+    """Where a subscriber is served, and in which epoch."""
+    tenures = ((domain, store.tenures([name]).get(name)) for domain, store in post.stores.items())
+    return [(domain, tenure.epoch) for domain, tenure in tenures if tenure is not None and tenure.active]
+
+
+def left(post: Post, name: str) -> list[str]:
+    """Where there is a mailbox."""
+    return [domain for domain, store in post.stores.items() if store.tenures([name])]
+
+
+def test_a_mailbox_follows_its_subscriber(post: Post) -> None:
+    """All letters, read or not, with their places; the old mailbox is gone, the home knows."""
+    post.tell("north", letters(1, 2, 3, 5))
+    post.acknowledge("north", ANN, 1)
+    post.arrive("south", ANN, 2, "north")
+    post.carry()
+    assert [(filed.place, filed.letter.number) for filed in post.pull("south", ANN)] == [(2, 2), (3, 3)]
+    assert (served(post, ANN), left(post, ANN)) == ([("south", 2)], ["south"])
+    home = post.stores["north"].whereabouts(ANN)
+    assert (home.office, home.epoch) == ("south", 2)
+    post.tell("south", letters(4))
+    assert [filed.place for filed in post.pull("south", ANN)] == [2, 3, 4, 5]
+
+
+def test_arriving_is_told_when_the_mailbox_is_there(post: Post) -> None:
+    """The new office says so to the subscriber, the old one to whoever still waits there."""
+    post.arrive("south", ANN, 2, "north")
+    assert ("south", Arrived(ANN, 2)) not in post.heard
+    post.carry()
+    assert ("south", Arrived(ANN, 2)) in post.heard
+    assert ("north", Departed(ANN, "south", 2)) in post.heard
+
+
+def test_what_was_received_travels_with_the_mailbox(post: Post) -> None:
+    """A letter that comes again at the new office is dropped, though it was acknowledged at the old one."""
+    post.tell("north", letters(1, 2))
+    post.acknowledge("north", ANN, 2)
+    post.arrive("south", ANN)
+    post.carry()
+    post.tell("south", letters(1, 2, 3))
+    assert post.bodies("south", ANN) == ["3"]
+
+
+def test_numbers_of_letters_sent_travel_with_the_mailbox(post: Post) -> None:
+    """The first letter from the new office follows the last from the old one."""
+    post.send("north", ANN, BEN, "one")
+    post.arrive("west", ANN)
+    post.carry()
+    post.send("west", ANN, BEN, "two")
+    post.carry()
+    assert post.bodies("south", BEN) == ["one", "two"]
+
+
+def test_letters_are_read_while_the_rest_is_handed_over(post: Post) -> None:
+    """After the first portion its letters can be pulled; those to come can be acknowledged too, and stay away."""
+    post.tell("north", letters(*range(1, 8)))
+    post.arrive("south", ANN)
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    assert post.bodies("south", ANN) == ["1", "2"]
+    post.acknowledge("south", ANN, 5)
+    assert post.bodies("south", ANN) == []
+    post.ring("north")
+    post.carry()
+    assert post.bodies("south", ANN) == ["6", "7"]
+
+
+def test_nothing_new_is_taken_until_everything_is_there(post: Post) -> None:
+    """A letter that comes between two portions stays with its sender, and goes behind all that was there before."""
+    post.tell("north", letters(*range(1, 6)))
+    post.arrive("south", ANN)
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    post.tell("south", PostMessage(ANN, (Letter(ANN, "other", 1, "new"),), "west", 2))
+    assert not post.wires
+    post.send("south", BEN, ANN, "from here")
+    post.ring("north")
+    post.carry()
+    assert post.bodies("south", ANN) == ["1", "2", "3", "4", "5", "from here"]
+
+
+def test_the_old_mailbox_stays_until_the_new_one_has_everything(post: Post) -> None:
+    """Whatever is lost on the way is sent again, and each portion is taken once."""
+    post.tell("north", letters(*range(1, 6), 7))
+    post.arrive("south", ANN)
+    for lost in (Claim, Portion, PortionTaken, Portion, PortionTaken, PortionTaken):
+        post.carry(lambda message, lost=lost: not isinstance(message, lost))
+        assert "north" in left(post, ANN)
+        for domain in post.offices:
+            post.ring(domain)
+    post.carry()
+    assert left(post, ANN) == ["south"]
+    assert post.bodies("south", ANN) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("crashed", ["north", "south"])
+def test_a_hand_over_goes_on_after_a_crash(post: Post, crashed: str) -> None:
+    """Of either office, in the middle of it."""
+    post.tell("north", letters(*range(1, 8)))
+    post.arrive("south", ANN)
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    post.restart(crashed)
+    for domain in ("south", "north"):
+        post.ring(domain)
+    post.carry()
+    assert (left(post, ANN), len(post.pull("south", ANN))) == (["south"], 7)
+
+
+def test_a_claim_goes_on_after_a_crash(post: Post) -> None:
+    """The subscriber need not ask again."""
+    post.arrive("south", ANN)
+    post.lose()
+    post.restart("south")
+    post.ring("south")
+    post.carry()
+    assert served(post, ANN) == [("south", 2)]
+
+
+def test_there_and_back_again(post: Post) -> None:
+    """A to B to A, with letters all the while; places go on, and nothing is left at B."""
+    post.tell("north", letters(1))
+    post.arrive("south", ANN, 2)
+    post.carry()
+    post.tell("south", letters(2))
+    post.arrive("north", ANN, 3)
+    post.carry()
+    post.tell("south", letters(3))
+    post.carry()
+    assert [(filed.place, filed.letter.number) for filed in post.pull("north", ANN)] == [(1, 1), (2, 2), (3, 3)]
+    assert (served(post, ANN), left(post, ANN)) == ([("north", 3)], ["north"])
+
+
+def test_back_before_the_first_hand_over_is_known_to_be_done(post: Post) -> None:
+    """The last answer of B is lost; that the mailbox comes back proves that B had everything."""
+    post.tell("north", letters(1, 2))
+    post.arrive("south", ANN, 2)
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    assert left(post, ANN) == ["north", "south"]
+    post.arrive("north", ANN, 3, "south")
+    post.carry()
+    assert (served(post, ANN), left(post, ANN)) == ([("north", 3)], ["north"])
+    assert post.bodies("north", ANN) == ["1", "2"]
+
+
+def test_a_second_move_during_the_first(post: Post) -> None:
+    """C asks A, is sent to B, and gets the mailbox from B when B has it."""
+    post.tell("north", letters(*range(1, 6)))
+    post.arrive("south", ANN, 2, "north")
+    post.carry(lambda message: not isinstance(message, Portion))
+    post.arrive("west", ANN, 3, "north")
+    post.carry(lambda message: not isinstance(message, Portion))
+    for _ in range(3):
+        for domain in post.offices:
+            post.ring(domain)
+        post.carry()
+    assert (served(post, ANN), left(post, ANN)) == ([("west", 3)], ["west"])
+    assert post.bodies("west", ANN) == ["1", "2", "3", "4", "5"]
+
+
+def test_a_mailbox_that_is_not_all_there_is_not_given_away(post: Post) -> None:
+    """A claim between two portions is left alone."""
+    post.tell("north", letters(*range(1, 6)))
+    post.arrive("south", ANN, 2)
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    post.tell("south", Claim(ANN, 3, "west", ""))
+    assert not post.wires
+    assert served(post, ANN) == [("south", 2)]
+
+
+def test_who_thinks_better_of_it_and_stays_makes_the_claim_void(post: Post) -> None:
+    """Arriving where it is still served takes a new epoch; the claim for the earlier one comes to nothing."""
+    post.arrive("south", ANN, 2, "north")
+    claim = post.only(Claim)
+    post.lose()
+    post.arrive("north", ANN, 3)
+    post.tell("north", claim)
+    assert served(post, ANN) == [("north", 3)]
+    post.carry()
+    assert ("south", Refused(ANN, "north", 3)) in post.heard
+    assert post.stores["south"].claimed(ANN) is None
+
+
+def test_of_two_arrivals_in_one_epoch_one_wins(post: Post) -> None:
+    """The other is told, and may arrive in a later one."""
+    post.arrive("south", ANN, 2, "north")
+    post.arrive("west", ANN, 2, "north")
+    post.carry()
+    assert served(post, ANN) == [("south", 2)]
+    assert ("west", Refused(ANN, "south", 2)) in post.heard
+    post.arrive("west", ANN, 3)
+    post.carry()
+    assert served(post, ANN) == [("west", 3)]
+
+
+def test_late_messages_of_an_earlier_epoch_change_nothing(post: Post) -> None:
+    """Claims and portions of a stay that is over are answered, not acted on."""
+    post.tell("north", letters(1))
+    post.arrive("south", ANN, 2, "north")
+    claim = post.only(Claim)
+    post.tell("north", claim)
+    portion = post.only(Portion)
+    post.carry()
+    post.arrive("west", ANN, 3)
+    post.carry()
+    post.tell("south", portion)
+    assert post.only(PortionTaken) == PortionTaken(ANN, 2, START, complete=True)
+    post.lose()
+    post.tell("west", claim)
+    assert post.only(Located) == Located(ANN, "west", 3)
+    assert served(post, ANN) == [("west", 3)]
+
+
+def test_a_portion_that_was_not_claimed_is_not_taken(post: Post) -> None:
+    """An office cannot be made to serve somebody who is not there."""
+    post.tell("north", letters(1))
+    post.arrive("south", ANN, 2, "north")
+    post.tell("north", post.only(Claim))
+    portion = post.only(Portion)
+    post.lose()
+    post.tell("west", portion)
+    assert left(post, ANN) == ["north"]
+
+
+def test_arriving_again_in_the_same_epoch_is_harmless(post: Post) -> None:
+    """A repeated request is answered again."""
+    post.arrive("south", ANN, 2)
+    post.carry()
+    assert post.tell("south", Arrive(ANN, 2)) == [Arrived(ANN, 2)]
+
+
+def test_arriving_without_knowing_the_epoch_takes_the_next(post: Post) -> None:
+    """Asked of the previous office, or of the home."""
+    post.arrive("south", ANN, previous="north")
+    post.carry()
+    assert served(post, ANN) == [("south", 2)]
+    post.arrive("west", ANN)
+    assert isinstance(post.only(Query), Query)
+    post.carry()
+    assert served(post, ANN) == [("west", 3)]
+    post.arrive("west", ANN)
+    assert served(post, ANN) == [("west", 4)]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_arrival_that_is_known_to_be_late_is_refused_at_once(post: Post, epoch: int) -> None:
+    """With where the subscriber is, and in which epoch."""
+    post.arrive("south", ANN, 3)
+    post.carry()
+    for domain in ("north", "south"):
+        with pytest.raises(ElsewhereError) as caught:
+            post.arrive(domain, ANN, epoch)
+        assert (caught.value.office, caught.value.epoch) == ("south", 3)
+
+
+def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> None:
+    """Whichever claim is granted, the mailbox is then in the later epoch; an earlier arrival is refused."""
+    post.arrive("south", ANN, 2, "north")
+    claim = post.only(Claim)
+    post.lose()
+    post.arrive("south", ANN, 5, "north")
+    with pytest.raises(ElsewhereError):
+        post.arrive("south", ANN, 4)
+    post.lose()
+    post.tell("north", claim)
+    post.carry()
+    assert served(post, ANN) == [("south", 5)]
+    home = post.stores["north"].whereabouts(ANN)
+    assert (home.office, home.epoch) == ("south", 5)
+
+
+def test_an_arrival_tries_every_way() -> None:
+    """What the office knows is old and leads to a dead end, the home is dead too: where the subscriber says it was."""
+    wide = Post(("north", "south", "west", "east"))
+    wide.register(ANN)
+    for domain in ("west", "south", "east"):
+        wide.arrive(domain, ANN)
+        wide.carry()
+    wide.dead |= {"south", "north"}
+    wide.arrive("west", ANN, 9, "east")
+    wide.carry()
+    assert served(wide, ANN) == [("east", 4)]
+    wide.ring("west")
+    wide.carry()
+    assert served(wide, ANN) == [("west", 9)]
+
+
+def test_who_left_is_told_where_it_is(post: Post) -> None:
+    """Pulling and acknowledging at the old office name the new one."""
+    post.arrive("south", ANN, 2)
+    post.carry()
+    with pytest.raises(ElsewhereError) as caught:
+        post.tell("north", Pull(ANN, 1))
+    assert (caught.value.office, caught.value.epoch) == ("south", 2)
+
+
+def test_registering_again_is_harmless(post: Post) -> None:
+    """At home it is answered; once the subscriber has left, with where it is."""
+    post.tell("north", letters(1))
+    assert post.tell("north", Register(ANN)) == [Arrived(ANN, 1)]
+    assert post.bodies("north", ANN) == ["1"]
+    post.arrive("south", ANN)
+    post.carry()
+    with pytest.raises(ElsewhereError):
+        post.tell("north", Register(ANN))
+
+
+def test_names_are_registered_at_their_home_only(post: Post) -> None:
+    """And must be names."""
+    with pytest.raises(InputError):
+        post.tell("south", Register(ANN))
+    with pytest.raises(InputError):
+        post.tell("south", Register("ann"))
+
+
+def test_who_was_never_created_cannot_arrive(post: Post) -> None:
+    """Its home says so at once; elsewhere nothing comes of it."""
+    with pytest.raises(NotFoundError):
+        post.arrive("north", "north.pier.nobody")
+    post.arrive("south", "north.pier.nobody")
+    post.carry()
+    assert served(post, "north.pier.nobody") == []
+
+
+@pytest.mark.parametrize("epoch", [0, -1, 2**63 - 1])
+def test_an_epoch_that_cannot_be_is_refused(post: Post, epoch: int) -> None:
+    """Epochs count from 1, and leave room for a next."""
+    with pytest.raises(InputError):
+        post.arrive("south", ANN, epoch)
+
+
+def test_the_warrant_goes_with_the_claim(post: Post) -> None:
+    """As the subscriber gave it, also after a crash."""
+    post.tell("south", Arrive(ANN, 2, "north", "signed"))
+    assert post.only(Claim).warrant == "signed"
+    post.lose()
+    post.restart("south")
+    post.ring("south")
+    assert post.only(Claim).warrant == "signed"
+
+
+def test_the_home_is_told_until_it_knows(post: Post) -> None:
+    """Also after a crash of the office that tells."""
+    post.arrive("south", EVE, 2)
+    post.carry(lambda message: not isinstance(message, Moved))
+    post.arrive("north", EVE, 3)
+    post.carry(lambda message: not isinstance(message, Moved))
+    assert post.stores["west"].whereabouts(EVE).epoch == 2
+    post.restart("north")
+    post.ring("north")
+    post.carry()
+    assert post.stores["west"].whereabouts(EVE).office == "north"

@@ -1,0 +1,223 @@
+"""Letters on their way from office to office."""
+
+from __future__ import annotations
+
+import pytest
+from post import ANN, BEN, EVE, Post
+
+from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.messages import Deposit, Moved, Posted, Query, Send, Sent
+from roamcast.deliver.messages import Post as PostMessage
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
+from roamcast.model import Letter
+
+
+@pytest.fixture
+def post() -> Post:
+    post = Post()
+    post.register(ANN, BEN, EVE)
+    return post
+
+
+def test_inside_a_domain_letters_need_no_network(post: Post) -> None:
+    """Case 1 of MailSender."""
+    post.register("north.pier.ida")
+    post.send("north", ANN, "north.pier.ida", "hello")
+    assert not post.wires
+    assert post.bodies("north", "north.pier.ida") == ["hello"]
+
+
+def test_who_is_unknown_is_asked_for_at_home(post: Post) -> None:
+    """Case 3: query, answer, post; and the second letter goes straight there, which is case 2."""
+    post.send("north", ANN, BEN, "one")
+    assert [type(message) for _, _, message in post.wires] == [Query]
+    post.carry()
+    assert post.bodies("south", BEN) == ["one"]
+    post.send("north", ANN, BEN, "two")
+    assert [type(message) for _, _, message in post.wires] == [PostMessage]
+    post.carry()
+    assert post.bodies("south", BEN) == ["one", "two"]
+
+
+def test_a_letter_is_kept_until_the_other_office_has_it(post: Post) -> None:
+    """Whatever is lost on the way, there or back, it is posted again, and comes once."""
+    post.send("north", ANN, BEN, "one")
+    post.carry(lambda message: not isinstance(message, PostMessage))
+    assert post.stores["north"].queue_length(BEN) == 1
+    post.ring("north")
+    post.carry(lambda message: not isinstance(message, Posted))
+    assert post.stores["north"].queue_length(BEN) == 1
+    post.ring("north")
+    post.carry()
+    assert post.stores["north"].queue_length(BEN) == 0
+    assert post.bodies("south", BEN) == ["one"]
+
+
+def test_waits_get_longer_and_begin_anew_after_an_answer(post: Post) -> None:
+    """Backoff; jitter is left to whoever sets the timer, between two bounds."""
+    post.send("north", ANN, BEN, "one")
+    duty = Duty(Kind.POST, BEN)
+    waits = []
+    for _ in range(7):
+        wake = post.timers["north"][duty]
+        assert wake.earliest < wake.latest
+        waits.append(wake.earliest)
+        post.lose()
+        post.ring("north")
+    assert waits == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000, 5_000_000, 5_000_000]
+    post.carry()
+    post.send("north", ANN, BEN, "two")
+    assert post.timers["north"][duty].earliest == 250_000
+
+
+def test_after_a_crash_letters_go_on(post: Post) -> None:
+    """A new office on the same store posts what was accepted."""
+    post.send("north", ANN, BEN, "one", "two")
+    post.lose()
+    post.restart("north")
+    post.ring("north")
+    post.carry()
+    assert post.bodies("south", BEN) == ["one", "two"]
+
+
+def test_many_letters_go_in_bundles(post: Post) -> None:
+    """Never more than a bundle at a time, all of them in the end, in order."""
+    post.send("north", ANN, BEN, *map(str, range(10)))
+    sizes = []
+
+    def watch(message: object) -> bool:
+        if isinstance(message, PostMessage):
+            sizes.append(len(message.letters))
+        return True
+
+    post.carry(watch)
+    assert max(sizes) == 3
+    assert post.bodies("south", BEN) == [str(number) for number in range(10)]
+
+
+def test_numbers_are_dense(post: Post) -> None:
+    """The next is taken, an earlier one is acknowledged and ignored, a later one is refused."""
+    assert Sent(ANN, ANN, 1, True) in post.tell("north", Send(ANN, ANN, "one", 1))
+    assert post.tell("north", Send(ANN, ANN, "one", 1)) == [Sent(ANN, ANN, 1, False)]
+    with pytest.raises(ConflictError, match="next letter to this receiver is 2"):
+        post.tell("north", Send(ANN, ANN, "three", 3))
+    assert Sent(ANN, ANN, 2, True) in post.tell("north", Send(ANN, ANN, "two"))
+    assert post.bodies("north", ANN) == ["one", "two"]
+
+
+def test_only_who_is_served_here_may_send(post: Post) -> None:
+    """For its numbers are here."""
+    with pytest.raises(ElsewhereError):
+        post.send("south", ANN, BEN, "one")
+
+
+def test_a_receiver_that_cannot_be_is_refused(post: Post) -> None:
+    """A text that is no name, or a name of this domain that nobody has."""
+    with pytest.raises(InputError):
+        post.send("north", ANN, "somebody", "one")
+    with pytest.raises(NotFoundError):
+        post.send("north", ANN, "north.pier.nobody", "one")
+
+
+def test_letters_wait_for_a_receiver_who_is_not_born_yet(post: Post) -> None:
+    """Its home knows nothing of it, so they stay; registered, it gets them."""
+    post.send("north", ANN, "south.dock.new", "early")
+    post.carry()
+    assert post.stores["north"].queue_length("south.dock.new") == 1
+    post.register("south.dock.new")
+    post.ring("north")
+    post.carry()
+    assert post.bodies("south", "south.dock.new") == ["early"]
+
+
+def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
+    """The sender keeps them; nobody else is affected."""
+    small = Post(rules=type(post.rules)(queue=2))
+    small.register(ANN, BEN, EVE)
+    small.send("north", ANN, BEN, "one", "two")
+    with pytest.raises(CapacityError):
+        small.send("north", ANN, BEN, "three")
+    small.send("north", ANN, EVE, "one")
+
+
+def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:
+    """A letter refused stays queued while those around it are taken."""
+    small = Post(rules=type(post.rules)(bundle=5, early=1))
+    small.register(ANN, BEN)
+    early = tuple(Letter(BEN, "pipeline", number, str(number)) for number in (2, 3, 4))
+    small.tell("north", Deposit((Letter(BEN, "other", 1, "other"), *early)))
+    small.carry()
+    assert small.stores["north"].queue_length(BEN) == 2
+    small.tell("west", Deposit((Letter(BEN, "pipeline", 1, "1"),)))
+    small.carry()
+    small.ring("north")
+    small.carry()
+    assert small.bodies("south", BEN) == ["other", "1", "2", "3", "4"]
+
+
+def test_letters_refused_do_not_keep_others_waiting(post: Post) -> None:
+    """Two offices each with a bundle of early letters in front of what the other's letters wait for."""
+    small = Post(rules=type(post.rules)(bundle=2, early=1))
+    small.register(BEN)
+
+    def batch(*keys: tuple[str, int]) -> Deposit:
+        return Deposit(tuple(Letter(BEN, sender, number, f"{sender}{number}") for sender, number in keys))
+
+    small.tell("north", batch(("a", 2), ("a", 3), ("b", 1)))
+    small.tell("west", batch(("b", 2), ("b", 3), ("c", 2), ("a", 1), ("c", 1)))
+    small.carry()
+    for _ in range(8):
+        for domain in small.offices:
+            small.ring(domain)
+            small.carry()
+    assert sorted(small.bodies("south", BEN)) == ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2"]
+
+
+def test_what_passes_an_office_goes_on_to_a_later_epoch_only(post: Post) -> None:
+    """An office that knows nothing newer than the sender lets the letter lie; so there is no circle."""
+    letter = Letter(BEN, "pipeline", 1, "x")
+    post.arrive("west", BEN)
+    post.carry()
+    assert post.stores["south"].whereabouts(BEN).office == "west"
+    post.tell("south", PostMessage(BEN, (letter,), "north", known=1))
+    forwarded = post.only(PostMessage)
+    assert (post.wires[-1][1], forwarded.known) == ("west", 2)
+    post.lose()
+    post.tell("south", PostMessage(BEN, (letter,), "north", known=2))
+    assert not post.wires
+
+
+def test_a_letter_passed_on_is_answered_by_who_has_it(post: Post) -> None:
+    """The sender's office learns from the answer where the receiver is, and posts there from then on."""
+    post.send("north", ANN, BEN, "one")
+    post.carry()
+    post.arrive("west", BEN)
+    post.carry(lambda message: not (isinstance(message, Moved) and message.friend))
+    assert post.stores["north"].whereabouts(BEN).office == "south"
+    post.send("north", ANN, BEN, "two")
+    post.carry()
+    assert post.stores["north"].whereabouts(BEN).office == "west"
+    post.send("north", ANN, BEN, "three")
+    assert post.wires[-1][1] == "west"
+    post.carry()
+    assert post.bodies("west", BEN) == ["one", "two", "three"]
+
+
+def test_a_dead_office_delays_only_who_is_there() -> None:
+    """The office on the old way does not answer; the home tells the sender the new one."""
+    post = Post(("north", "south", "west", "east"))
+    post.register(ANN, EVE)
+    post.arrive("south", EVE)
+    post.carry()
+    post.send("north", ANN, EVE, "one")
+    post.carry()
+    post.arrive("east", EVE)
+    post.carry(lambda message: not (isinstance(message, Moved) and message.friend))
+    post.dead.add("south")
+    post.send("north", ANN, EVE, "two")
+    post.carry()
+    assert post.bodies("east", EVE) == ["one"]
+    post.ring("north")
+    post.carry()
+    assert post.bodies("east", EVE) == ["one", "two"]

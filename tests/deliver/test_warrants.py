@@ -1,0 +1,65 @@
+"""Warrants: only who has the token can make the next one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roamcast.deliver.warrants import EPOCHS, Chain, Warrant, follows, is_vouched_for
+from roamcast.errors import InputError
+
+ANN = "north.pier.ann"
+CHAIN = Chain("token")
+HASH = hashlib.sha256(b"token").hexdigest()
+
+epochs = st.integers(1, EPOCHS)
+few = st.integers(1, 3000)
+
+
+@given(few)
+def test_the_home_knows_its_subscribers_warrants(epoch: int) -> None:
+    """By the hash of the token, for the name and the epoch it was made for."""
+    warrant = Warrant.parse(str(CHAIN.warrant(ANN, epoch)))
+    assert is_vouched_for(warrant, ANN, epoch, HASH)
+    assert not is_vouched_for(warrant, ANN, epoch + 1, HASH)
+    assert not is_vouched_for(warrant, "north.pier.ben", epoch, HASH)
+    assert not is_vouched_for(warrant, ANN, epoch, HASH[::-1])
+
+
+@given(few, few)
+def test_a_link_follows_those_of_earlier_epochs_only(one: int, other: int) -> None:
+    """So an office that has had the subscriber in an epoch can check the next, and make none."""
+    first, second = CHAIN.warrant(ANN, one).link, CHAIN.warrant(ANN, other).link
+    assert follows(second, other, first, one) == (other >= one)
+
+
+def test_another_tokens_link_does_not_follow() -> None:
+    """Nor does one that was made up."""
+    link = CHAIN.warrant(ANN, 5).link
+    assert not follows(Chain("another").warrant(ANN, 6).link, 6, link, 5)
+    assert not follows(b"\0" * 32, 6, link, 5)
+    assert not follows(hashlib.sha256(link).digest(), 6, link, 5)
+
+
+def test_every_link_is_the_hash_of_the_next() -> None:
+    """Also where links are remembered."""
+    for epoch in (1, 998, 999, 1000, 1001, EPOCHS - 1):
+        assert hashlib.sha256(CHAIN.warrant(ANN, epoch + 1).link).digest() == CHAIN.warrant(ANN, epoch).link
+
+
+@pytest.mark.parametrize("epoch", [0, -1, EPOCHS + 1])
+def test_a_token_is_good_for_so_many_arrivals(epoch: int) -> None:
+    """After that another is needed."""
+    with pytest.raises(InputError, match="used up"):
+        CHAIN.warrant(ANN, epoch)
+
+
+@pytest.mark.parametrize("text", ["", "a.b.c", "00.00.00", "zz" * 32 + "." + "00" * 32 + "." + "00" * 32, "00" * 32])
+def test_what_is_no_warrant_is_refused(text: str) -> None:
+    """With a hint."""
+    with pytest.raises(InputError) as caught:
+        Warrant.parse(text)
+    assert caught.value.hint

@@ -1,0 +1,89 @@
+"""Positions that are forgotten, and tokens that are replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from backbone import backbone
+from nodes import RunningNode, journalled, running_node, until
+
+from roamcast.errors import AuthenticationError, PermissionDeniedError
+
+NEAREST = "Select Where &location in nearest"
+
+
+def test_a_forgotten_position_is_nowhere(tmp_path: Path) -> None:
+    """Neither told nor shown nor on disk, over a restart too; what it was bound to is forgotten as well."""
+    with running_node(tmp_path, scene=True) as node:
+        node.source("a", x=1, y=0)
+        node.source("b", x=5, y=0)
+        anna = node.subscriber(x=0, y=0)
+        anna.subscribe(NEAREST, id="q")
+        anna.move(6, 0)
+        assert [binding.source for binding in anna.bindings("q")] == ["b", "a"]
+        anna.forget_position()
+        assert anna.me()["position"] is None
+        assert "anna" not in node.http.get("/v1/scene").json()["layers"].get("subscribers", {})
+        assert [(row["kind"], row["entity"]) for row in journalled(tmp_path)][-1] == ("unbinding", "b")
+        assert anna.subscription("q").sources == ()
+    with running_node(tmp_path) as node:
+        anna = node.client(anna.token)
+        assert anna.me()["position"] is None
+        assert "a" not in [binding.source for binding in anna.bindings("q")]
+        anna.move(0, 0, time=1)
+        assert anna.subscription("q").sources == ("a",)
+
+
+def test_the_pipeline_has_a_region_around_nobody_anew(node: RunningNode) -> None:
+    """It is told of the subscription again, and of no position."""
+    anna = node.subscriber(x=0, y=0)
+    anna.subscribe("Select all() Where &location in rang:loc(100)", id="q")
+    anna.forget_position()
+    assert [row["kind"] for row in journalled(node.data)] == ["subscription", "position", "removal", "subscription"]
+    anna.move(1, 1)
+    assert [row["kind"] for row in journalled(node.data)][-1] == "position"
+
+
+def test_a_source_whose_position_is_forgotten_is_not_near(node: RunningNode) -> None:
+    """Others are bound to one whose position is known."""
+    near = node.source("near", x=1, y=0)
+    node.source("far", x=5, y=0)
+    anna = node.subscriber(x=0, y=0)
+    anna.subscribe(NEAREST, id="q")
+    near.forget_position()
+    assert anna.subscription("q").sources == ("far",)
+
+
+def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
+    """One renews one's own; the operator anybody's; nobody else does."""
+    with running_node(tmp_path) as node:
+        anna, ben = node.subscriber(), node.subscriber("ben")
+        old = anna.token
+        new = anna.new_token()
+        assert anna.me()["id"] == "anna"
+        with pytest.raises(AuthenticationError):
+            node.client(old).me()
+        with pytest.raises(PermissionDeniedError):
+            ben.new_token("anna")
+        given = node.operator().new_token("anna")
+        with pytest.raises(AuthenticationError):
+            node.client(new).pull()
+    with running_node(tmp_path) as node:
+        assert node.client(given).me()["id"] == "anna"
+
+
+def test_a_renewed_token_ends_journeys_with_the_old_one(tmp_path: Path) -> None:
+    """The mailbox comes home, and nobody moves it any more who has only the old token."""
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        ann = nodes["north"].subscriber("ann")
+        ann.migrate(nodes["south"].url)
+        ann.send("north.node.ann", "hello")
+        fresh = nodes["north"].client(ann.token)
+        fresh.new_token()
+        until(lambda: [letter.message for letter in fresh.pull()] == ["hello"], "the mailbox to be home")
+        for domain in ("west", "south", "north"):
+            with pytest.raises(PermissionDeniedError):
+                ann.migrate(nodes[domain].url)
+        fresh.migrate(nodes["west"].url)
+        assert [letter.message for letter in fresh.pull()] == ["hello"]

@@ -1,0 +1,260 @@
+"""Offices that are not who they say, requests that come again, and subscribers that did not ask to be moved."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+from backbone import backbone, invitation, knows, visitor
+from nodes import RunningNode, running_node, until
+
+from roamcast.client import Client
+from roamcast.deliver.letters import START
+from roamcast.deliver.messages import Claim, PortionTaken, Wire
+from roamcast.deliver.warrants import Chain
+from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
+from roamcast.node.courier import MESSAGES
+from roamcast.node.keys import Nonces, Signed, new_key, signature
+from roamcast.node.peers import Peer, Peers
+from roamcast.node.wire import encode
+
+ANN = "north.node.ann"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        yield nodes
+
+
+def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
+    """What a node knows of another, key and all: what an attacker would have who is one of the offices."""
+    peer = Peers(node.data / "nodes" / domain / "peers.json").find(other)
+    assert peer is not None
+    return peer
+
+
+def say(node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "") -> httpx.Response:
+    """A request as an office makes it."""
+    nonce = Nonces().next_for(session)
+    signed = Signed(sender, to, "", "POST", MESSAGES, body, nonce)
+    headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
+    return node.http.post(MESSAGES, content=body, headers=headers)
+
+
+def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Wire) -> int:
+    """Messages of an office that has joined, and lies; the status of the answer."""
+    key = peer_of(nodes[to], to, sender).secret
+    session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
+    return say(nodes[to], key, sender, to, encode(messages), session).status_code
+
+
+def test_only_offices_that_have_joined_are_heard(nodes: dict[str, RunningNode]) -> None:
+    """401 without a signature, with another key, and for an office that nobody knows."""
+    body = encode([])
+    assert nodes["north"].http.post(MESSAGES, content=body).status_code == 401
+    assert say(nodes["north"], new_key(), "south", "north", body).status_code == 401
+    assert say(nodes["north"], new_key(), "east", "north", body).status_code == 401
+    for path in ("/v1/office/vouch", "/v1/office/introductions"):
+        assert nodes["north"].http.post(path, content=b"{}").status_code == 401
+
+
+def test_a_signature_for_one_office_is_worth_nothing_at_another(nodes: dict[str, RunningNode]) -> None:
+    """Nor is that of one office worth anything for another's word."""
+    key = peer_of(nodes["north"], "north", "south").secret
+    assert say(nodes["west"], key, "south", "north", encode([])).status_code == 401
+    assert say(nodes["north"], key, "west", "north", encode([])).status_code == 401
+
+
+def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
+    """The same bytes again are refused."""
+    with backbone(tmp_path, "north", "south") as nodes:
+        north = nodes["north"]
+        key = peer_of(north, "north", "south").secret
+        body = encode([])
+        session = say(north, key, "south", "north", body).headers["roamcast-session"]
+        nonce = Nonces().next_for(session)
+        signed = Signed("south", "north", "", "POST", MESSAGES, body, nonce)
+        headers = {"roamcast-office": "south", "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
+        assert [north.http.post(MESSAGES, content=body, headers=headers).status_code for _ in range(2)] == [200, 409]
+    with running_node(tmp_path / "north", domain="north") as north:
+        assert north.http.post(MESSAGES, content=body, headers=headers).status_code == 409
+
+
+def test_keys_are_for_their_owner_alone(nodes: dict[str, RunningNode]) -> None:
+    """The file that has them is readable by nobody else, and no address of the API tells them."""
+    path = nodes["north"].data / "nodes" / "north" / "peers.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    shown = nodes["north"].http.get("/v1/offices").text
+    assert all(peer["key"] not in shown for peer in orjson.loads(path.read_bytes())["peers"])
+
+
+def test_those_who_joined_know_each_other_by_keys_of_their_own(nodes: dict[str, RunningNode]) -> None:
+    """Each pair has one, and both sides the same."""
+    keys = {
+        tuple(sorted((one, other))): {peer_of(nodes[one], one, other).key, peer_of(nodes[other], other, one).key}
+        for one in nodes
+        for other in nodes
+        if one != other
+    }
+    assert all(len(both) == 1 for both in keys.values())
+    assert len(set.union(*keys.values())) == 3
+
+
+def test_an_invitation_is_for_one_domain_and_one_time(tmp_path: Path) -> None:
+    """Another domain, a made-up code and one that was used do not get in: the node does not start."""
+    with running_node(tmp_path / "north", domain="north") as north:
+        code = invitation(north, "south")
+        join = {"join": north.url, "invitation": code}
+        with pytest.raises(PermissionDeniedError), running_node(tmp_path / "east", domain="east", **join):
+            pass
+        bad = {"join": north.url, "invitation": code[:-6] + "AAAAA="}
+        with pytest.raises(PermissionDeniedError), running_node(tmp_path / "south", domain="south", **bad):
+            pass
+        with pytest.raises(InputError), running_node(tmp_path / "south", domain="south", join=north.url):
+            pass
+        with running_node(tmp_path / "south", domain="south", **join) as south:
+            until(lambda: knows(north, "south") and knows(south, "north"), "both to know each other")
+        with pytest.raises(PermissionDeniedError), running_node(tmp_path / "other", domain="south", **join):
+            pass
+        with running_node(tmp_path / "south", domain="south", **join) as south:  # started again as it was
+            until(lambda: knows(south, "north"), "south to be back")
+
+
+def test_only_the_operator_invites(nodes: dict[str, RunningNode]) -> None:
+    """A subscriber's token is not enough; a node does not invite itself."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(PermissionDeniedError):
+        ann.invite("east")
+    with pytest.raises(InputError):
+        nodes["north"].operator().invite("north")
+
+
+def test_a_node_that_moves_is_found_again(tmp_path: Path) -> None:
+    """It tells its new address with its first words."""
+    with running_node(tmp_path / "north", domain="north") as north:
+        join = {"join": north.url, "invitation": invitation(north, "south")}
+        with running_node(tmp_path / "south", domain="south", **join) as south:
+            until(lambda: knows(north, "south"), "south to have joined")
+        with running_node(tmp_path / "south", domain="south", **join) as south:
+            until(lambda: [it["url"] for it in north.operator().offices()] == [south.url], "the new address")
+            ann = north.subscriber("ann")
+            ann.migrate(south.url)
+
+
+@pytest.mark.parametrize("domain", ["north", "south"])
+def test_nobody_arrives_with_another_token(nodes: dict[str, RunningNode], domain: str) -> None:
+    """At home or elsewhere: 403, and the mailbox stays where it is."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(PermissionDeniedError):
+        visitor(nodes[domain], ANN, "made-up").pull()
+    with pytest.raises(PermissionDeniedError):
+        visitor(nodes[domain], "north.node.nobody", ann.token).pull()
+    assert ann.pull() == []
+
+
+def test_an_office_cannot_take_a_mailbox_that_was_not_brought_to_it(nodes: dict[str, RunningNode]) -> None:
+    """Not with a made-up warrant, nor with one it has seen before, nor in the name of another office."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["west"].url)
+    seen = str(Chain(ann.token or "").warrant(ANN, 2))
+    ann.migrate(nodes["north"].url)
+    for claim in (
+        Claim(ANN, 9, "west", ""),
+        Claim(ANN, 9, "west", seen),
+        Claim(ANN, 2, "west", seen),
+        Claim(ANN, 9, "north", ""),
+        Claim(ANN, 9, "south", str(Chain(ann.token or "").warrant(ANN, 9))),
+    ):
+        assert pretend(nodes, "west", "north", claim) == 200
+    ann.send("ann", "still here")
+    assert [letter.message for letter in ann.pull(wait=5)] == ["still here"]
+
+
+def test_an_office_that_has_a_visitor_cannot_be_robbed_of_it(nodes: dict[str, RunningNode]) -> None:
+    """South serves it; west has its old warrants; the home alone may call it back without one."""
+    ann = nodes["north"].subscriber("ann")
+    for domain in ("west", "south"):
+        ann.migrate(nodes[domain].url)
+    seen = str(Chain(ann.token or "").warrant(ANN, 2))
+    pretend(nodes, "west", "south", Claim(ANN, 9, "west", seen), Claim(ANN, 9, "west", ""))
+    assert ann.pull() == []
+    assert ann._calls.post.at == nodes["south"].url
+
+
+def test_a_mailbox_is_let_go_of_on_word_of_the_office_it_goes_to(nodes: dict[str, RunningNode]) -> None:
+    """Another one that says it has everything is not believed."""
+    ann = nodes["north"].subscriber("ann")
+    ann.send("ann", "kept")
+    assert pretend(nodes, "west", "north", PortionTaken(ANN, 2, START, complete=True)) == 200
+    assert len(ann.pull()) == 1
+
+
+def test_offices_are_not_asked_by_subscribers_to_deposit(nodes: dict[str, RunningNode]) -> None:
+    """What only the pipeline and the node itself may say is no message between offices."""
+    body = orjson.dumps({"messages": [["Deposit", {"letters": []}]]})
+    key = peer_of(nodes["north"], "north", "west").secret
+    session = say(nodes["north"], key, "west", "north", body).headers["roamcast-session"]
+    assert say(nodes["north"], key, "west", "north", body, session).status_code == 422
+
+
+def test_arrivals_are_limited(tmp_path: Path) -> None:
+    """429 for one too many from an address."""
+    with running_node(tmp_path, domain="north", limits={"arrivals": 2}) as node:
+        body = {"name": ANN, "epoch": 2, "warrant": ""}
+        codes = [node.http.post("/v1/arrivals", json=body).status_code for _ in range(20)]
+        assert codes[:2] == [422, 422]
+        assert codes.count(429) > 10
+
+
+def test_a_letter_is_limited(tmp_path: Path) -> None:
+    """422 for one that is too long."""
+    with running_node(tmp_path, domain="north", limits={"letter": 100}) as node:
+        ann = node.subscriber("ann")
+        with pytest.raises(InputError):
+            ann.send("ann", "x" * 101)
+        assert ann.send("ann", "short").number == 1
+
+
+def test_a_token_that_was_replaced_is_worth_nothing(nodes: dict[str, RunningNode]) -> None:
+    """Arriving again gives another one for the mailbox."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["south"].url)
+    old = ann.visit
+    ann.migrate(nodes["south"].url)
+    with pytest.raises(AuthenticationError):
+        nodes["south"].client(old).pull()
+    assert ann.pull() == []
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=roamcast", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def test_nodes_and_clients_talk_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    """With the certificates they are told to trust, and not without."""
+    cert, key = certificate
+    tls = {"tls_cert": cert, "tls_key": key, "ca": cert}
+    with running_node(tmp_path / "north", domain="north", verify=cert, **tls) as north:
+        assert north.url.startswith("https://")
+        join = {"join": north.url, "invitation": invitation(north, "south")}
+        with running_node(tmp_path / "south", domain="south", verify=cert, **tls, **join) as south:
+            until(lambda: knows(north, "south") and knows(south, "north"), "both to know each other")
+            with Client(north.url, ca=cert) as ann:
+                ann.register_subscriber("ann")
+                ann.migrate(south.url)
+                assert ann.pull() == []
+        with Client(north.url, delays=()) as stranger, pytest.raises(Exception, match="certificate"):
+            stranger.health()

@@ -1,0 +1,209 @@
+"""Several nodes: subscribers that move between them, and write to each other."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backbone import backbone, leave_event, visitor
+from nodes import RunningNode, running_node, until
+
+from roamcast.client import Letter
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import AuthenticationError, ConflictError, NotFoundError
+
+ANN = "north.node.ann"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        yield nodes
+
+
+def events(letters: list[Letter]) -> list[str]:
+    return [letter.event["id"] for letter in letters]
+
+
+def test_a_client_that_connects_elsewhere_has_its_letters_there(nodes: dict[str, RunningNode]) -> None:
+    """What waited, and what comes afterwards, each once and in order; places go on."""
+    ann = nodes["north"].subscriber("ann")
+    leave_event(nodes["north"], "north", 1, "ann", 1, 2, 3)
+    assert events(ann.pull(wait=10)) == ["1", "2", "3"]
+    ann.acknowledge(1)
+    there = visitor(nodes["south"], ANN, ann.token)
+    assert [(letter.place, letter.event["id"]) for letter in there.pull()] == [(2, "2"), (3, "3")]
+    leave_event(nodes["north"], "north", 2, "ann", 4)
+    assert events(there.pull(after=3, wait=10)) == ["4"]
+    assert there.acknowledge(4) == 3
+
+
+def test_the_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, RunningNode]) -> None:
+    """A client migrates where it is told to; what it subscribes to stays at home."""
+    ann = nodes["north"].subscriber("ann")
+    leave_event(nodes["north"], "north", 1, "ann", 1)
+    for domain in ("south", "west", "south", "north", "west"):
+        ann.migrate(nodes[domain].url)
+        assert events(ann.pull(wait=10)) == ["1"]
+        assert ann.subscribe(terms=["fire"], id="q") == "q"
+    leave_event(nodes["north"], "north", 2, "ann", 2)
+    assert events(ann.pull(after=1, wait=10)) == ["2"]
+
+
+def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:
+    """With the epoch; a stream that was open there ends with it, and the token given there is worth nothing."""
+    ann = nodes["north"].subscriber("ann")
+    first = visitor(nodes["south"], ANN, ann.token)
+    first.pull()
+    second = visitor(nodes["west"], ANN, ann.token)
+    assert second.pull() == []
+    with pytest.raises((AuthenticationError, ElsewhereError)):
+        first.pull()
+    headers = {"authorization": f"Bearer {ann.token}"}
+    answer = nodes["north"].http.get("/v1/mailbox", headers=headers)
+    assert answer.status_code == 409
+
+    def told() -> dict[str, Any] | None:
+        error: dict[str, Any] = nodes["north"].http.get("/v1/mailbox", headers=headers).json()["error"]
+        return error if error["office"] == "west" else None
+
+    error = until(told, "the home to hear of it")
+    assert (error["code"], error["epoch"]) == ("elsewhere", 3)
+
+
+def test_a_client_at_home_gets_its_mailbox_back(nodes: dict[str, RunningNode]) -> None:
+    """A program that knows nothing of the journey just reads at home."""
+    ann = nodes["north"].subscriber("ann")
+    visitor(nodes["south"], ANN, ann.token).pull()
+    leave_event(nodes["north"], "north", 1, "ann", 1)
+    again = nodes["north"].client(ann.token)
+    assert events(again.pull(wait=10)) == ["1"]
+    visitor(nodes["south"], ANN, ann.token).pull()
+    assert next(nodes["north"].client(ann.token).letters(ack=False)).event["id"] == "1"
+    visitor(nodes["south"], ANN, ann.token).pull()
+    with pytest.raises((AuthenticationError, ElsewhereError)):
+        again.pull()
+
+
+def test_a_stream_ends_where_its_reader_has_gone(nodes: dict[str, RunningNode]) -> None:
+    """It tells so, and the other office's stream has what follows."""
+    ann = nodes["north"].subscriber("ann")
+    leave_event(nodes["north"], "north", 1, "ann", 1)
+    at_home = ann.letters(ack=False)
+    assert next(at_home).event["id"] == "1"
+    there = visitor(nodes["south"], ANN, ann.token).letters(ack=False)
+    assert next(there).event["id"] == "1"
+    with pytest.raises(ElsewhereError):
+        next(at_home)
+    leave_event(nodes["north"], "north", 2, "ann", 2)
+    assert next(there).event["id"] == "2"
+
+
+def test_subscribers_write_to_each_other(nodes: dict[str, RunningNode]) -> None:
+    """By name across domains, by id within one; in order; wherever either is."""
+    ann, cleo = nodes["north"].subscriber("ann"), nodes["north"].subscriber("cleo")
+    ben = nodes["south"].subscriber("ben")
+    assert ann.send("south.node.ben", {"text": "hello"}, title="first").number == 1
+    assert ann.send("cleo", "near").receiver == "north.node.cleo"
+    (letter,) = ben.pull(wait=10)
+    assert (letter.sender, letter.number, letter.title, letter.message) == (ANN, 1, "first", {"text": "hello"})
+    assert [letter.message for letter in cleo.pull(wait=10)] == ["near"]
+    ann.migrate(nodes["west"].url)
+    ben.migrate(nodes["north"].url)
+    for number in range(2, 6):
+        assert ann.send("south.node.ben", number).number == number
+    got = until(lambda: letters if len(letters := ben.pull(after=1)) == 4 else None, "four letters")
+    assert [letter.message for letter in got] == [2, 3, 4, 5]
+
+
+def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -> None:
+    """Readable, then acknowledged; not arrived if it was never sent; no receiver where there is none."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
+    ann.send("south.node.ben", "hello")
+    ben.pull(wait=10)
+    until(lambda: ann.trace("south.node.ben", 1).fate == "readable", "the letter to be there")
+    ben.acknowledge(1)
+    assert ann.trace("south.node.ben", 1).fate == "acknowledged"
+    assert ann.trace("south.node.ben", 2).fate == "not arrived"
+    ann.send("south.node.nobody", "hello?")
+    assert ann.trace("south.node.nobody", 1).fate == "queued"
+    with pytest.raises(NotFoundError):
+        ann.send("nobody", "at home it is known that there is none")
+
+
+def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode]) -> None:
+    """It is one letter; a number that leaves a gap is refused."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    headers = {"authorization": f"Bearer {ann.token}"}
+    body = {"to": "ben", "message": "once", "number": 1}
+    answers = [nodes["north"].http.post("/v1/letters", json=body, headers=headers).json() for _ in range(2)]
+    assert [answer["new"] for answer in answers] == [True, False]
+    assert nodes["north"].http.post("/v1/letters", json={**body, "number": 3}, headers=headers).status_code == 409
+    assert len(ben.pull()) == 1
+
+
+def test_letters_of_a_list_are_taken_or_refused_each_by_itself(nodes: dict[str, RunningNode]) -> None:
+    """To mailboxes here and elsewhere, in order; one to nobody harms no other."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    cleo = nodes["south"].subscriber("cleo")
+    letters = [{"to": to, "message": number} for number, to in enumerate(["ben", "nobody", "south.node.cleo", "ben"])]
+    answer = nodes["north"].http.post("/v1/letters", json=letters, headers={"authorization": f"Bearer {ann.token}"})
+    assert answer.status_code == 202
+    first, refused, elsewhere, second = answer.json()["letters"]
+    assert first == {"receiver": "north.node.ben", "number": 1, "new": True}
+    assert refused["error"]["code"] == "not_found"
+    assert (elsewhere["receiver"], second["number"]) == ("south.node.cleo", 2)
+    assert [letter.message for letter in ben.pull()] == [0, 3]
+    assert [letter.message for letter in cleo.pull(wait=10)] == [2]
+
+
+def test_who_is_away_cannot_leave_for_good(nodes: dict[str, RunningNode]) -> None:
+    """Its mailbox has to come home first."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["south"].url)
+    with pytest.raises(ConflictError):
+        ann.leave()
+    ann.migrate(nodes["north"].url)
+    ann.leave()
+
+
+def test_a_visitor_may_only_read_and_write_letters(nodes: dict[str, RunningNode]) -> None:
+    """Its token is of no other use."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["south"].url)
+    headers = {"authorization": f"Bearer {ann._calls.post.visiting}"}
+    assert nodes["south"].http.get("/v1/mailbox", headers=headers).status_code == 200
+    assert nodes["south"].http.get("/v1/me", headers=headers).status_code == 401
+    assert nodes["south"].http.post("/v1/positions", json={"x": 1, "y": 1}, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["dead", "silent"])
+def test_an_office_that_is_away_delays_nobody_else(nodes: dict[str, RunningNode], silent: bool) -> None:
+    """Not running, or taking connections without a word: letters between the others come, and migrations go on.
+
+    It is away for as long as the test takes; a minute would be no different, for nobody waits for it.
+    """
+    ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
+    cleo = nodes["west"].subscriber("cleo")
+    port = int(nodes["west"].url.rpartition(":")[2])
+    nodes["west"].stop()
+    with socket.socket() as deaf:
+        if silent:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            deaf.bind(("127.0.0.1", port))
+            deaf.listen()
+        for number in range(1, 31):
+            ann.send("west.node.cleo", number)
+            ann.send("south.node.ben", number)
+        got = until(lambda: letters if len(letters := ben.pull(wait=1)) == 30 else None, "all letters to ben")
+        assert [letter.message for letter in got] == list(range(1, 31))
+        ben.migrate(nodes["north"].url)
+        assert len(ben.pull()) == 30
+        assert ann.trace("west.node.cleo", 1).fate == "queued"
+    with running_node(nodes["west"].data, domain="west", port=port) as west:
+        again = west.client(cleo.token)
+        got = until(lambda: letters if len(letters := again.pull(wait=1)) == 30 else None, "all letters to cleo")
+        assert [letter.message for letter in got] == list(range(1, 31))

@@ -1,0 +1,188 @@
+"""Any history of an office's store in a database, compared with the one in memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from roamcast.deliver.letters import Key
+from roamcast.deliver.mailbox import Filed, receive
+from roamcast.deliver.port import Claimed, Leaving, OfficeStore, Tenure, Whereabouts
+from roamcast.model import Letter
+from roamcast.store.memory import MemoryOfficeStore
+from roamcast.store.office_letters import Letters
+from roamcast.store.sql import open_office
+
+NAMES = ["ann", "bob"]
+names = st.sampled_from(NAMES)
+keys = st.builds(Key, st.sampled_from("xyz"), st.integers(1, 6))
+some_letters = st.lists(
+    st.builds(
+        lambda name, key, expires: Letter(name, *key, f"{name}{key}", expires=expires),
+        names,
+        keys,
+        st.none() | st.integers(1, 9),
+    ),
+    max_size=8,
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Each rule is a transaction; some fail at their end, and then neither store has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
+        self.memory = MemoryOfficeStore()
+        self.sql = open_office(self.folder, "north")
+
+    def both(self, act: Callable[[OfficeStore], object], *, fails: bool = False) -> None:
+        outcomes = []
+        for store in (self.memory, self.sql):
+            try:
+                with store.transaction():
+                    outcomes.append(act(store))
+                    if fails:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+        assert outcomes[0] == outcomes[1]
+
+    @rule(batches=st.lists(some_letters, max_size=3), fails=st.booleans())
+    def deliver(self, batches: list[list[Letter]], fails: bool) -> None:
+        def act(store: OfficeStore) -> None:
+            for letters in batches:
+                store.file(receive(store.mailboxes({letter.receiver for letter in letters}), letters))
+
+        self.both(act, fails=fails)
+
+    @rule(name=names, through=st.integers(1, 12), again=st.integers(1, 12))
+    def acknowledge(self, name: str, through: int, again: int) -> None:
+        """Only places that there have been, as an office sees to it."""
+
+        def act(store: OfficeStore) -> object:
+            last = store.contents(name).mailbox.next_place - 1
+            return [store.acknowledge(name, min(place, last)) for place in (through, again) if last]
+
+        self.both(act)
+
+    @rule(name=names, now=st.integers(0, 10))
+    def expire(self, name: str, now: int) -> None:
+        def act(store: OfficeStore) -> object:
+            over = sorted(store.overdue(name, now), key=lambda filed: filed.place or 0)
+            if over:
+                store.expire(name, over)
+            return over
+
+        self.both(act)
+
+    @rule(name=names, limit=st.integers(1, 5))
+    def make_immortal(self, name: str, limit: int) -> None:
+        """As a first hand-out does."""
+
+        def act(store: OfficeStore) -> None:
+            found = store.readable(name, 0, limit)
+            fresh = [Filed(Letter(name, it.letter.sender, it.letter.number, it.letter.body), it.place) for it in found]
+            if fresh:
+                store.add(name, fresh)
+
+        self.both(act)
+
+    @rule(name=names, fails=st.booleans())
+    def move_away_and_back(self, name: str, fails: bool) -> None:
+        def act(store: OfficeStore) -> None:
+            contents = store.contents(name)
+            letters = store.readable(name, 0, 99) + store.held(name, Key("", 0), 99)
+            store.drop_tenure(name)
+            store.put_contents(name, contents)
+            if letters:
+                store.add(name, letters)
+
+        self.both(act, fails=fails)
+
+    @rule(name=names, epoch=st.integers(1, 9), other=names, is_leaving=st.booleans(), is_told=st.booleans())
+    def put_records(self, name: str, epoch: int, other: str, is_leaving: bool, is_told: bool) -> None:
+        untold = frozenset[str]() if is_told else frozenset({"south"})
+        leaving = Leaving("south", epoch + 1) if is_leaving else None
+
+        def act(store: OfficeStore) -> None:
+            store.put_tenure(Tenure(name, epoch, frozenset({"south"}), untold, None, leaving))
+            store.put_whereabouts(Whereabouts(name, "north", epoch, is_told))
+            store.put_sent(name, other, epoch)
+            store.put_claimed(Claimed(other, epoch, None, "w"))
+
+        self.both(act)
+
+    @rule(letters=some_letters, fails=st.booleans())
+    def enqueue(self, letters: list[Letter], fails: bool) -> None:
+        self.both(lambda store: store.enqueue(letters), fails=fails)
+
+    @rule(name=names, some=st.lists(keys, max_size=4))
+    def dequeue(self, name: str, some: list[Key]) -> None:
+        self.both(lambda store: sorted(letter.body for letter in store.dequeue(name, some)))
+
+    @rule(name=names)
+    def drop(self, name: str) -> None:
+        def act(store: OfficeStore) -> None:
+            store.drop_tenure(name)
+            store.drop_claimed(name)
+
+        self.both(act)
+
+    @rule()
+    def reopen(self) -> None:
+        self.sql.close()
+        self.sql = open_office(self.folder, "north")
+
+    @rule()
+    def sweep(self) -> None:
+        """Whatever is dead goes now."""
+        letters: Letters = self.sql._letters
+        letters.short = True
+        with self.sql.transaction():
+            self.sql.put_whereabouts(Whereabouts("somebody", "else", 1))
+        with self.memory.transaction():
+            self.memory.put_whereabouts(Whereabouts("somebody", "else", 1))
+
+    @invariant()
+    def all_is_the_same(self) -> None:
+        def look(store: OfficeStore) -> object:
+            return (
+                store.loads(NAMES),
+                [store.contents(name) for name in NAMES],
+                [store.readable(name, 0, 99) for name in NAMES],
+                [store.readable(name, 3, 2) for name in NAMES],
+                [store.held(name, Key("x", 3), 99) for name in NAMES],
+                [store.letter(name, Key("y", 2)) for name in NAMES],
+                store.tenures(NAMES),
+                [store.whereabouts(name) for name in NAMES],
+                [store.claimed(name) for name in NAMES],
+                [store.queued(name, Key("", 0), 99) for name in NAMES],
+                [store.queue_length(name) for name in NAMES],
+                sorted(store.duties()),
+            )
+
+        self.both(look)
+        with self.sql.transaction():
+            ((rows,),) = self.sql._session.rows("SELECT count(*) FROM letters")
+        letters = self.sql._letters
+        assert letters.live + letters.dead == rows
+        assert letters.live == sum(sum(load) for load in self.loads().values())
+
+    def loads(self) -> dict[str, tuple[int, int]]:
+        with self.memory.transaction():
+            return {name: tuple(load) for name, load in self.memory.loads(NAMES).items()}
+
+    def teardown(self) -> None:
+        self.sql.close()
+        shutil.rmtree(self.folder)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

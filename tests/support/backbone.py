@@ -1,0 +1,64 @@
+"""Several nodes that know each other, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nodes import RunningNode, running_node, until
+
+from roamcast.client import Client
+
+
+def invitation(node: RunningNode, domain: str) -> str:
+    """Leave for the node of `domain` to join, as the operator gives it."""
+    token = (node.data / "operator.token").read_text().strip()
+    answer = node.http.post(
+        "/v1/office/invitations", json={"domain": domain}, headers={"authorization": f"Bearer {token}"}
+    )
+    code: str = answer.json()["invitation"]
+    return code
+
+
+def knows(node: RunningNode, *domains: str) -> bool:
+    """Whether a node has reached all of these."""
+    offices = node.http.get("/v1/offices").json()["offices"]
+    return {office["domain"] for office in offices if office["answers"]} >= set(domains)
+
+
+@contextmanager
+def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str, RunningNode]]:
+    """Nodes of these domains, each with a folder of its own; all but the first have joined the first."""
+    with ExitStack() as opened:
+        nodes: dict[str, RunningNode] = {}
+        for domain in domains:
+            more = dict(settings)
+            if nodes:
+                first = nodes[domains[0]]
+                more |= {"join": first.url, "invitation": invitation(first, domain)}
+            nodes[domain] = opened.enter_context(running_node(folder / domain, domain=domain, **more))
+        for domain, node in nodes.items():
+            others = [other for other in domains if other != domain]
+            until(lambda node=node, others=others: knows(node, *others), f"{domain} to know the others")
+        yield nodes
+
+
+def leave_event(node: RunningNode, domain: str, batch: int, receiver: str, *numbers: int) -> None:
+    """Letters of the pipeline, in the outbox of an office; the event of each has its number as id."""
+    import pyarrow as pa
+
+    from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+
+    rows = [
+        {"receiver": receiver, "number": n, "body": json.dumps({"subscription": "s", "event": {"id": str(n)}})}
+        for n in numbers
+    ]
+    Outbox(node.data / "outbox").put(domain, "the-pipeline", batch, pa.Table.from_pylist(rows, schema=LETTERS_SCHEMA))
+
+
+def visitor(node: RunningNode, name: str, token: str | None, **more: Any) -> Client:
+    """A client that has only the name and the token of a subscriber, at a node that may be any."""
+    return Client(node.url, token, name=name, http=node.http, delays=(0.1, 0.2, 0.4, 0.8), **more)

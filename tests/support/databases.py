@@ -1,0 +1,75 @@
+"""A PostgreSQL server of the tests' own: in a temporary folder, on a socket and a port of its own, fsync on."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["NotAvailableError", "postgresql"]
+
+_USER = "postgres"  # the server does not run as root
+
+
+class NotAvailableError(Exception):
+    """Why there is no server."""
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """The URL of an empty database. Raises NotAvailableError."""
+    programs = _programs()
+    become = _become()
+    with tempfile.TemporaryDirectory(prefix="roamcast-pg-") as folder:
+        home = Path(folder)
+        if become:
+            shutil.chown(home, _USER)
+        data, port = home / "data", _free_port()
+
+        def run(program: str, *arguments: str) -> None:
+            done = subprocess.run(
+                [*become, str(programs / program), *arguments], capture_output=True, text=True, cwd=home, check=False
+            )
+            if done.returncode:
+                raise NotAvailableError(f"{program} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+
+        run("initdb", "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
+        options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1"
+        run("pg_ctl", "-D", str(data), "-w", "-l", str(home / "log"), "-o", options, "start")
+        try:
+            yield f"postgresql://{_USER}@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+
+
+def _programs() -> Path:
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    if versions:
+        return versions[-1]
+    found = shutil.which("initdb")
+    if found is None:
+        raise NotAvailableError("PostgreSQL is not installed, and could not be: `apt-get install postgresql` as root")
+    return Path(found).parent
+
+
+def _become() -> list[str]:
+    """How to run a command as somebody who is not root."""
+    if os.geteuid():
+        return []
+    try:
+        pwd.getpwnam(_USER)
+    except KeyError:
+        raise NotAvailableError(f"PostgreSQL does not run as root, and there is no user {_USER}") from None
+    return ["setpriv", "--reuid", _USER, "--regid", _USER, "--init-groups"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
