@@ -10,7 +10,7 @@ from roamcast.errors import InputError
 
 __all__ = ["Name", "check_name", "home_of"]
 
-_TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,127}"
+_TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,255}"
 _PART = re.compile(_TEXT, re.ASCII)
 _NAME = re.compile(rf"(?:{_TEXT}\.)?{_TEXT}\.{_TEXT}\.{_TEXT}", re.ASCII)
 
@@ -19,7 +19,7 @@ _NAME = re.compile(rf"(?:{_TEXT}\.)?{_TEXT}\.{_TEXT}\.{_TEXT}", re.ASCII)
 class Name:
     """`[system.]domain.host.id`: where a subscriber was created, and which of those created there it is.
 
-    A name never changes, wherever its subscriber goes. A part has up to 128 letters, digits, `_`, `:`
+    A name never changes, wherever its subscriber goes. A part has up to 256 letters, digits, `_`, `:`
     and `-`. Raises InputError for anything else.
     """
 
@@ -34,7 +34,7 @@ class Name:
                 raise InputError(
                     f"{part[:80]!r} cannot be the {what} of a name",
                     where=what,
-                    hint="a part has 1 to 128 letters, digits, _ : or -, and begins with a letter or digit",
+                    hint="a part has 1 to 256 letters, digits, _ : or -, and begins with a letter or digit",
                 )
 
     @classmethod

@@ -13,19 +13,27 @@ HOST: Final = "node"
 """The workplace of all who register over a node's API."""
 
 
+_DOT: Final = "_:"
+
+
 class Names:
-    """An id may have dots, which a part of a name may not; it has no `_`, which stands for them."""
+    """An id may have dots, which a part of a name may not: `_:` stands for one, and so no subscriber's id has that."""
 
     def __init__(self, domain: str) -> None:
         self.domain = domain
         self._prefix = f"{domain}.{HOST}."
 
     def of(self, id: str) -> str:
-        return self._prefix + id.replace(".", "_")
+        return self._prefix + id.replace(".", _DOT)
+
+    def check(self, id: str) -> None:
+        """Raises InputError for an id that no subscriber can have."""
+        if _DOT in id:
+            raise InputError(f"a subscriber's id has no {_DOT}", where="id", hint="it stands for a dot in names")
 
     def id_of(self, name: str) -> str | None:
         """The id of a subscriber of this domain; None if the name is not of here."""
-        return name.removeprefix(self._prefix).replace("_", ".") if name.startswith(self._prefix) else None
+        return name.removeprefix(self._prefix).replace(_DOT, ".") if name.startswith(self._prefix) else None
 
     def read(self, text: str) -> str:
         """A name as somebody gives it: in full, or only the id of one who was created here. Raises InputError."""

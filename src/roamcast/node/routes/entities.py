@@ -138,6 +138,8 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
         position = Position(given.id, given.x, given.y, node.clock.now())
     token = new_token()
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
+    if kind == "subscriber":
+        node.post.names.check(entity.id)
     if kind == "subscriber" and node.directory.find(entity.id) is None:
         await node.post.counter.register(entity.id)
     await acknowledged(node.bindery.register(entity))
