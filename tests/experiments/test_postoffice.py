@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from roamcast.cli import app
-from roamcast.errors import UnavailableError
-from roamcast.experiments.postoffice import figure4, figure5, reproduce
+from roamcast.experiments.postoffice import figure4, figure5
 from roamcast.experiments.postoffice_model import Costs, Mix, migration_messages
 from roamcast.experiments.postoffice_run import Town
 
@@ -78,7 +76,6 @@ def test_a_letter_that_waits_for_its_reader_takes_no_longer() -> None:
 
 def test_figures_are_written_and_told(tmp_path: Path) -> None:
     """PNG, CSV and JSON, by the command."""
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     file = tmp_path / "figures.json"
     result = CliRunner().invoke(
         app, ["reproduce", "postoffice", "--out", str(tmp_path / "new"), "--json", str(file)], catch_exceptions=False
@@ -94,13 +91,3 @@ def test_figures_are_written_and_told(tmp_path: Path) -> None:
     assert float(first["messages_formula"]) == figures["figure5"][0]["messages_formula"] == 20
     assert max(figures["largest_deviation"].values()) < 1e-9
     assert str(tmp_path / "new" / "postoffice-figure4.png") in result.output
-
-
-def test_without_matplotlib_nothing_is_computed_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said: list[str] = []
-    with pytest.raises(UnavailableError) as caught:
-        reproduce(tmp_path / "new", said.append)
-    assert "pip install matplotlib" in str(caught.value)
-    assert (said, (tmp_path / "new").exists()) == ([], False)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roamcast.durable import write_whole
-from roamcast.errors import UnavailableError
 
 __all__ = ["Curve", "Plot"]
 
@@ -24,13 +23,11 @@ class Curve(NamedTuple):
 
 
 class Plot:
-    """Draws. Raises UnavailableError at once where matplotlib is not installed, before anything is computed in vain."""
+    """Draws. Importing matplotlib takes a while, which only those who draw should wait for."""
 
     def __init__(self) -> None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise UnavailableError("matplotlib is not installed", hint="pip install matplotlib") from error
+        from matplotlib.figure import Figure
+
         self._figure: Any = Figure
 
     def draw(self, path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> Path:
