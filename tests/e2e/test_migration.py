@@ -15,6 +15,7 @@ import pytest
 
 from roamcast.bench.processes import Process, free_port, node, pipeline, until
 from roamcast.client import Client
+from roamcast.deliver.outbox import Outbox
 from roamcast.errors import UnavailableError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -22,9 +23,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 DOMAINS = ("north", "south", "west")
 SUBSCRIBERS = 10
 MIGRATIONS = 200
-EVENTS = 1_890  # each to every subscriber
-MESSAGES = 1_200  # between subscribers
-NODE_KILLS, PIPELINE_KILLS = 6, 2
+EVENTS = 1_980  # each to every subscriber
+MESSAGES = 400  # between subscribers
+NODE_KILLS, PIPELINE_KILLS = 5, 1
 # Long enough to ride out a node's restart, and to be on time again soon after it.
 PATIENCE = (0.1, 0.2, 0.4, *[0.5] * 100)
 
@@ -45,14 +46,12 @@ class Roamer:
 
     def live(self, names: list[str], done: threading.Event) -> None:
         others = [name for name in names if name != self.name]
-        messages = MESSAGES // SUBSCRIBERS
         for step in range(MIGRATIONS // SUBSCRIBERS):
             self.migrate(self.chance.choice(self.urls))
-            for _ in range(messages // (MIGRATIONS // SUBSCRIBERS)):
+            for _ in range(MESSAGES // MIGRATIONS):
                 to = self.chance.choice(others)
                 assert self.client.send(to, step).number == self.sent[to] + 1
                 self.sent[to] += 1
-                self.read(0.0)
             self.read(self.chance.uniform(0.0, 1.5))
         while not done.is_set():
             self.read(1.0)
@@ -79,21 +78,29 @@ class Roamer:
 
 
 def publish(client: Client, count: int, pace: threading.Event) -> None:
-    """In bulks, over about half a minute."""
-    for first in range(1, count + 1, 15):
-        bulk = [{"seq": seq, "x": 0.0, "y": 0.0, "terms": ["news"]} for seq in range(first, min(first + 15, count + 1))]
+    """In bulks, over about twenty seconds."""
+    for first in range(1, count + 1, 20):
+        bulk = [{"seq": seq, "x": 0.0, "y": 0.0, "terms": ["news"]} for seq in range(first, min(first + 20, count + 1))]
         client.publish(bulk)
-        pace.wait(0.6)
+        pace.wait(0.5)
 
 
-def kill_at_random(processes: list[Process], kills: int, chance: random.Random, pause: threading.Event) -> int:
-    """SIGKILL, one after the other, each started again at once; how many there were."""
-    for _ in range(kills):
-        pause.wait(chance.uniform(2.0, 4.0))
+def kill_nodes(processes: list[Process], chance: random.Random, pause: threading.Event) -> None:
+    """SIGKILL, one after the other, each started again at once."""
+    for _ in range(NODE_KILLS):
+        pause.wait(chance.uniform(1.0, 3.0))
         process = chance.choice(processes)
         process.kill()
         process.start()
-    return kills
+
+
+def kill_pipeline(process: Process, outbox: Outbox, pause: threading.Event) -> None:
+    """SIGKILL while it works: after a batch, in the middle of another."""
+    for kill in range(PIPELINE_KILLS):
+        until(lambda kill=kill: (card := outbox.sender()) is not None and card.batch > kill, 100, "a batch")
+        pause.wait(0.3)
+        process.kill()
+        process.start()
 
 
 def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path: Path) -> None:
@@ -131,8 +138,8 @@ def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path:
         living = [threads.submit(roamer.live, names, done) for roamer in roamers]
         writing = [threads.submit(publish, source, EVENTS // 3, unset) for source in sources]
         killing = [
-            threads.submit(kill_at_random, nodes, NODE_KILLS, chance, unset),
-            threads.submit(kill_at_random, [the_pipeline], PIPELINE_KILLS, random.Random(7), unset),
+            threads.submit(kill_nodes, nodes, chance, unset),
+            threads.submit(kill_pipeline, the_pipeline, Outbox(tmp_path / "outbox"), unset),
         ]
         try:
             for task in [*writing, *killing]:

@@ -107,15 +107,17 @@ def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         anna = node.subscriber()
         leave(tmp_path, 1, ("anna", 1, "private"))
+        anna.acknowledge(anna.pull(wait=10)[0])
+        leave(tmp_path, 2, ("anna", 2, "private too"))
         assert anna.pull(wait=10)
         anna.leave()
-        leave(tmp_path, 2, ("anna", 2, "late"))
+        leave(tmp_path, 3, ("anna", 3, "late"))
         until(lambda: not list((tmp_path / "outbox" / "local").iterdir()), "the letter to be taken")
         with pytest.raises(ConflictError):
             node.subscriber()
     with running_node(tmp_path) as node, pytest.raises(ConflictError):
         node.subscriber()
-    with sqlite3.connect(tmp_path / "nodes" / "local" / "store.sqlite") as store:
+    with sqlite3.connect(tmp_path / "nodes" / "local" / "office.sqlite") as store:
         assert store.execute("select count(*) from letters").fetchone() == (0,)
     store.close()
 

@@ -196,6 +196,7 @@ CHANGES: dict[str, Callable[[OfficeStore], object]] = {
     "put_whereabouts": lambda store: store.put_whereabouts(Whereabouts("r", "z", 9)),
     "put_tenure": lambda store: store.put_tenure(Tenure("r", 9)),
     "drop_tenure": lambda store: store.drop_tenure("r"),
+    "erase": lambda store: store.erase("r"),
     "put_contents": lambda store: store.put_contents("r", Contents()),
     "file": lambda store: store.file(receive(store.mailboxes(["r"]), [letter(4), letter(8)])),
     "add": lambda store: store.add("q", [Filed(letter(1), 1)]),
@@ -233,3 +234,22 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(store: OfficeStore
         fail()
     with store.transaction():
         assert everything(store) == before
+
+
+def test_an_erased_mailbox_leaves_nothing_behind(store: OfficeStore) -> None:
+    """No tenure, contents or letters; of others everything stays; one that is not there is erased all the same."""
+    with store.transaction():
+        for name in ("r", "q"):
+            store.put_tenure(Tenure(name, 1))
+            store.put_contents(name, Contents())
+    deliver(store, letter(1), letter(2), letter(4))
+    with store.transaction():
+        store.acknowledge("r", 1)
+    with store.transaction():
+        store.erase("r")
+        store.erase("nobody")
+    with store.transaction():
+        assert store.tenures(["r", "q"]) == {"q": Tenure("q", 1)}
+        assert store.contents("r") == Contents()
+        assert store.readable("r", 0, 10) == store.held("r", Key("", 0), 10) == []
+        assert store.loads(["r"]) == {"r": Load(0, 0)}

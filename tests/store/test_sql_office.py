@@ -197,6 +197,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.enqueue(letters(1, 2, receiver="q"))
         store.queued("q", Key("a", 1), 9)
         store.dequeue("q", [Key("s", 1), Key("s", 2)])
+        store.erase("r")
     store.close()
     with sqlite3.connect(file) as connection:
         plans = {
@@ -214,6 +215,8 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         "SEARCH letters USING INDEX letters_mortal (mailbox=? AND expires<?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",

@@ -27,6 +27,9 @@ def node(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM): listen with TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust in other nodes (PEM).")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="postgresql://… for registry and post office, instead of files.")
+    ] = None,
     space: Annotated[
         str | None, typer.Option(help="geographic (degrees) or planar (metres).", show_default="geographic")
     ] = None,
@@ -49,6 +52,6 @@ def node(
 
     settings = settings_from(
         data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, url=public_url,
-        tls_cert=tls_cert, tls_key=tls_key, ca=ca, space=space, places=places, scene=scene,
+        tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space, places=places, scene=scene,
     )  # fmt: skip
     serve(settings, ready=lambda url: typer.echo(f"node {settings.domain} at {url}  (API: {url}/docs)"))

@@ -77,6 +77,7 @@ class Migration:
         if kept is not None and not kept.gone and (tenure is None or not tenure.settled):
             raise refusals.elsewhere(name, kept.office, kept.epoch)
         if kept is None or not kept.gone:
+            self._desk.store.erase(name)
             self._finish(name)
             self._desk.rest(Duty(Kind.TELL, name))
             epoch = 1 if kept is None else kept.epoch + 1

@@ -133,6 +133,9 @@ class OfficeStore(Protocol):
     def drop_tenure(self, name: str) -> None:
         """With the contents and the letters of the mailbox."""
 
+    def erase(self, name: str) -> None:
+        """As `drop_tenure`; and nothing of its letters is left behind, not even of those acknowledged before."""
+
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
         """Of those that have contents."""
 

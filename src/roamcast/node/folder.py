@@ -4,7 +4,8 @@ roamcast.json                    the format, and the space that its coordinates 
 operator.token                   opens what only the operator may do; readable by its owner alone
 journal/<domain>/                what nodes write and the pipeline reads
 outbox/                          what the pipeline writes and offices read
-nodes/<domain>/store.sqlite      a node's registry and mailboxes
+nodes/<domain>/store.sqlite      a node's registry
+nodes/<domain>/office.sqlite     its post office: mailboxes, and letters on their way
 nodes/<domain>/peers.json        the offices it knows, and the keys shared with them; readable by its owner alone
 """
 

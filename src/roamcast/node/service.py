@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
 from typing import TypeVar
 
+from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.outbox import Outbox, Sender
@@ -32,6 +33,8 @@ from roamcast.node.settings import Settings
 from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
+from roamcast.store.postgres import open_postgres
+from roamcast.store.schema import REGISTRY
 from roamcast.store.sql import SqlRegistry, open_office, open_sqlite
 from roamcast.store.values import Entity
 
@@ -68,7 +71,7 @@ class Node:
         with ExitStack() as opened:
             self.journal = journal = FileJournal(folder.journal, settings.domain)
             opened.callback(journal.close)
-            engine = open_sqlite(folder.store(settings.domain))
+            engine = _opened(settings, folder)
             opened.callback(engine.dispose)
             self.registry = SqlRegistry(engine)
             self.metrics = Metrics(self._pipeline_counters)
@@ -76,7 +79,7 @@ class Node:
             places_from = None if settings.places is None else str(settings.places)
             self.bells = Bells()
             self.rates = Rates(self.limits.arrivals)
-            office = open_office(folder.store(settings.domain).parent, settings.domain)
+            office = open_office(settings.store or folder.store(settings.domain).parent, settings.domain)
             opened.callback(office.close)
             peers = folder.peers(settings.domain)
             self.post = PostOffice(settings, url, engine, office, peers, self.clock, self.bells)
@@ -203,3 +206,10 @@ class Node:
             self.scene.expire(time.monotonic())
             ticks += 1
             await asyncio.sleep(_EXPIRE_EVERY)
+
+
+def _opened(settings: Settings, folder: DataFolder) -> Engine:
+    """The registry's database."""
+    if settings.store is None:
+        return open_sqlite(folder.store(settings.domain))
+    return open_postgres(settings.store, settings.domain, REGISTRY)

@@ -45,6 +45,7 @@ class Settings(BaseSettings):
 
     `join` is the address of a node to join with an `invitation`; `url` is where others reach this node, if not where it
     listens. `tls_cert` and `tls_key` make it listen with TLS; `ca` has the certificates to trust in other nodes.
+    `store` is the URL of a PostgreSQL database that has registry and post office instead of files in the data folder.
     `places` is a GeoJSON file with the places that subscriptions may name. `history` is for how many hours a binding is
     remembered after it has ended.
     """
@@ -63,6 +64,7 @@ class Settings(BaseSettings):
     ca: Path | None = None
     space: Literal["geographic", "planar"] = "geographic"
     places: Path | None = None
+    store: str | None = Field(default=None, pattern=r"^postgresql://")
     history: float = Field(default=24.0, gt=0, le=24 * 366, allow_inf_nan=False)
     scene: bool = False
     title: str = ""

@@ -96,6 +96,9 @@ class MemoryOfficeStore:
         for table in (self._tenures, self._contents, self._boxes):
             self._pop(table, name)
 
+    def erase(self, name: str) -> None:
+        self.drop_tenure(name)
+
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
         return {name: self._contents[name].mailbox for name in names if name in self._contents}
 

@@ -128,6 +128,15 @@ class Letters:
         self.flush(session)
         self.dead -= session.run("DELETE FROM letters WHERE mailbox = ? AND place <= ?", box.id, box.acknowledged)
 
+    def erase(self, session: Session, box: Box) -> None:
+        """All of a mailbox that is dropped, dead or alive; what it left elsewhere goes with the next sweeps."""
+        alive = box.readable + box.held
+        gone = session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NOT NULL", box.id)
+        gone += session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NULL", box.id)
+        self.live -= alive
+        self.dead -= gone - alive
+        self.short = True
+
     def bury(self, count: int) -> None:
         """So many letters have died."""
         self.live -= count

@@ -108,6 +108,12 @@ class SqlOfficeStore:
         if box is not None:
             self._letters.bury(box.readable + box.held)
 
+    def erase(self, name: str) -> None:
+        self._letters.flush(self._session)
+        box = self._accounts.drop_tenure(self._session, name)
+        if box is not None:
+            self._letters.erase(self._session, box)
+
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
         accounts = self._accounts.load(self._session, names)
         return {name: box.mailbox for name in names if (box := accounts[name].box) is not None}
