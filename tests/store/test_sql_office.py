@@ -165,6 +165,24 @@ def test_what_is_remembered_has_a_limit(reopen: Callable[[], SqlOfficeStore], mo
         assert store.contents("a").sent == dict.fromkeys("abcdef", 3)
 
 
+class Noting:
+    """A cursor that notes each statement, with parameters it had."""
+
+    def __init__(self, cursor: Any, asked: dict[str, Any]) -> None:
+        self._cursor, self._asked = cursor, asked
+
+    def execute(self, sql: str, parameters: Any) -> None:
+        self._asked[sql] = parameters
+        self._cursor.execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Any) -> None:
+        self._asked[sql] = rows[0]
+        self._cursor.executemany(sql, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
 def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No question about a mailbox or a queue reads others', sorts, or goes through all that is held back."""
     monkeypatch.setattr(office_letters, "_SLACK", -1)
@@ -172,22 +190,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
     store = open_office(tmp_path, "north")
     deliver(store, letters(2))
     with store.transaction():
-        session = store._session
-        cursor = session._cursor
-
-        class Noting:
-            def execute(self, sql: str, parameters: Any) -> None:
-                asked[sql] = parameters
-                cursor.execute(sql, parameters)
-
-            def executemany(self, sql: str, rows: Any) -> None:
-                asked[sql] = rows[0]
-                cursor.executemany(sql, rows)
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(cursor, name)
-
-        session._cursor = Noting()  # type: ignore[assignment]
+        store._session._cursor = Noting(store._session._cursor, asked)
         store.file(receive(store.mailboxes(["r"]), letters(1)))
         store.readable("r", 0, 9)
         store.held("r", Key("a", 1), 9)
@@ -197,6 +200,9 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.enqueue(letters(1, 2, receiver="q"))
         store.queued("q", Key("a", 1), 9)
         store.dequeue("q", [Key("s", 1), Key("s", 2)])
+    with store.transaction():
+        store._session._cursor = Noting(store._session._cursor, asked)
+        store.erase("r")
     store.close()
     with sqlite3.connect(file) as connection:
         plans = {
@@ -214,6 +220,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         "SEARCH letters USING INDEX letters_mortal (mailbox=? AND expires<?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",

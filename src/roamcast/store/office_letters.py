@@ -131,7 +131,8 @@ class Letters:
     def erase(self, session: Session, box: Box) -> None:
         """All of a mailbox that is dropped, dead or alive; what it left elsewhere goes with the next sweeps."""
         alive = box.readable + box.held
-        gone = session.run("DELETE FROM letters WHERE mailbox = ?", box.id)
+        gone = session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NOT NULL", box.id)
+        gone += session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NULL", box.id)
         self.live -= alive
         self.dead -= gone - alive
         self.short = True
