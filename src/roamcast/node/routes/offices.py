@@ -53,7 +53,8 @@ async def join(request: Request, node: TheNode) -> dict[str, str]:
 async def introduction(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     met = await node.post.membership.meet(peer, _INTRODUCTION.parse(body))
-    node.post.courier.heard_of(met.domain)
+    if met is not None:
+        node.post.courier.heard_of(met.domain)
     return _answer(node, peer, nonce, {})
 
 
