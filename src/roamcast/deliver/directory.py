@@ -43,16 +43,24 @@ class Directory:
         if kept is not None:
             self._desk.transmit(message.office, Located(kept.name, kept.office, kept.epoch))
 
-    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False) -> bool:
-        """Whether it is news. An office takes nobody's word that a subscriber is served by itself."""
+    def learn(
+        self, name: str, office: str, epoch: int, *, acquaintance: bool = False, warranted: bool = False
+    ) -> bool:
+        """Whether it is news. An office takes nobody's word that a subscriber is served by itself.
+
+        A home keeps only what the subscriber has warranted; anything else is worth a try, and nothing more.
+        """
         if office == self._desk.domain:
             return False
         latest = self._latest(name)
         news = latest is None or epoch > latest.epoch
         kept = self._desk.store.whereabouts(name)
-        if kept is None and not acquaintance:
+        is_home = home_of(name) == self._desk.domain
+        if (is_home and not warranted) or (kept is None and not acquaintance):
             if news:
                 self._hints[name] = Whereabouts(name, office, epoch)
+            if kept is not None and acquaintance:
+                self._keep(replace(kept, acquaintance=True))
             return news
         if kept is None:
             kept = Whereabouts(name, office, epoch)
@@ -116,8 +124,9 @@ class Directory:
     def moved(self, message: Moved) -> None:
         """A home knows whom it has created; others enter in their address book whoever tells them as a friend."""
         name = message.name
-        if message.friend or self._desk.store.whereabouts(name) is not None:
-            self.learn(name, message.office, message.epoch, acquaintance=message.friend)
+        is_home = home_of(name) == self._desk.domain
+        if (message.friend and not is_home) or self._desk.store.whereabouts(name) is not None:
+            self.learn(name, message.office, message.epoch, acquaintance=message.friend, warranted=True)
             self._desk.transmit(message.office, Noted(name, message.epoch, self._desk.domain, message.friend))
 
     def noted(self, message: Noted) -> None:

@@ -34,7 +34,7 @@ from roamcast.deliver.messages import (
     Remove,
     Removed,
 )
-from roamcast.deliver.port import NOBODY, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
+from roamcast.deliver.port import NOBODY, RECALL, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.ranges import HIGHEST
 
@@ -49,6 +49,7 @@ class Migration:
         self._directory = directory
         self._posting = posting
         self._progress: dict[str, Cursor] = {}  # how far the other side is; it says so again when asked again
+        self._asked: dict[str, set[str]] = {}  # offices that a mailbox was claimed from; after a crash they are again
 
     # The subscriber asks.
 
@@ -103,7 +104,8 @@ class Migration:
         pending = 0 if claimed is None else claimed.epoch
         if epoch is not None and epoch < pending:
             raise refusals.stale_arrival(name, self._desk.domain, pending)
-        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, message.warrant))
+        warrant = RECALL if claimed is not None and claimed.warrant == RECALL else message.warrant
+        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, warrant))
         self._desk.rest(Duty(Kind.CLAIM, name))
         self.go_on_claiming(name)
 
@@ -124,17 +126,25 @@ class Migration:
         offices = [office for office in (known and known.office, claimed.previous) if office]  # NOBODY is none
         for office in dict.fromkeys(offices if unanswered else offices[:1]):
             if office != self._desk.domain:
+                self._asked.setdefault(name, set()).add(office)
                 self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
         if not offices or unanswered:
             self._directory.ask_home(name)
         self._desk.wake(duty)
 
     def located(self, message: Located, *, news: bool) -> None:
-        """Another office has it, in an epoch before the one claimed: claim it there. Or in a later one: too late."""
+        """Another office has it, in an epoch before the one claimed: claim it there. Or in a later one: too late.
+
+        For a recall it is never too late.
+        """
         claimed = self._desk.store.claimed(message.name)
         if claimed is None or message.office == self._desk.domain:
             return
-        if message.office == NOBODY or 0 < claimed.epoch <= message.epoch:
+        late = 0 < claimed.epoch <= message.epoch
+        if late and claimed.warrant == RECALL and message.epoch < HIGHEST - 1:
+            self._desk.store.put_claimed(replace(claimed, epoch=message.epoch + 1))
+            self.go_on_claiming(message.name)
+        elif late or message.office == NOBODY:
             self._give_up(message)
         elif news or claimed.epoch == 0:
             self.go_on_claiming(message.name)
@@ -201,7 +211,7 @@ class Migration:
         tenure = self._desk.tenure(name)
         arriving = None if tenure is None else tenure.arriving
         if tenure is not None and arriving is not None and arriving.epoch == message.epoch:
-            if message.after == arriving.cursor:
+            if message.after == arriving.cursor and message.office == arriving.office:
                 tenure = self._store(tenure, message)
         elif self._past(name, message.epoch):
             self._desk.transmit(message.office, PortionTaken(name, message.epoch, message.after, complete=True))
@@ -225,6 +235,7 @@ class Migration:
 
     def _give_up(self, message: Located) -> None:
         self._desk.store.drop_claimed(message.name)
+        self._asked.pop(message.name, None)
         self._desk.rest(Duty(Kind.CLAIM, message.name))
         self._directory.forget_hint(message.name)
         self._desk.say(Refused(message.name, message.office, message.epoch))
@@ -260,11 +271,12 @@ class Migration:
         return kept is not None and kept.epoch >= epoch
 
     def _adopt(self, message: Portion) -> Tenure | None:
-        """The first portion of a mailbox. None is taken that was not claimed."""
+        """The first portion of a mailbox. None is taken that was not claimed, and from that office."""
         name = message.name
         claimed = self._desk.store.claimed(name)
-        if message.contents is None or claimed is None:
+        if message.contents is None or claimed is None or message.office not in self._asked.get(name, ()):
             return None
+        del self._asked[name]
         self._finish(name)  # what is left of an earlier stay
         self._desk.store.drop_claimed(name)
         self._desk.rest(Duty(Kind.CLAIM, name))
