@@ -43,9 +43,7 @@ class Directory:
         if kept is not None:
             self._desk.transmit(message.office, Located(kept.name, kept.office, kept.epoch))
 
-    def learn(
-        self, name: str, office: str, epoch: int, *, acquaintance: bool = False, warranted: bool = False
-    ) -> bool:
+    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False, warranted: bool = False) -> bool:
         """Whether it is news. An office takes nobody's word that a subscriber is served by itself.
 
         A home keeps only what the subscriber has warranted; anything else is worth a try, and nothing more.

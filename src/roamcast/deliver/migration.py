@@ -49,7 +49,6 @@ class Migration:
         self._directory = directory
         self._posting = posting
         self._progress: dict[str, Cursor] = {}  # how far the other side is; it says so again when asked again
-        self._asked: dict[str, set[str]] = {}  # offices that a mailbox was claimed from; after a crash they are again
 
     # The subscriber asks.
 
@@ -126,7 +125,6 @@ class Migration:
         offices = [office for office in (known and known.office, claimed.previous) if office]  # NOBODY is none
         for office in dict.fromkeys(offices if unanswered else offices[:1]):
             if office != self._desk.domain:
-                self._asked.setdefault(name, set()).add(office)
                 self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
         if not offices or unanswered:
             self._directory.ask_home(name)
@@ -235,7 +233,6 @@ class Migration:
 
     def _give_up(self, message: Located) -> None:
         self._desk.store.drop_claimed(message.name)
-        self._asked.pop(message.name, None)
         self._desk.rest(Duty(Kind.CLAIM, message.name))
         self._directory.forget_hint(message.name)
         self._desk.say(Refused(message.name, message.office, message.epoch))
@@ -271,12 +268,11 @@ class Migration:
         return kept is not None and kept.epoch >= epoch
 
     def _adopt(self, message: Portion) -> Tenure | None:
-        """The first portion of a mailbox. None is taken that was not claimed, and from that office."""
+        """The first portion of a mailbox. None is taken that was not claimed."""
         name = message.name
         claimed = self._desk.store.claimed(name)
-        if message.contents is None or claimed is None or message.office not in self._asked.get(name, ()):
+        if message.contents is None or claimed is None:
             return None
-        del self._asked[name]
         self._finish(name)  # what is left of an earlier stay
         self._desk.store.drop_claimed(name)
         self._desk.rest(Duty(Kind.CLAIM, name))

@@ -13,7 +13,18 @@ from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
 
-__all__ = ["NOBODY", "RECALL", "Arriving", "Claimed", "Contents", "Leaving", "Load", "OfficeStore", "Tenure", "Whereabouts"]
+__all__ = [
+    "NOBODY",
+    "RECALL",
+    "Arriving",
+    "Claimed",
+    "Contents",
+    "Leaving",
+    "Load",
+    "OfficeStore",
+    "Tenure",
+    "Whereabouts",
+]
 
 
 NOBODY: Final = ""

@@ -99,6 +99,7 @@ class Arrivals:
             self._waiting[name].discard(news)
             if not self._waiting[name]:
                 del self._waiting[name]
+
     async def _forget(self, name: str, epoch: int) -> None:
         """Unless it has a token here, which a late arrival does not end."""
         known = self._visitors.find(name)
@@ -125,9 +126,7 @@ class Arrivals:
                 return "no"
             return "yes" if is_vouched_for(warrant, name, epoch, entity.token_hash) else "no"
         known = self._visitors.find(name)
-        if known is not None and follows(
-            warrant.link, epoch, Warrant.parse(known.warrant).link, known.epoch
-        ):
+        if known is not None and follows(warrant.link, epoch, Warrant.parse(known.warrant).link, known.epoch):
             return "yes"
         return "unknown"
 

@@ -75,9 +75,7 @@ class Membership:
         """Answer a join, and introduce who joins to all others. Raises PermissionDeniedError."""
         domain, url, nonce = given.domain, given.url, given.nonce
         invitation = self._peers.invitation(given.id, self._clock.now())
-        good = invitation is not None and same(
-            mac(invitation.secret, "join", domain, url, nonce).hex(), given.proof
-        )
+        good = invitation is not None and same(mac(invitation.secret, "join", domain, url, nonce).hex(), given.proof)
         if invitation is None or not good or invitation.domain != domain:
             raise PermissionDeniedError(
                 "this invitation is not known, over, or for another domain",
@@ -112,7 +110,9 @@ class Membership:
         key = sealed(introducer.secret, bytes.fromhex(given.key), given.nonce)
         peer = Peer(domain, given.url, key.hex(), introducer=introducer.domain)
         if not await run_in_threadpool(self._peers.meet, peer):
-            log.warning("office %s, known already, was introduced by %s: join it anew if it has", domain, introducer.domain)
+            log.warning(
+                "office %s, known already, was introduced by %s: join it anew if it has", domain, introducer.domain
+            )
             return None
         log.info("office %s was introduced by %s", domain, introducer.domain)
         return peer

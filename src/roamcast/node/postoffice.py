@@ -133,7 +133,7 @@ class PostOffice:
                     self.counter.traced(effect)
 
     def _leaving(self, to: str, message: Wire) -> Wire:
-        """The message, once it is noted whom what was said to; a home hears with it what the subscriber has warranted."""
+        """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted."""
         match message:
             case Portion(name):
                 self.handing[name] = to

@@ -121,5 +121,4 @@ class TakesThePast(Migration):
     def _adopt(self, message: Portion) -> Tenure | None:
         if self._desk.store.claimed(message.name) is None:
             self._desk.store.put_claimed(Claimed(message.name, message.epoch, None, ""))
-            self._asked.setdefault(message.name, set()).add(message.office)
         return super()._adopt(message)
