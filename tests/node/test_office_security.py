@@ -7,21 +7,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import orjson
 import pytest
 from backbone import backbone, invitation, knows, visitor
+from lies import introduce, peer_of, pretend, say
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
 from roamcast.deliver.letters import START
-from roamcast.deliver.messages import Claim, PortionTaken, Wire
+from roamcast.deliver.messages import Claim, PortionTaken
 from roamcast.deliver.warrants import Chain
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
 from roamcast.node.courier import MESSAGES
-from roamcast.node.keys import Nonces, Signed, new_key, sealed, signature
-from roamcast.node.membership import INTRODUCTION
-from roamcast.node.peers import Peer, Peers
+from roamcast.node.keys import Nonces, Signed, new_key, signature
 from roamcast.node.wire import encode
 
 ANN = "north.node.ann"
@@ -31,38 +29,6 @@ ANN = "north.node.ann"
 def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
     with backbone(tmp_path, "north", "south", "west") as nodes:
         yield nodes
-
-
-def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
-    """What a node knows of another, key and all: what an attacker would have who is one of the offices."""
-    peer = Peers(node.data / "nodes" / domain / "peers.json").find(other)
-    assert peer is not None
-    return peer
-
-
-def say(
-    node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "", path: str = MESSAGES
-) -> httpx.Response:
-    """A request as an office makes it."""
-    nonce = Nonces().next_for(session)
-    signed = Signed(sender, to, "", "POST", path, body, nonce)
-    headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
-    return node.http.post(path, content=body, headers=headers)
-
-
-def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, url: str, secret: bytes) -> int:
-    """An office that has joined says that another one is at `url`, with this key; the status of the answer."""
-    key, nonce = peer_of(nodes[to], to, sender).secret, new_key().hex()
-    body = orjson.dumps({"domain": domain, "url": url, "nonce": nonce, "key": sealed(key, secret, nonce).hex()})
-    session = say(nodes[to], key, sender, to, encode([])).headers["roamcast-session"]
-    return say(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
-
-
-def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Wire) -> int:
-    """Messages of an office that has joined, and lies; the status of the answer."""
-    key = peer_of(nodes[to], to, sender).secret
-    session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
-    return say(nodes[to], key, sender, to, encode(messages), session).status_code
 
 
 def test_only_offices_that_have_joined_are_heard(nodes: dict[str, RunningNode]) -> None:

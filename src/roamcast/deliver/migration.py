@@ -93,7 +93,7 @@ class Migration:
         if tenure is not None and tenure.active:
             self._stay(tenure, tenure.epoch + 1 if epoch is None else epoch)
             return
-        known = self._directory.known(name)
+        known = self._directory.kept(name)
         is_home = Name.parse(name).home == self._desk.domain
         if (known is None and is_home) or (known is not None and known.gone):
             raise refusals.unknown_subscriber(name)
@@ -118,11 +118,12 @@ class Migration:
         if claimed is None:
             self._desk.rest(duty)
             return
-        known = self._directory.known(name)
-        if claimed.epoch == 0 and known is not None:
-            claimed = replace(claimed, epoch=known.epoch + 1)
+        known, kept = self._directory.known(name), self._directory.kept(name)
+        if claimed.epoch == 0 and kept is not None:
+            claimed = replace(claimed, epoch=kept.epoch + 1)
             self._desk.store.put_claimed(claimed)
-        offices = [office for office in (known and known.office, claimed.previous) if office]  # NOBODY is none
+        tried = known and known.office, claimed.previous, kept and kept.office
+        offices = [office for office in tried if office]  # NOBODY is none
         for office in dict.fromkeys(offices if unanswered else offices[:1]):
             if office != self._desk.domain:
                 self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
