@@ -13,7 +13,7 @@ from nodes import RunningNode, running_node, until
 
 from roamcast.client import Letter
 from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import AuthenticationError, ConflictError, NotFoundError
+from roamcast.errors import ConflictError, NotFoundError
 
 ANN = "north.node.ann"
 
@@ -54,14 +54,15 @@ def test_the_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, Run
 
 
 def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:
-    """With the epoch; a stream that was open there ends with it, and the token given there is worth nothing."""
+    """With the epoch; a stream that was open there ends with it, and the token given there opens nothing."""
     ann = nodes["north"].subscriber("ann")
     first = visitor(nodes["south"], ANN, ann.token)
     first.pull()
     second = visitor(nodes["west"], ANN, ann.token)
     assert second.pull() == []
-    with pytest.raises((AuthenticationError, ElsewhereError)):
-        first.pull()
+    for _ in range(2):
+        with pytest.raises(ElsewhereError):
+            first.pull()
     headers = {"authorization": f"Bearer {ann.token}"}
     answer = nodes["north"].http.get("/v1/mailbox", headers=headers)
     assert answer.status_code == 409
@@ -84,7 +85,7 @@ def test_a_client_at_home_gets_its_mailbox_back(nodes: dict[str, RunningNode]) -
     visitor(nodes["south"], ANN, ann.token).pull()
     assert next(nodes["north"].client(ann.token).letters(ack=False)).event["id"] == "1"
     visitor(nodes["south"], ANN, ann.token).pull()
-    with pytest.raises((AuthenticationError, ElsewhereError)):
+    with pytest.raises(ElsewhereError):
         again.pull()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 _ARRIVALS_AT_MOST = 5
 _ARRIVAL_TAKES = 10.0  # seconds
+_FURTHEST = 10**9  # epochs: an office that says it is later lies, and would use them up
 
 
 class Post:
@@ -72,12 +74,13 @@ class Post:
         epoch = self.epoch + 1
         for attempt in range(_ARRIVALS_AT_MOST):
             warrant = str(chain.warrant(name, epoch))
-            asked = {"name": name, "epoch": epoch, "warrant": warrant, "previous": self.office}
+            secret = secrets.token_urlsafe(16)
+            asked = {"name": name, "epoch": epoch, "warrant": warrant, "secret": secret, "previous": self.office}
             request = Request("POST", "/v1/arrivals", body_of(asked), at=url, token="", extra_time=_ARRIVAL_TAKES)
             try:
                 token, office = yield from exchange(request, self._delays, lambda it: (it["token"], it["office"]))
             except ElsewhereError as elsewhere:
-                if attempt == _ARRIVALS_AT_MOST - 1:
+                if attempt == _ARRIVALS_AT_MOST - 1 or elsewhere.epoch > epoch + _FURTHEST:
                     raise
                 epoch = max(epoch, elsewhere.epoch) + 1
                 continue

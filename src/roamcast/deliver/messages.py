@@ -246,12 +246,13 @@ class PortionTaken:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The paper's address update: to the home, and to friend domains (`friend`)."""
+    """The paper's address update: to the home, and to friend domains (`friend`). `warrant` is that of the arrival."""
 
     name: str
     office: str
     epoch: int
     friend: bool
+    warrant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

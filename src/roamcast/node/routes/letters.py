@@ -81,10 +81,11 @@ async def trace(
 async def arrive(request: Request, node: TheNode) -> dict[str, Any]:
     """A subscriber, of any domain, is here: its mailbox comes here, and the token told opens it.
 
-    It is authorised by the subscriber's warrant for this epoch. 409 `elsewhere` with the present `epoch` if that is not
-    lower; 503 while the mailbox is on its way: send the same again.
+    It is authorised by the subscriber's warrant for this epoch. `secret` is random, and known to nobody else: with it
+    the same may be sent again. 409 `elsewhere` with the present `epoch` if that is not lower; 503 while the mailbox is
+    on its way: send the same again.
     """
     node.rates.check(request.client.host if request.client else "")
     given = await _ARRIVAL.read(request, node)
-    token = await node.post.arrivals.arrive(given.name, given.epoch, given.previous, given.warrant)
+    token = await node.post.arrivals.arrive(given.name, given.epoch, given.previous, given.warrant, given.secret)
     return {"name": given.name, "epoch": given.epoch, "office": node.settings.domain, "token": token}
