@@ -259,3 +259,12 @@ def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
             small.acknowledge("north", ANN, some[-1].place or 0)
     assert sorted(read) == sorted(f"{sender}{number}" for sender, number in keys)
     assert small.stores["north"].queue_length(ANN) == 0
+
+
+def test_a_letter_without_a_number_is_refused_when_it_is_left() -> None:
+    """Not later, when its receiver is registered and everything that waits would fail with it."""
+    post = Post()
+    with pytest.raises(InputError):
+        post.tell("north", Deposit((Letter(ANN, "pipeline", 0, "{}"), Letter(ANN, "pipeline", 1, "{}"))))
+    post.register(ANN)
+    assert post.bodies("north", ANN) == []

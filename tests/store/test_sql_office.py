@@ -11,6 +11,8 @@ import pytest
 
 from roamcast.deliver.letters import START, Key
 from roamcast.deliver.mailbox import Filed, receive
+from roamcast.deliver.messages import Arrive, Portion, Register, Send
+from roamcast.deliver.office import Office
 from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, Tenure, Whereabouts
 from roamcast.deliver.ranges import Ranges
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
@@ -276,3 +278,17 @@ def test_a_database_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError) as long:
         open_office("postgresql://nobody@127.0.0.1:1/nothing", "n" * 64)
     assert all(error.value.hint for error in (refused, unread, long))
+
+
+def test_what_contradicts_the_store_fails_alone(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two letters at one place of a mailbox that arrives: what came together with it is done all the same."""
+    store = reopen()
+    office = Office("a", store)
+    office.handle(Register("a.node.s"), 0)
+    office.handle(Arrive("b.node.x", 2, "b", "w"), 0)
+    wrong = tuple(Filed(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
+    portion = Portion("b.node.x", 2, "b", START, wrong, last=True, contents=Contents())
+    good, bad = office.handle_all([Send("a.node.s", "a.node.s", "{}"), portion], 0)
+    assert isinstance(good, list)
+    assert isinstance(bad, ConflictError)
+    assert places(store, "a.node.s") == [(1, 1)]

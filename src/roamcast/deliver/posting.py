@@ -12,7 +12,7 @@ from roamcast.deliver.directory import Directory
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key, fitting, key_of
 from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, SendAll, Sent, SentAll
-from roamcast.deliver.ranges import HIGHEST
+from roamcast.deliver.ranges import HIGHEST, check_bounds
 from roamcast.errors import RoamcastError, StorageError
 from roamcast.model import Letter
 
@@ -102,6 +102,8 @@ class Posting:
         names = {letter.receiver for letter in message.letters}
         for name in names:
             check_name(name)
+        for letter in message.letters:
+            check_bounds(letter.number)
         here = {name for name, tenure in self._desk.store.tenures(names).items() if tenure.settled}
         gone = {name for name in names - here if self._is_gone(name)}
         filed, full, new = self._clerk.take([letter for letter in message.letters if letter.receiver in here])

@@ -113,9 +113,10 @@ class Station:
         except CrashError:
             self.crash()
             return
-        except Exception as error:  # whatever it is, an office must not fail by itself
-            world.ledger.fail(self.domain, kinds, error)
-            return
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, RoamcastError):
+                world.ledger.fail(self.domain, kinds, outcome)  # whatever it is, an office must not fail by itself
+                return
         world.ledger.look(self)
         if world.strikes(kinds, Phase.SYNCED):
             self.crash()
@@ -130,7 +131,7 @@ class Station:
         if partly:
             self.crash()
 
-    def _do(self, message: Message | None, head: Letterhead, effect: Effect | RoamcastError) -> None:
+    def _do(self, message: Message | None, head: Letterhead, effect: Effect | Exception) -> None:
         if isinstance(effect, Transmit):
             way = head.way
             if isinstance(message, Post) and isinstance(effect.message, Post):
@@ -159,9 +160,9 @@ class Station:
 
 
 def _steps(
-    group: list[tuple[Message, Letterhead]], outcomes: list[list[Effect] | RoamcastError]
-) -> Iterator[tuple[Message, Letterhead, Effect | RoamcastError]]:
+    group: list[tuple[Message, Letterhead]], outcomes: list[list[Effect] | Exception]
+) -> Iterator[tuple[Message, Letterhead, Effect | Exception]]:
     """What leaves, in order."""
     for (message, head), outcome in zip(group, outcomes, strict=True):
-        for effect in [outcome] if isinstance(outcome, RoamcastError) else outcome:
+        for effect in [outcome] if isinstance(outcome, Exception) else outcome:
             yield message, head, effect
