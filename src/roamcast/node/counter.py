@@ -23,6 +23,8 @@ from roamcast.deliver.messages import (
     Trace,
     Traced,
 )
+from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.refusals import ElsewhereError, elsewhere
 from roamcast.errors import RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.bells import Bells, rung
@@ -98,8 +100,19 @@ class Counter:
         return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
-        """The number of the last letter, 0 for none; of a sender that is here."""
-        return await _reply(self._postmaster.ask(lambda store: store.sent(sender, receiver)))
+        """The number of the last letter, 0 for none. Raises ElsewhereError unless the sender is served here."""
+
+        def asked(store: OfficeStore) -> int | ElsewhereError:
+            tenure = store.tenures((sender,)).get(sender)
+            if tenure is not None and tenure.active:
+                return store.sent(sender, receiver)
+            kept = store.whereabouts(sender)
+            return elsewhere(sender, kept.office if kept else None, kept.epoch if kept else 0)
+
+        answer = await _reply(self._postmaster.ask(asked))
+        if isinstance(answer, ElsewhereError):
+            raise answer
+        return answer
 
     async def trace(self, receiver: str, sender: str, number: int) -> Traced:
         """What became of a letter that was posted here. Raises UnavailableError if nobody says so in time."""
