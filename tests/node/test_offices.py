@@ -134,6 +134,13 @@ def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -
         ann.send("nobody", "at home it is known that there is none")
 
 
+def test_a_letter_that_was_never_sent_is_not_found(nodes: dict[str, RunningNode]) -> None:
+    """Though nobody answers for its receiver."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(NotFoundError, match="was sent"):
+        ann.trace("nowhere.node.zed", 1)
+
+
 def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode]) -> None:
     """It is one letter; a number that leaves a gap is refused."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")

@@ -204,6 +204,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.dequeue("q", [Key("s", 1), Key("s", 2)])
     with store.transaction():
         store._session._cursor = Noting(store._session._cursor, asked)
+        store.letter("r", Key("s", 1))
         store.erase("r")
     store.close()
     with sqlite3.connect(file) as connection:
@@ -223,6 +224,8 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
         "SEARCH letters USING INDEX letters_held (mailbox=?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number=?)",
+        "SEARCH letters USING INDEX letters_by_key (mailbox=? AND sender=? AND number=?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",

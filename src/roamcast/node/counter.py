@@ -25,7 +25,7 @@ from roamcast.deliver.messages import (
 )
 from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.refusals import ElsewhereError, elsewhere
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.bells import Bells, rung
 from roamcast.node.names import Names
@@ -130,6 +130,9 @@ class Counter:
                 pause *= 2
         finally:
             del self._tracing[ticket]
+        if number > await self.last_sent(sender, receiver):
+            hint = "the number is what sending it said"
+            raise NotFoundError("no letter of this number was sent", where=receiver, hint=hint)
         raise UnavailableError(
             "no office has said yet what became of it", where=receiver, hint="it is on its way: ask again later"
         )
