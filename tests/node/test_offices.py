@@ -141,6 +141,15 @@ def test_a_letter_that_was_never_sent_is_not_found(nodes: dict[str, RunningNode]
         ann.trace("nowhere.node.zed", 1)
 
 
+def test_letters_whose_time_was_over_are_counted(nodes: dict[str, RunningNode]) -> None:
+    """When their receiver comes for them."""
+    ann = nodes["north"].subscriber("ann")
+    ann.send("ann", "soon", ttl=0.001)
+    until(lambda: ann.trace("ann", 1).fate == "expired", "the end of its time")
+    assert ann.pull() == []
+    assert "roamcast_letters_expired_total 1.0" in nodes["north"].http.get("/metrics").text
+
+
 def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode]) -> None:
     """It is one letter; a number that leaves a gap is refused."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")

@@ -36,9 +36,7 @@ names = st.sampled_from(["north.pier.ann", "harbour.south.dock.ben"])
 domains = st.sampled_from(["north", "harbour.south"])
 numbers = st.integers(0, HIGHEST)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-letters = st.builds(
-    Letter, names, texts, st.integers(1, HIGHEST), texts, texts, texts, numbers, st.none() | numbers
-)
+letters = st.builds(Letter, names, texts, st.integers(1, HIGHEST), texts, texts, texts, numbers, st.none() | numbers)
 bundles = st.lists(letters, max_size=3, unique_by=key_of)
 keys = st.builds(Key, texts, numbers)
 ranges = st.sets(st.integers(1, 50)).map(lambda some: Ranges().merge(sorted(some))[0])

@@ -57,6 +57,8 @@ class Counter:
         self._bells = bells
         self._limits = limits
         self._tracing: dict[str, asyncio.Future[Traced]] = {}
+        self.expired = 0
+        """Letters that were not handed out because their time to live was over."""
 
     async def register(self, id: str) -> None:
         """Raises ConflictError for one that has left for good."""
@@ -69,7 +71,9 @@ class Counter:
     async def pull(self, name: str, limit: int, after: int) -> Pulled:
         """No more than fit into an answer, but one letter if there is one. Raises ElsewhereError."""
         pull = Pull(name, limit, after, self._limits.pull_bytes)
-        return cast(Pulled, await _reply(self._postmaster.tell(pull)))
+        pulled = cast(Pulled, await _reply(self._postmaster.tell(pull)))
+        self.expired += pulled.expired
+        return pulled
 
     async def pull_waiting(self, name: str, limit: int, after: int, wait: float) -> Pulled:
         """If there is nothing, as soon as there is, within so many seconds."""

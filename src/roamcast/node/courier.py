@@ -31,8 +31,8 @@ class Courier:
     """Belongs to one event loop. A message may be lost: the office says again what matters.
 
     What waits for an office that does not answer is dropped, so that nothing old piles up; `reached` is called when it
-    answers, for the first time or again. Of an office that answers but does not take a batch, that batch alone is
-    dropped, and the next ones are smaller, until a message that is never taken harms no other.
+    answers, for the first time or again. What an office that answers does not take goes again in smaller batches, until
+    the message that it does not take is alone, and is dropped.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class _Line:
         self._waiting: deque[Wire] = deque()
         self._bytes = 0
         self._most = _BATCH
-        self._carried = 0  # messages of the last batch
+        self._carried: list[Wire] = []  # the last batch
         self._is_silent = True
         self._some = asyncio.Event()
         self._hasty = asyncio.Event()
@@ -112,7 +112,7 @@ class _Line:
                     log.warning("%s; going on trying", error, exc_info=not known)
                 if self.answers:
                     self.answers = False
-                    self._most = max(1, self._carried // 2)
+                    self._take_back()
                 else:
                     self._is_silent = True
                     self._waiting.clear()
@@ -131,9 +131,8 @@ class _Line:
 
     async def _carry(self) -> None:
         await self._some.wait()
-        batch = self._batch()
-        self._carried = len(batch)
-        content = encode(batch)
+        self._carried = self._batch()
+        content = encode(self._carried)
         if len(content) > _LARGEST:
             log.error("a message of %d bytes is too large for office %r, and is dropped", len(content), self._domain)
             return
@@ -146,13 +145,19 @@ class _Line:
             raise UnavailableError(f"office {self._domain!r} is not known any more")
         return peer
 
+    def _take_back(self) -> None:
+        """The last batch was not taken: it is tried again by halves, unless it is a single message."""
+        if len(self._carried) > 1:
+            self._waiting.extendleft(reversed(self._carried))
+            self._bytes += sum(map(size_of, self._carried))
+            self._some.set()
+        self._most = max(1, len(self._carried) // 2)
+
     def _batch(self) -> list[Wire]:
         batch: list[Wire] = []
         size = 0
         while (
-            self._waiting
-            and len(batch) < self._most
-            and (not batch or size + size_of(self._waiting[0]) < _BATCH_BYTES)
+            self._waiting and len(batch) < self._most and (not batch or size + size_of(self._waiting[0]) < _BATCH_BYTES)
         ):
             message = self._waiting.popleft()
             size += size_of(message)

@@ -131,7 +131,7 @@ class Station:
         if partly:
             self.crash()
 
-    def _do(self, message: Message | None, head: Letterhead, effect: Effect | Exception) -> None:
+    def _do(self, message: Message | None, head: Letterhead, effect: Effect | RoamcastError) -> None:
         if isinstance(effect, Transmit):
             way = head.way
             if isinstance(message, Post) and isinstance(effect.message, Post):
@@ -161,8 +161,10 @@ class Station:
 
 def _steps(
     group: list[tuple[Message, Letterhead]], outcomes: list[list[Effect] | Exception]
-) -> Iterator[tuple[Message, Letterhead, Effect | Exception]]:
+) -> Iterator[tuple[Message, Letterhead, Effect | RoamcastError]]:
     """What leaves, in order."""
     for (message, head), outcome in zip(group, outcomes, strict=True):
-        for effect in [outcome] if isinstance(outcome, Exception) else outcome:
-            yield message, head, effect
+        if isinstance(outcome, RoamcastError):
+            yield message, head, outcome
+        elif not isinstance(outcome, Exception):
+            yield from ((message, head, effect) for effect in outcome)

@@ -31,8 +31,8 @@ class SyncsNowAndThen(Disk):
 class IgnoresFullDisks(Office):
     """Effects leave although the disk has refused"""
 
-    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | RoamcastError]:
-        outcomes: list[list[Effect] | RoamcastError] = []
+    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | Exception]:
+        outcomes: list[list[Effect] | Exception] = []
         try:
             with self._desk.store.transaction():
                 outcomes += [self._outcome(message, now) for message in messages]
