@@ -134,6 +134,17 @@ def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -
         ann.send("nobody", "at home it is known that there is none")
 
 
+def test_a_letter_to_an_office_that_nobody_knows_is_refused(nodes: dict[str, RunningNode]) -> None:
+    """Alone or in a list; it would lie in a queue for ever."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(NotFoundError, match="has not joined"):
+        ann.send("nowhere.node.zed", 1)
+    letters = [{"to": to, "message": to} for to in ("nowhere.node.zed", "ann")]
+    answer = nodes["north"].http.post("/v1/letters", json=letters, headers={"authorization": f"Bearer {ann.token}"})
+    refused, taken = answer.json()["letters"]
+    assert (refused["error"]["code"], taken["number"]) == ("not_found", 1)
+
+
 def test_a_letter_that_was_never_sent_is_not_found(nodes: dict[str, RunningNode]) -> None:
     """Though nobody answers for its receiver."""
     ann = nodes["north"].subscriber("ann")

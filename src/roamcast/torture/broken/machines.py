@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from roamcast.deliver.duties import Kind
 from roamcast.deliver.messages import Effect, Message, Wake
 from roamcast.deliver.office import Office
-from roamcast.errors import RoamcastError, StorageError
+from roamcast.errors import StorageError
 from roamcast.torture.disk import Disk
 
 __all__ = ["FinishesNoHandOver", "IgnoresFullDisks", "NoRecovery", "SyncsNowAndThen"]
