@@ -135,6 +135,33 @@ def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -
         ann.send("nobody", "at home it is known that there is none")
 
 
+def test_a_letter_to_an_office_that_nobody_knows_is_refused(nodes: dict[str, RunningNode]) -> None:
+    """Alone or in a list; it would lie in a queue for ever."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(NotFoundError, match="has not joined"):
+        ann.send("nowhere.node.zed", 1)
+    letters = [{"to": to, "message": to} for to in ("nowhere.node.zed", "ann")]
+    answer = nodes["north"].http.post("/v1/letters", json=letters, headers={"authorization": f"Bearer {ann.token}"})
+    refused, taken = answer.json()["letters"]
+    assert (refused["error"]["code"], taken["number"]) == ("not_found", 1)
+
+
+def test_a_letter_that_was_never_sent_is_not_found(nodes: dict[str, RunningNode]) -> None:
+    """Though nobody answers for its receiver."""
+    ann = nodes["north"].subscriber("ann")
+    with pytest.raises(NotFoundError, match="was sent"):
+        ann.trace("nowhere.node.zed", 1)
+
+
+def test_letters_whose_time_was_over_are_counted(nodes: dict[str, RunningNode]) -> None:
+    """When their receiver comes for them."""
+    ann = nodes["north"].subscriber("ann")
+    ann.send("ann", "soon", ttl=0.001)
+    until(lambda: ann.trace("ann", 1).fate == "expired", "the end of its time")
+    assert ann.pull() == []
+    assert "roamcast_letters_expired_total 1.0" in nodes["north"].http.get("/metrics").text
+
+
 def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode]) -> None:
     """It is one letter; a number that leaves a gap is refused."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")

@@ -13,11 +13,11 @@ from roamcast.deliver.refusals import elsewhere
 from roamcast.errors import AuthenticationError, PermissionDeniedError
 from roamcast.node.directory import Directory
 from roamcast.node.names import Names
-from roamcast.node.tokens import hash_of, new_token
+from roamcast.node.tokens import hash_of
 from roamcast.node.visitors import Visitors
 from roamcast.store.values import EntityKind
 
-__all__ = ["Caller", "Gate", "Reader", "hash_of", "new_token"]
+__all__ = ["Caller", "Gate", "Reader"]
 
 
 class Caller(NamedTuple):
