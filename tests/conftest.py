@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 import databases
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# What a test says must not depend on how fast a machine is.
+settings.register_profile("roamcast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("roamcast")
 
 
 @pytest.fixture(scope="session")
