@@ -22,7 +22,7 @@ from roamcast.deliver.duties import Duty
 from roamcast.deliver.messages import Deposit, Due, Effect, Message, News, Reply, SendAll, Transmit, Wake
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import OfficeStore
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.errors import RoamcastError, StorageError, UnavailableError
 
 __all__ = ["Postmaster"]
 
@@ -143,10 +143,12 @@ class Postmaster:
         told = [(task, task.message) for task in group if task.message is not None]
         outcomes = self._office.handle_all([message for _, message in told], self._clock()) if told else []
         for (task, message), outcome in zip(told, outcomes, strict=True):
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, StorageError):
+                _refuse([task], outcome)
+            elif isinstance(outcome, Exception):
                 if not isinstance(outcome, RoamcastError):
                     log.error("the office failed at a %s", type(message).__name__, exc_info=outcome)
-                _refuse([task], outcome)
+                task.done.set_exception(outcome)
             else:
                 task.done.set_result(next((effect for effect in outcome if isinstance(effect, Reply)), None))
                 self._leave(outcome)
