@@ -15,7 +15,7 @@ import pytest
 from nodes import LIMIT, RunningNode, journalled, leave, running_node
 
 from roamcast import errors
-from roamcast.client import AsyncClient, Client, Letter
+from roamcast.client import AsyncClient, Client, Letter, UncertainError
 from roamcast.client.events import EventReader, ServerSentEvent
 from roamcast.client.flow import Answer, error_of
 from roamcast.errors import (
@@ -343,3 +343,28 @@ def test_server_sent_events_are_read_in_pieces_of_any_size(size: int) -> None:
         ServerSentEvent("letter", "ü\u2028", "1"),
         ServerSentEvent("message", "a\nb", "1"),
     ]
+
+
+def test_letters_sent_at_the_same_time_are_all_taken(node: RunningNode) -> None:
+    """Each once, with a number of its own."""
+    ann, ben = node.subscriber("ann"), node.subscriber("ben")
+
+    async def all_at_once() -> list[int]:
+        async with AsyncClient(node.url, ann.token) as client:
+            sent = await asyncio.gather(*(client.send("ben", number) for number in range(20)))
+            return sorted(letter.number for letter in sent)
+
+    assert asyncio.run(all_at_once()) == list(range(1, 21))
+    assert sorted(letter.message for letter in ben.pull()) == list(range(20))
+
+
+def test_a_letter_that_may_have_been_sent_can_be_sent_again() -> None:
+    """The error has its number, and with that it is the same letter."""
+    sent = answer(202, sender="n.node.ann", receiver="n.node.ben", number=5)
+    server = Script(answer(number=4), *[httpx.ReadError] * 3, sent)
+    with server.client() as client:
+        with pytest.raises(UncertainError) as caught:
+            client.send("ben", "hello")
+        assert caught.value.number == 5
+        assert client.send("ben", "hello", number=caught.value.number).number == 5
+    assert [body["number"] for body in server.bodies()] == [5, 5, 5, 5]

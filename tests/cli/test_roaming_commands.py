@@ -54,6 +54,17 @@ def test_a_letter_is_sent_traced_and_pulled_where_its_receiver_is(nodes: dict[st
     assert json.loads(second)["message"] == {"n": 1}
 
 
+def test_who_has_migrated_may_send_from_home(nodes: dict[str, RunningNode]) -> None:
+    """Its mailbox comes back for it, and its letters are counted on."""
+    run("register", "subscriber", "ann")
+    run("register", "subscriber", "ben")
+    run("send", "ben", "one", "--subscriber", "ann")
+    run("migrate", "ann", nodes["south"].url)
+    assert run("send", "ben", "two", "--subscriber", "ann") == "sent letter 2 to north.node.ben\n"
+    assert run("send", "ben", "two", "--subscriber", "ann", "--number", "2") == "sent letter 2 to north.node.ben\n"
+    assert len(run("pull", "--subscriber", "ben").splitlines()) == 2
+
+
 def test_what_is_no_json_is_refused(nodes: dict[str, RunningNode]) -> None:
     """Before anything is sent."""
     with pytest.raises(InputError):
@@ -64,6 +75,14 @@ def test_who_was_not_registered_here_cannot_migrate(nodes: dict[str, RunningNode
     """Its token is not known."""
     with pytest.raises(NotFoundError):
         run("migrate", "nobody", nodes["south"].url)
+
+
+@pytest.mark.parametrize("command", [("pull",), ("send", "ben", "hello"), ("trace", "ben", "1")])
+def test_a_name_is_never_registered(nodes: dict[str, RunningNode], command: tuple[str, ...]) -> None:
+    """Who has not migrated is told to, and nobody of that name comes to be."""
+    with pytest.raises(NotFoundError, match="roamcast migrate"):
+        run(*command, "--subscriber", "north.node.ann", "--url", nodes["south"].url)
+    nodes["south"].subscriber("north.node.ann")  # the id is free
 
 
 def test_an_invitation_is_printed(nodes: dict[str, RunningNode]) -> None:

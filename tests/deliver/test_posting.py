@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post
 
+from roamcast.deliver.desk import Rules
 from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.letters import Key
 from roamcast.deliver.messages import Deposit, Moved, Posted, Query, Send, Sent
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.refusals import ElsewhereError
@@ -221,3 +223,48 @@ def test_a_dead_office_delays_only_who_is_there() -> None:
     post.ring("north")
     post.carry()
     assert post.bodies("east", EVE) == ["one", "two"]
+
+
+def test_a_full_mailbox_costs_little_however_much_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time it is looked at, or something is acknowledged, a few of the letters that wait are read, not all."""
+    small = Post(rules=Rules(bundle=3, capacity=5, early=2))
+    small.register(ANN)
+    letters = tuple(Letter(ANN, "pipeline", number, str(number)) for number in range(1, 301))
+    small.tell("north", Deposit(letters))
+    store, looked = small.stores["north"], []
+    queued = store.queued
+
+    def counted(receiver: str, after: Key, limit: int) -> list[Letter]:
+        found = queued(receiver, after, limit)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(store, "queued", counted)
+    small.ring("north")
+    small.acknowledge("north", ANN, 1)
+    assert sum(looked) < 30
+
+
+def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
+    """As its owner reads, whoever it is from and in whatever order it lies in the queue."""
+    small = Post(rules=Rules(bundle=3, capacity=5, early=2))
+    small.register(ANN)
+    keys = [(sender, number) for sender in "abcdefghijklm" for number in range(1, 8)]
+    small.tell("north", Deposit(tuple(Letter(ANN, sender, number, f"{sender}{number}") for sender, number in keys)))
+    read: list[str] = []
+    for _ in range(200):
+        small.ring("north")
+        if some := small.pull("north", ANN):
+            read += [filed.letter.body for filed in some]
+            small.acknowledge("north", ANN, some[-1].place or 0)
+    assert sorted(read) == sorted(f"{sender}{number}" for sender, number in keys)
+    assert small.stores["north"].queue_length(ANN) == 0
+
+
+def test_a_letter_without_a_number_is_refused_when_it_is_left() -> None:
+    """Not later, when its receiver is registered and everything that waits would fail with it."""
+    post = Post()
+    with pytest.raises(InputError):
+        post.tell("north", Deposit((Letter(ANN, "pipeline", 0, "{}"), Letter(ANN, "pipeline", 1, "{}"))))
+    post.register(ANN)
+    assert post.bodies("north", ANN) == []

@@ -6,7 +6,7 @@ import pytest
 from post import ANN, BEN, EVE, Post
 
 from roamcast.deliver.letters import Fate
-from roamcast.deliver.messages import Deposit, PortionTaken, Trace, Traced
+from roamcast.deliver.messages import Deposit, PortionTaken, Send, Trace, Traced
 from roamcast.model import Letter
 
 
@@ -64,3 +64,11 @@ def test_what_is_not_known_yet_is_not_guessed(post: Post) -> None:
     post.tell("south", Trace("t", ANN, "pipeline", 5))
     assert not [effect for _, effect in post.heard if isinstance(effect, Traced)]
     assert fate(post, "south", "pipeline", ANN, 1) == (Fate.READABLE, "south")
+
+
+def test_a_letter_whose_time_is_over_has_expired_though_nobody_has_looked(post: Post) -> None:
+    """Its receiver will never get it."""
+    post.tell("north", Send(ANN, ANN, "soon", ttl=10))
+    assert fate(post, "north", ANN, ANN, 1) == (Fate.READABLE, "north")
+    post.now = 10
+    assert fate(post, "north", ANN, ANN, 1) == (Fate.EXPIRED, "north")

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.warrants import EPOCHS, Chain, Warrant, follows, is_vouched_for
+from roamcast.deliver.warrants import EPOCHS, LAST_EPOCH, Chain, Warrant, follows, is_far, is_vouched_for
 from roamcast.errors import InputError
 
 ANN = "north.pier.ann"
 CHAIN = Chain("token")
 HASH = hashlib.sha256(b"token").hexdigest()
 
-epochs = st.integers(1, EPOCHS)
 few = st.integers(1, 3000)
 
 
@@ -33,7 +32,7 @@ def test_the_home_knows_its_subscribers_warrants(epoch: int) -> None:
 def test_a_link_follows_those_of_earlier_epochs_only(one: int, other: int) -> None:
     """So an office that has had the subscriber in an epoch can check the next, and make none."""
     first, second = CHAIN.warrant(ANN, one).link, CHAIN.warrant(ANN, other).link
-    assert follows(second, other, first, one) == (other >= one)
+    assert follows(second, other, first, one) == (one <= other <= one + 1_000)
 
 
 def test_another_tokens_link_does_not_follow() -> None:
@@ -46,15 +45,34 @@ def test_another_tokens_link_does_not_follow() -> None:
 
 def test_every_link_is_the_hash_of_the_next() -> None:
     """Also where links are remembered."""
-    for epoch in (1, 998, 999, 1000, 1001, EPOCHS - 1):
+    for epoch in (1, 998, 999, 1000, 1001, EPOCHS - 1, EPOCHS + 1, 2 * EPOCHS - 1):
         assert hashlib.sha256(CHAIN.warrant(ANN, epoch + 1).link).digest() == CHAIN.warrant(ANN, epoch).link
 
 
-@pytest.mark.parametrize("epoch", [0, -1, EPOCHS + 1])
-def test_a_token_is_good_for_so_many_arrivals(epoch: int) -> None:
-    """After that another is needed."""
-    with pytest.raises(InputError, match="used up"):
+@pytest.mark.parametrize("epoch", [0, -1, LAST_EPOCH + 1])
+def test_there_are_only_so_many_epochs(epoch: int) -> None:
+    """What is no epoch has no warrant, and none is good for it."""
+    with pytest.raises(InputError, match="no epoch"):
         CHAIN.warrant(ANN, epoch)
+    assert not is_vouched_for(CHAIN.warrant(ANN, 1), ANN, epoch, HASH)
+
+
+@pytest.mark.parametrize("epoch", [EPOCHS, EPOCHS + 1, 10**15, LAST_EPOCH])
+def test_a_token_is_never_used_up(epoch: int) -> None:
+    """When a chain has ended another begins, which only the home can check at first."""
+    chain = Chain("token")
+    warrant = chain.warrant(ANN, epoch)
+    assert is_vouched_for(warrant, ANN, epoch, HASH)
+    assert not is_vouched_for(warrant, ANN, epoch - 1, HASH)
+    assert not is_vouched_for(warrant, ANN, epoch - EPOCHS, HASH)
+
+
+@pytest.mark.parametrize(("epoch", "far"), [(5, False), (1_005, False), (1_006, True), (EPOCHS + 1, True)])
+def test_only_the_home_walks_far(epoch: int, far: bool) -> None:
+    """Another office does not hash for long for who may have no token."""
+    link = CHAIN.warrant(ANN, 5).link
+    assert is_far(epoch, 5) == far
+    assert follows(CHAIN.warrant(ANN, epoch).link, epoch, link, 5) != far
 
 
 @pytest.mark.parametrize("text", ["", "a.b.c", "00.00.00", "zz" * 32 + "." + "00" * 32 + "." + "00" * 32, "00" * 32])

@@ -53,12 +53,34 @@ def test_a_nonce_counts_once_in_its_session() -> None:
 def test_what_is_much_older_than_the_latest_is_refused() -> None:
     """So that not every number has to be remembered."""
     receiver = Nonces()
-    numbers = 10**18, 10**18 - 59 * 10**9, 10**18 - 61 * 10**9
-    assert [receiver.first_time("north", f"{receiver.session}.{n}") for n in numbers] == [True, True, False]
+    sender = "0" * 32
+    numbers = 10**12, 10**12 - 9_999, 10**12 - 10_000
+    assert [receiver.first_time("north", f"{receiver.session}.{sender}.{n}") for n in numbers] == [True, True, False]
+
+
+def test_a_sender_that_starts_again_is_heard_at_once() -> None:
+    """Its numbers begin again, whatever its clock says, and none of its earlier requests is good again."""
+    receiver, before, after = Nonces(), Nonces(), Nonces()
+    earlier = [before.next_for(receiver.session) for _ in range(3)]
+    assert all(receiver.first_time("north", nonce) for nonce in earlier)
+    assert receiver.first_time("north", after.next_for(receiver.session))
+    assert not any(receiver.first_time("north", nonce) for nonce in earlier)
+
+
+def test_a_sender_that_starts_too_often_ends_the_session() -> None:
+    """So that nothing is good twice though not everything is remembered."""
+    receiver = Nonces()
+    session = receiver.session
+    nonces = [Nonces().next_for(session) for _ in range(1_001)]
+    assert [receiver.first_time("north", nonce) for nonce in nonces] == [True] * 1_000 + [False]
+    assert receiver.session != session
+    assert not receiver.first_time("north", nonces[0])
+    assert receiver.first_time("north", Nonces().next_for(receiver.session))
 
 
 def test_what_is_no_nonce_is_refused() -> None:
     """However it is broken."""
     receiver = Nonces()
-    for text in ("", ".", receiver.session, f"{receiver.session}.", f"{receiver.session}.-1", f"{receiver.session}.²"):
+    good = Nonces().next_for(receiver.session)
+    for text in ("", ".", receiver.session, f"{receiver.session}.1", good[:-1], f"{good[:-1]}-1", f"{good[:-1]}²"):
         assert not receiver.first_time("north", text)

@@ -7,20 +7,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import orjson
 import pytest
 from backbone import backbone, invitation, knows, visitor
+from lies import introduce, peer_of, pretend, say
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
 from roamcast.deliver.letters import START
-from roamcast.deliver.messages import Claim, PortionTaken, Wire
+from roamcast.deliver.messages import Claim, PortionTaken
 from roamcast.deliver.warrants import Chain
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
 from roamcast.node.courier import MESSAGES
 from roamcast.node.keys import Nonces, Signed, new_key, signature
-from roamcast.node.peers import Peer, Peers
 from roamcast.node.wire import encode
 
 ANN = "north.node.ann"
@@ -32,28 +31,6 @@ def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
         yield nodes
 
 
-def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
-    """What a node knows of another, key and all: what an attacker would have who is one of the offices."""
-    peer = Peers(node.data / "nodes" / domain / "peers.json").find(other)
-    assert peer is not None
-    return peer
-
-
-def say(node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "") -> httpx.Response:
-    """A request as an office makes it."""
-    nonce = Nonces().next_for(session)
-    signed = Signed(sender, to, "", "POST", MESSAGES, body, nonce)
-    headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
-    return node.http.post(MESSAGES, content=body, headers=headers)
-
-
-def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Wire) -> int:
-    """Messages of an office that has joined, and lies; the status of the answer."""
-    key = peer_of(nodes[to], to, sender).secret
-    session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
-    return say(nodes[to], key, sender, to, encode(messages), session).status_code
-
-
 def test_only_offices_that_have_joined_are_heard(nodes: dict[str, RunningNode]) -> None:
     """401 without a signature, with another key, and for an office that nobody knows."""
     body = encode([])
@@ -62,6 +39,12 @@ def test_only_offices_that_have_joined_are_heard(nodes: dict[str, RunningNode]) 
     assert say(nodes["north"], new_key(), "east", "north", body).status_code == 401
     for path in ("/v1/office/vouch", "/v1/office/introductions"):
         assert nodes["north"].http.post(path, content=b"{}").status_code == 401
+
+
+def test_what_cannot_be_a_signature_is_none(nodes: dict[str, RunningNode]) -> None:
+    """401 for one with other letters than it can have."""
+    headers = {"roamcast-office": "south", "roamcast-nonce": "1", "roamcast-signature": "é".encode("latin-1")}
+    assert nodes["north"].http.post(MESSAGES, content=encode([]), headers=headers).status_code == 401
 
 
 def test_a_signature_for_one_office_is_worth_nothing_at_another(nodes: dict[str, RunningNode]) -> None:
@@ -104,6 +87,19 @@ def test_those_who_joined_know_each_other_by_keys_of_their_own(nodes: dict[str, 
     }
     assert all(len(both) == 1 for both in keys.values())
     assert len(set.union(*keys.values())) == 3
+
+
+def test_who_is_known_is_not_replaced_by_an_introduction(nodes: dict[str, RunningNode]) -> None:
+    """Neither key nor address of an office that joined, or that another has introduced; its introducer may."""
+    for liar, to, known in (("west", "south", "north"), ("south", "north", "west"), ("south", "west", "north")):
+        before = peer_of(nodes[to], to, known)
+        assert introduce(nodes, liar, to, known, "http://127.0.0.1:1", new_key()) == 200
+        assert peer_of(nodes[to], to, known) == before
+    before = peer_of(nodes["west"], "west", "south")
+    assert before.introducer == "north"
+    secret = new_key()
+    assert introduce(nodes, "north", "west", "south", nodes["south"].url, secret) == 200
+    assert peer_of(nodes["west"], "west", "south").secret == secret
 
 
 def test_an_invitation_is_for_one_domain_and_one_time(tmp_path: Path) -> None:
@@ -258,3 +254,10 @@ def test_nodes_and_clients_talk_over_tls(tmp_path: Path, certificate: tuple[Path
                 assert ann.pull() == []
         with Client(north.url, delays=()) as stranger, pytest.raises(Exception, match="certificate"):
             stranger.health()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_node_that_listens_everywhere_says_where_it_is(tmp_path: Path, host: str) -> None:
+    """Others could not reach it where it listens."""
+    with pytest.raises(InputError, match="every address"), running_node(tmp_path, host=host):
+        pass

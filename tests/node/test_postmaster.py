@@ -38,6 +38,7 @@ class Store(MemoryOfficeStore):
         super().__init__()
         self.commits = 0
         self.refusals = 0
+        self.bugs = 0
         self.free = threading.Event()
         self.free.set()
         self.held = threading.Event()
@@ -49,6 +50,9 @@ class Store(MemoryOfficeStore):
             if not self.free.is_set():
                 self.held.set()
                 assert self.free.wait(LIMIT)
+            if self.bugs:
+                self.bugs -= 1
+                raise ZeroDivisionError
             if self.refusals:
                 self.refusals -= 1
                 raise StorageError("the disk is full", hint="free some space")
@@ -134,6 +138,18 @@ def test_what_is_unanswered_is_said_again(store: Store, postmaster: Postmaster) 
         assert asked.acquire(timeout=LIMIT)
     postmaster.hurry()
     assert asked.acquire(timeout=LIMIT)
+
+
+def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, postmaster: Postmaster) -> None:
+    """A failure that nobody has thought of must not be the end of a timer."""
+    left: list[Transmit | News] = []
+    postmaster.connect(left.extend)
+    postmaster.tell(Register(ANN)).result(LIMIT)
+    postmaster.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    store.bugs = 3
+    until(lambda: store.bugs == 0, "the failures")
+    left.clear()
+    until(lambda: Transmit("south", Query("south.dock.ben", "north")) in left, "the question to the home")
 
 
 def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, postmaster: Postmaster) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.letters import Cursor, Fate, Key
+from roamcast.deliver.letters import START, Cursor, Fate, Key, key_of
 from roamcast.deliver.mailbox import Filed, Mailbox
 from roamcast.deliver.messages import (
     Claim,
@@ -34,7 +36,8 @@ names = st.sampled_from(["north.pier.ann", "harbour.south.dock.ben"])
 domains = st.sampled_from(["north", "harbour.south"])
 numbers = st.integers(0, HIGHEST)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-letters = st.builds(Letter, names, texts, numbers, texts, texts, texts, numbers, st.none() | numbers)
+letters = st.builds(Letter, names, texts, st.integers(1, HIGHEST), texts, texts, texts, numbers, st.none() | numbers)
+bundles = st.lists(letters, max_size=3, unique_by=key_of)
 keys = st.builds(Key, texts, numbers)
 ranges = st.sets(st.integers(1, 50)).map(lambda some: Ranges().merge(sorted(some))[0])
 contents = st.builds(
@@ -44,23 +47,32 @@ contents = st.builds(
     st.dictionaries(texts, numbers, max_size=3),
     st.dictionaries(texts, ranges, max_size=3),
 )
+
+
+@st.composite
+def posts(draw: st.DrawFn) -> Post:
+    name = draw(names)
+    return Post(name, tuple(replace(it, receiver=name) for it in draw(bundles)), draw(domains), draw(numbers))
+
+
+@st.composite
+def portions(draw: st.DrawFn) -> Portion:
+    name = draw(names)
+    bundle = [replace(it, receiver=name) for it in draw(bundles)]
+    places = sorted(draw(st.sets(st.integers(1, HIGHEST), max_size=len(bundle))))
+    filed = tuple(map(Filed, bundle, [*places, *[None] * (len(bundle) - len(places))]))
+    cursor = draw(st.builds(Cursor, numbers, texts, numbers))
+    more = draw(st.none() | contents), draw(st.frozensets(domains))
+    return Portion(name, draw(numbers), draw(domains), cursor, filed, draw(st.booleans()), *more)
+
+
 messages = st.one_of(
-    st.builds(Post, names, st.lists(letters, max_size=3).map(tuple), domains, numbers),
+    posts(),
     st.builds(Posted, names, st.lists(keys).map(tuple), st.lists(keys).map(tuple), domains, numbers, st.booleans()),
     st.builds(Query, names, domains),
     st.builds(Located, names, domains | st.just(""), numbers),
     st.builds(Claim, names, numbers, domains, texts),
-    st.builds(
-        Portion,
-        names,
-        numbers,
-        domains,
-        st.builds(Cursor, numbers, texts, numbers),
-        st.lists(st.builds(Filed, letters, st.none() | numbers), max_size=3).map(tuple),
-        st.booleans(),
-        st.none() | contents,
-        st.frozensets(domains),
-    ),
+    portions(),
     st.builds(PortionTaken, names, numbers, st.builds(Cursor, numbers, texts, numbers), st.booleans()),
     st.builds(Moved, names, domains, numbers, st.booleans()),
     st.builds(Noted, names, numbers, domains, st.booleans()),
@@ -100,6 +112,26 @@ def test_what_no_office_would_say_is_refused(body: bytes) -> None:
     with pytest.raises(InputError) as caught:
         decode(body)
     assert caught.value.hint
+
+
+ANN, BEN = "north.pier.ann", "harbour.south.dock.ben"
+ONE, TWO = Letter(ANN, "p", 1, "{}"), Letter(ANN, "p", 2, "{}")
+LIES = (
+    Post(BEN, (ONE,), "north", 1),
+    Post(ANN, (replace(ONE, number=0),), "north", 1),
+    Post(ANN, (ONE, ONE), "north", 1),
+    Portion(BEN, 2, "north", START, (Filed(ONE, 1),), last=True),
+    Portion(ANN, 2, "north", START, (Filed(ONE, 1), Filed(TWO, 1)), last=True),
+    Portion(ANN, 2, "north", START, (Filed(ONE, 1), Filed(ONE, 2)), last=True),
+    Portion(ANN, 2, "north", START, (Filed(ONE, 0),), last=True),
+)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_letters_that_cannot_be_together_are_refused(lie: Wire) -> None:
+    """Those for another receiver, without a number, two with one number, or two at one place."""
+    with pytest.raises(InputError):
+        decode(encode([lie]))
 
 
 @given(messages, st.data())

@@ -21,6 +21,7 @@ from roamcast.deliver.messages import (
     Effect,
     Located,
     Message,
+    Moved,
     Portion,
     PortionTaken,
     Post,
@@ -180,13 +181,19 @@ class Histories(RuleBasedStateMachine):
 
     @rule(office=peers, ahead=st.integers(1, 3))
     def hear_where_it_is(self, office: str, ahead: int) -> None:
-        """While it is claimed, news of a later epoch are believed; one at or above the claim's ends it."""
+        """While it is claimed, the office it is with is believed."""
         model = self.model
         if model.claimed is None or model.leaving:
             return
-        self.tell(Located(ANN, office, model.epoch + ahead))
+        self.tell(Moved(ANN, office, model.epoch + ahead, False))
         model.office, model.epoch = office, model.epoch + ahead
-        if model.epoch >= model.claimed:
+
+    @rule(office=peers, ahead=st.integers(0, 3))
+    def hear_that_it_is_too_late(self, office: str, ahead: int) -> None:
+        """Word of a later epoch ends a claim; the home, which this is, does not take it for where it is."""
+        model = self.model
+        if model.claimed is not None and not model.leaving:
+            self.tell(Located(ANN, office, max(model.claimed, model.epoch + 1) + ahead))
             model.claimed = None
 
     @rule()

@@ -11,6 +11,8 @@ import pytest
 
 from roamcast.deliver.letters import START, Key
 from roamcast.deliver.mailbox import Filed, receive
+from roamcast.deliver.messages import Arrive, Portion, Register, Send
+from roamcast.deliver.office import Office
 from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, Tenure, Whereabouts
 from roamcast.deliver.ranges import Ranges
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
@@ -202,6 +204,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.dequeue("q", [Key("s", 1), Key("s", 2)])
     with store.transaction():
         store._session._cursor = Noting(store._session._cursor, asked)
+        store.letter("r", Key("s", 1))
         store.erase("r")
     store.close()
     with sqlite3.connect(file) as connection:
@@ -221,6 +224,8 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
         "SEARCH letters USING INDEX letters_held (mailbox=?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number=?)",
+        "SEARCH letters USING INDEX letters_by_key (mailbox=? AND sender=? AND number=?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",
@@ -276,3 +281,17 @@ def test_a_database_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError) as long:
         open_office("postgresql://nobody@127.0.0.1:1/nothing", "n" * 64)
     assert all(error.value.hint for error in (refused, unread, long))
+
+
+def test_what_contradicts_the_store_fails_alone(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two letters at one place of a mailbox that arrives: what came together with it is done all the same."""
+    store = reopen()
+    office = Office("a", store)
+    office.handle(Register("a.node.s"), 0)
+    office.handle(Arrive("b.node.x", 2, "b", "w"), 0)
+    wrong = tuple(Filed(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
+    portion = Portion("b.node.x", 2, "b", START, wrong, last=True, contents=Contents())
+    good, bad = office.handle_all([Send("a.node.s", "a.node.s", "{}"), portion], 0)
+    assert isinstance(good, list)
+    assert isinstance(bad, ConflictError)
+    assert places(store, "a.node.s") == [(1, 1)]

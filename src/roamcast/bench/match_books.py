@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roamcast.bench.match_data import World
@@ -32,7 +33,8 @@ _FILES: Final = 8
 class Batches:
     """The books of a state with these subscriptions, and the same events again and again, each time as new ones.
 
-    A batch is opened with its control records; its events, which come after them, are sifted by Spark; it is closed.
+    A batch is opened with its control records, and its events, which come after them, are sifted by Spark. Letters are
+    not written: they are no part of the match.
     """
 
     def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame) -> None:
@@ -61,8 +63,8 @@ class Batches:
 
         return self.books.open(Control(records, self._count), self.books.manifest.batch + 1)
 
-    def sifted(self, page: Page) -> pa.Table:
-        """The events after the page's records, as the executors sift them."""
+    def sift(self, page: Page) -> int:
+        """Bring the events after the page's records to the driver, as the executors sift them. Counts the matches."""
         from pyspark.sql import functions as f
 
         from roamcast.pipeline.matching import sift
@@ -71,19 +73,16 @@ class Batches:
         columns = {"position": self._place, "seq": page.sieve.batch * self._count}
         events = self._events.withColumns({name: f.col(name) + more for name, more in columns.items()})
         self._place += self._count
-        return events.mapInArrow(sift(page.sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+        sifted = events.mapInArrow(sift(page.sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+        return int(pc.sum(pc.list_value_length(sifted["subscriptions"])).as_py() or 0)
 
-    def close(self, page: Page, sifted: pa.Table) -> int:
-        """Publish the state after the batch. Counts the matches."""
-        entry = self.books.close(page, sifted)
+    def close(self, page: Page) -> None:
+        """Publish the state after the batch."""
+        from roamcast.pipeline.schemas import SIFTED_SCHEMA
+
+        entry = self.books.close(page, SIFTED_SCHEMA.empty_table())
         self._state.publish(entry.manifest)
         self.books.turn(entry)
-        return entry.matches
-
-    def run(self, records: pa.Table) -> int:
-        """A whole batch. Counts the matches."""
-        page = self.open(records)
-        return self.close(page, self.sifted(page))
 
 
 def write_events(spark: SparkSession, folder: Path, world: World, count: int) -> DataFrame:

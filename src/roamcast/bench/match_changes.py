@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,15 +27,16 @@ _PACE: Final = (1.0, 15.0)  # metres a second
 
 def measure_changes(batches: Batches, world: World, count: int, say: Say) -> dict[str, float]:
     """Seconds from the records of `count` new subscriptions to an index with them in force, and out of it again."""
-    nothing = batches.records([])
-    before = batches.run(nothing)
+    _, before = _batch(batches, [])
     bodies = enumerate(bodies_of(world.subscriptions(count, seed=6)))
     came = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
     adding, page = _timed(lambda: batches.open(came))
-    with_them = batches.close(page, batches.sifted(page))
+    with_them = batches.sift(page)
+    batches.close(page)
     went = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
     removing, page = _timed(lambda: batches.open(went))
-    without_them = batches.close(page, batches.sifted(page))
+    without_them = batches.sift(page)
+    batches.close(page)
     say(f"{count} added in {adding:.2f} s, removed in {removing:.2f} s; matches {before}, {with_them}, {without_them}")
     return {
         "changed": count,
@@ -56,7 +58,6 @@ class Walkers:
         self.step_x, self.step_y = degrees * np.cos(turn) / np.cos(np.radians(self.y)), degrees * np.sin(turn)
         # They have used up some of their slack, each another part, as they have at any moment.
         self.walked = rng.uniform(0, 60, count)
-
         self._now = 2
 
     def walk(self, seconds: float | Floats = 1.0) -> None:
@@ -80,26 +81,27 @@ def _body(terms: list[str], radius: float) -> str:
 
 
 def measure_moving(batches: Batches, world: World, count: int, times: int, say: Say) -> dict[str, float]:
-    """Seconds of a whole batch without moving regions, and with `count` of them that all move before its events."""
-    nothing = batches.records([])
-    batches.run(nothing)
-    still = [_timed(lambda: batches.run(nothing))[0] for _ in range(times)]
+    """Seconds of a batch without moving regions, and with `count` of them that all move before its events.
+
+    A batch is timed from its control records to its events with their matches in the driver.
+    """
+    _batch(batches, [])
+    still = [_batch(batches, [])[0] for _ in range(times)]
     walkers = Walkers(world, count)
-    batches.run(batches.records([*walkers.subscriptions(world), *walkers.positions()]))
+    _batch(batches, [*walkers.subscriptions(world), *walkers.positions()])
     walkers.walk(walkers.walked)
-    before = batches.run(batches.records(walkers.positions()))
+    _batch(batches, walkers.positions())
     moving, anew = [], 0
     for _ in range(times):
         walkers.walk()
         moves = batches.records(walkers.positions())
-        began = time.perf_counter()
-        page = batches.open(moves)
-        applied = time.perf_counter() - began
-        matches = batches.close(page, batches.sifted(page))
-        moving.append(time.perf_counter() - began)
+        applying, page = _timed(partial(batches.open, moves))
+        sifting, matches = _timed(partial(batches.sift, page))
+        batches.close(page)
+        moving.append(applying + sifting)
         left = len(page.told.boxes.handle)
         anew += left
-        say(f"{count} moves in {applied:.2f} s, {left} of them indexed anew; matches {before}, {matches}")
+        say(f"{count} moves in {applying:.2f} s, {left} indexed anew; sifted in {sifting:.2f} s, {matches} matches")
     return {
         "moving_regions": count,
         "batch_s": round(float(np.median(still)), 3),
@@ -107,6 +109,15 @@ def measure_moving(batches: Batches, world: World, count: int, times: int, say: 
         "growth": round(float(np.median(moving) / np.median(still)) - 1, 3),
         "indexed_anew": round(anew / (times * count), 4),
     }
+
+
+def _batch(batches: Batches, records: list[Record]) -> tuple[float, int]:
+    """Seconds of a batch with these control records, and the matches of its events."""
+    table = batches.records(records)
+    opening, page = _timed(lambda: batches.open(table))
+    sifting, matches = _timed(lambda: batches.sift(page))
+    batches.close(page)
+    return opening + sifting, matches
 
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:

@@ -75,11 +75,14 @@ class Tokens:
 def connect(url: str, kind: Kind, id: str, x: float | None = None, y: float | None = None) -> Client:
     """A client that speaks for this entity, which is registered when it is first used.
 
-    A name in full is that of a subscriber which has migrated to the node.
+    A name in full is that of a subscriber which has migrated to the node. Raises NotFoundError if it has not from here.
     """
     tokens = Tokens()
-    if id.count(".") in (2, 3) and kind == "subscriber" and tokens.get(url, id) is not None:
-        return Client(url, tokens.get(url, id), delays=DELAYS)
+    if id.count(".") in (2, 3) and kind == "subscriber":
+        if (visit := tokens.get(url, id)) is None:
+            hint = f"bring its mailbox there first: roamcast migrate ID {url} --url HOME; looked in {tokens.path}"
+            raise NotFoundError(f"no token of {id} at {url} is kept here", where=id, hint=hint)
+        return Client(url, visit, delays=DELAYS)
     client = Client(url, tokens.get(url, id), delays=DELAYS)
     if client.token is not None:
         try:

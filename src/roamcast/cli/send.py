@@ -19,6 +19,9 @@ def send(
     subscriber: Annotated[str, typer.Option(help="Id or name of the sender; an id is registered when first used.")],
     title: Annotated[str, typer.Option(help="Title of the letter.")] = "",
     ttl: Annotated[float | None, typer.Option(min=0, help="Seconds that it may wait to be read.")] = None,
+    number: Annotated[
+        int | None, typer.Option(min=1, help="Of a letter that may have been sent before: it comes once.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The message is JSON.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -34,5 +37,5 @@ def send(
         hint = "leave --json out to send it as text"
         raise InputError(f"the message is no JSON: {error}", where="message", hint=hint) from None
     with connect(url, "subscriber", subscriber) as client:
-        sent = client.send(to, value, title=title, ttl=ttl)
+        sent = client.send(to, value, title=title, ttl=ttl, number=number)
     typer.echo(f"sent letter {sent.number} to {sent.receiver}")

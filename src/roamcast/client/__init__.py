@@ -2,6 +2,7 @@
 
 from roamcast.client.awaiting import AsyncClient
 from roamcast.client.blocking import Client
+from roamcast.client.post import UncertainError
 from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
 
-__all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Sent", "Subscription", "Trace"]
+__all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Sent", "Subscription", "Trace", "UncertainError"]

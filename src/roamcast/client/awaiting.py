@@ -124,8 +124,10 @@ class AsyncClient:
     async def acknowledge(self, through: int | Letter) -> int:
         return await self._run(self._calls.acknowledge(through))
 
-    async def send(self, to: str, message: Any, *, title: str = "", ttl: float | None = None) -> Sent:
-        return await self._run(self._calls.post.send(to, message, title, ttl))
+    async def send(
+        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
+    ) -> Sent:
+        return await self._run(self._calls.post.send(to, message, title, ttl, number))
 
     async def trace(self, to: str, number: int) -> Trace:
         return await self._run(self._calls.post.trace(to, number))

@@ -172,13 +172,18 @@ class Client:
         """Delete the letters up to and with this one; how many there were."""
         return self._run(self._calls.acknowledge(through))
 
-    def send(self, to: str, message: Any, *, title: str = "", ttl: float | None = None) -> Sent:
+    def send(
+        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
+    ) -> Sent:
         """Write to another subscriber, by its name or, in one's own domain, by its id; it is safe when this returns.
 
         A message is any JSON value. Letters come in the order in which they were sent. With `ttl` the letter may wait
         so many seconds to be read. One program at a time writes for a subscriber: it counts its letters.
+
+        Raises UncertainError if nobody says whether it was taken: with the `number` that it has the same letter may be
+        sent again, and comes once.
         """
-        return self._run(self._calls.post.send(to, message, title, ttl))
+        return self._run(self._calls.post.send(to, message, title, ttl, number))
 
     def trace(self, to: str, number: int) -> Trace:
         """What became of the letter with this number to a receiver. Raises UnavailableError: ask again."""

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from roamcast.client.flow import Flow, Request, body_of, exchange
+from roamcast.client.flow import Flow, Pause, Request, body_of, exchange
 from roamcast.client.values import Sent, Trace
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.deliver.warrants import Chain
-from roamcast.errors import InputError
+from roamcast.errors import InputError, UnavailableError
 
-__all__ = ["Post"]
+__all__ = ["Post", "UncertainError"]
 
 T = TypeVar("T")
 
 _ARRIVALS_AT_MOST = 5
 _ARRIVAL_TAKES = 10.0  # seconds
+_FURTHEST = 10**9  # epochs: an office that says it is later lies, and would use them up
+_TURN = 0.005  # seconds until a letter behind another to the same receiver looks again
+
+
+class UncertainError(UnavailableError):
+    """Nobody has said whether the letter was taken. With this `number` it may be sent again, and comes once."""
+
+    number: int = 0
 
 
 class Post:
@@ -31,8 +40,9 @@ class Post:
         self._token = token
         self._delays = delays
         self._chain: Chain | None = None
-        self._numbers: dict[str, int] = {}
-        self._numbering = threading.Lock()
+        self._numbers: dict[str, int] = {}  # of the last letter to each receiver, if it is known for sure
+        self._sending: set[str] = set()  # receivers that a letter is under way to
+        self._turns = threading.Lock()
         self.name = name
         self.office: str | None = None
         self.epoch = 1
@@ -72,12 +82,13 @@ class Post:
         epoch = self.epoch + 1
         for attempt in range(_ARRIVALS_AT_MOST):
             warrant = str(chain.warrant(name, epoch))
-            asked = {"name": name, "epoch": epoch, "warrant": warrant, "previous": self.office}
+            secret = secrets.token_urlsafe(16)
+            asked = {"name": name, "epoch": epoch, "warrant": warrant, "secret": secret, "previous": self.office}
             request = Request("POST", "/v1/arrivals", body_of(asked), at=url, token="", extra_time=_ARRIVAL_TAKES)
             try:
                 token, office = yield from exchange(request, self._delays, lambda it: (it["token"], it["office"]))
             except ElsewhereError as elsewhere:
-                if attempt == _ARRIVALS_AT_MOST - 1:
+                if attempt == _ARRIVALS_AT_MOST - 1 or elsewhere.epoch > epoch + _FURTHEST:
                     raise
                 epoch = max(epoch, elsewhere.epoch) + 1
                 continue
@@ -85,20 +96,36 @@ class Post:
             self.at, self.visiting, self._must_arrive, self.is_new = url, token, False, False
             return
 
-    def send(self, to: str, message: object, title: str, ttl: float | None) -> Flow[Sent]:
-        with self._numbering:
-            known = to in self._numbers
-        if not known:
-            last = yield from self.served(
-                lambda: self.request("GET", "/v1/letters/last", parameters={"to": to}), lambda it: int(it["number"])
-            )
-            with self._numbering:
-                self._numbers.setdefault(to, last)
-        with self._numbering:
-            self._numbers[to] += 1
-            number = self._numbers[to]
-        body = {"to": to, "message": message, "title": title, "number": number}
-        given = body_of(body if ttl is None else {**body, "ttl": ttl})
+    def send(self, to: str, message: object, title: str, ttl: float | None, number: int | None) -> Flow[Sent]:
+        """One letter to a receiver at a time: the office takes them in turn."""
+        while not self._begin(to):
+            yield Pause(_TURN)
+        try:
+            if number is None:
+                last = self._numbers.get(to)
+                number = 1 + ((yield from self._last(to)) if last is None else last)
+            body = {"to": to, "message": message, "title": title, "number": number}
+            given = body_of(body if ttl is None else {**body, "ttl": ttl})
+            self._numbers.pop(to, None)  # to be asked for again, unless all goes well
+            sent = yield from self._sent(given, number)
+            self._numbers[to] = number
+            return sent
+        finally:
+            self._sending.discard(to)
+
+    def _begin(self, to: str) -> bool:
+        with self._turns:
+            if to in self._sending:
+                return False
+            self._sending.add(to)
+            return True
+
+    def _last(self, to: str) -> Flow[int]:
+        return self.served(
+            lambda: self.request("GET", "/v1/letters/last", parameters={"to": to}), lambda it: int(it["number"])
+        )
+
+    def _sent(self, given: bytes, number: int) -> Flow[Sent]:
         try:
             return (
                 yield from self.served(
@@ -106,10 +133,11 @@ class Post:
                     lambda it: Sent(it["sender"], it["receiver"], it["number"]),
                 )
             )
-        except BaseException:
-            with self._numbering:
-                self._numbers.pop(to, None)
-            raise
+        except UnavailableError as error:
+            hint = f"it may have been taken: to send the same again give number {number}"
+            uncertain = UncertainError(error.message, where=error.where, hint=hint)
+            uncertain.number = number
+            raise uncertain from error
 
     def trace(self, to: str, number: int) -> Flow[Trace]:
         return self.served(

@@ -92,6 +92,12 @@ class Clerk:
         loads = self._desk.store.loads(names)
         return {name for name, (readable, held) in loads.items() if readable + held > most or held > most_held}
 
+    def room(self, name: str) -> int:
+        """How many letters the mailbox could take now, if they were the right ones."""
+        rules = self._desk.rules
+        readable, held = self._desk.store.loads((name,))[name]
+        return max(0, rules.capacity - readable) + max(0, rules.early - held)
+
     def _put_away(self, name: str) -> int:
         """Letters whose time to live is over before they were ever handed out; how many there were."""
         over = self._desk.store.overdue(name, self._desk.now)

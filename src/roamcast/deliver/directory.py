@@ -33,6 +33,13 @@ class Directory:
         latest = self._latest(name)
         return None if latest is None or latest.office == self._desk.domain else latest
 
+    def kept(self, name: str) -> Whereabouts | None:
+        """As `known`, but at home only what the subscriber has warranted: others may be wrong, or lie."""
+        if home_of(name) != self._desk.domain:
+            return self.known(name)
+        kept = self._desk.store.whereabouts(name)
+        return None if kept is None or kept.office == self._desk.domain else kept
+
     def ask_home(self, name: str) -> None:
         home = home_of(name)
         if home != self._desk.domain:
@@ -43,16 +50,23 @@ class Directory:
         if kept is not None:
             self._desk.transmit(message.office, Located(kept.name, kept.office, kept.epoch))
 
-    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False) -> bool:
-        """Whether it is news. An office takes nobody's word that a subscriber is served by itself."""
+    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False, warranted: bool = False) -> bool:
+        """Whether it is news. An office takes nobody's word that a subscriber is served by itself.
+
+        A home keeps only what the subscriber has warranted; anything else is worth a try while it asks, no more. Nor
+        can who is served here be elsewhere in a later epoch.
+        """
         if office == self._desk.domain:
             return False
-        latest = self._latest(name)
-        news = latest is None or epoch > latest.epoch
-        kept = self._desk.store.whereabouts(name)
-        if kept is None and not acquaintance:
-            if news:
+        kept, latest = self._desk.store.whereabouts(name), self._latest(name)
+        tenure = self._desk.tenure(name)
+        served = tenure is not None and tenure.active
+        news = not served and (latest is None or epoch > latest.epoch)
+        if served or (home_of(name) == self._desk.domain and not warranted) or (kept is None and not acquaintance):
+            if news and self._asks(name):
                 self._hints[name] = Whereabouts(name, office, epoch)
+            if kept is not None and acquaintance:
+                self._keep(replace(kept, acquaintance=True))
             return news
         if kept is None:
             kept = Whereabouts(name, office, epoch)
@@ -116,8 +130,9 @@ class Directory:
     def moved(self, message: Moved) -> None:
         """A home knows whom it has created; others enter in their address book whoever tells them as a friend."""
         name = message.name
-        if message.friend or self._desk.store.whereabouts(name) is not None:
-            self.learn(name, message.office, message.epoch, acquaintance=message.friend)
+        is_home = home_of(name) == self._desk.domain
+        if (message.friend and not is_home) or self._desk.store.whereabouts(name) is not None:
+            self.learn(name, message.office, message.epoch, acquaintance=message.friend, warranted=True)
             self._desk.transmit(message.office, Noted(name, message.epoch, self._desk.domain, message.friend))
 
     def noted(self, message: Noted) -> None:
@@ -130,6 +145,10 @@ class Directory:
         self._desk.store.put_tenure(tenure)
         if not tenure.untold:
             self._desk.rest(Duty(Kind.TELL, message.name))
+
+    def _asks(self, name: str) -> bool:
+        """Whether anything here depends on where it is."""
+        return any(Duty(kind, name) in self._desk.tries for kind in (Kind.POST, Kind.CLAIM))
 
     def _latest(self, name: str) -> Whereabouts | None:
         kept, hint = self._desk.store.whereabouts(name), self._hints.get(name)

@@ -34,7 +34,7 @@ from roamcast.deliver.messages import (
     Remove,
     Removed,
 )
-from roamcast.deliver.port import NOBODY, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
+from roamcast.deliver.port import NOBODY, RECALL, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.ranges import HIGHEST
 
@@ -93,7 +93,7 @@ class Migration:
         if tenure is not None and tenure.active:
             self._stay(tenure, tenure.epoch + 1 if epoch is None else epoch)
             return
-        known = self._directory.known(name)
+        known = self._directory.kept(name)
         is_home = Name.parse(name).home == self._desk.domain
         if (known is None and is_home) or (known is not None and known.gone):
             raise refusals.unknown_subscriber(name)
@@ -103,7 +103,8 @@ class Migration:
         pending = 0 if claimed is None else claimed.epoch
         if epoch is not None and epoch < pending:
             raise refusals.stale_arrival(name, self._desk.domain, pending)
-        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, message.warrant))
+        warrant = RECALL if claimed is not None and claimed.warrant == RECALL else message.warrant
+        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, warrant))
         self._desk.rest(Duty(Kind.CLAIM, name))
         self.go_on_claiming(name)
 
@@ -117,11 +118,12 @@ class Migration:
         if claimed is None:
             self._desk.rest(duty)
             return
-        known = self._directory.known(name)
-        if claimed.epoch == 0 and known is not None:
-            claimed = replace(claimed, epoch=known.epoch + 1)
+        known, kept = self._directory.known(name), self._directory.kept(name)
+        if claimed.epoch == 0 and kept is not None:
+            claimed = replace(claimed, epoch=kept.epoch + 1)
             self._desk.store.put_claimed(claimed)
-        offices = [office for office in (known and known.office, claimed.previous) if office]  # NOBODY is none
+        tried = known and known.office, claimed.previous, kept and kept.office
+        offices = [office for office in tried if office]  # NOBODY is none
         for office in dict.fromkeys(offices if unanswered else offices[:1]):
             if office != self._desk.domain:
                 self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
@@ -130,11 +132,18 @@ class Migration:
         self._desk.wake(duty)
 
     def located(self, message: Located, *, news: bool) -> None:
-        """Another office has it, in an epoch before the one claimed: claim it there. Or in a later one: too late."""
+        """Another office has it, in an epoch before the one claimed: claim it there. Or in a later one: too late.
+
+        For a recall it is never too late.
+        """
         claimed = self._desk.store.claimed(message.name)
         if claimed is None or message.office == self._desk.domain:
             return
-        if message.office == NOBODY or 0 < claimed.epoch <= message.epoch:
+        late = 0 < claimed.epoch <= message.epoch
+        if late and claimed.warrant == RECALL and message.epoch < HIGHEST - 1:
+            self._desk.store.put_claimed(replace(claimed, epoch=message.epoch + 1))
+            self.go_on_claiming(message.name)
+        elif late or message.office == NOBODY:
             self._give_up(message)
         elif news or claimed.epoch == 0:
             self.go_on_claiming(message.name)
@@ -201,7 +210,7 @@ class Migration:
         tenure = self._desk.tenure(name)
         arriving = None if tenure is None else tenure.arriving
         if tenure is not None and arriving is not None and arriving.epoch == message.epoch:
-            if message.after == arriving.cursor:
+            if message.after == arriving.cursor and message.office == arriving.office:
                 tenure = self._store(tenure, message)
         elif self._past(name, message.epoch):
             self._desk.transmit(message.office, PortionTaken(name, message.epoch, message.after, complete=True))

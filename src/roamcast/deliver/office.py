@@ -84,21 +84,24 @@ class Office:
         has changed, and a message of another office may be taken as lost.
         """
         (outcome,) = self.handle_all([message], now)
-        if isinstance(outcome, RoamcastError):
+        if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | RoamcastError]:
-        """Many messages in one transaction (group commit), each with its effects or why it was refused.
+    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | Exception]:
+        """Many messages in one transaction (group commit), each with its effects or why it failed.
 
-        No effect of any may leave before this returns.
+        No effect of any may leave before this returns. A message that the store cannot take fails alone; when the disk
+        refuses, all do.
         """
         try:
             with self._desk.store.transaction():
                 return [self._outcome(message, now) for message in messages]
-        except StorageError as error:
+        except Exception as error:
             self._desk.tries.clear()
-            return [self._again(message, error) for message in messages]
+            if len(messages) == 1 or isinstance(error, StorageError):
+                return [self._again(message, error) for message in messages]
+        return [self.handle_all([message], now)[0] for message in messages]
 
     def recover(self) -> list[Effect]:
         """At every start: what is unfinished goes on soon, a little apart so that the others are not overrun."""
@@ -106,7 +109,7 @@ class Office:
             duties = self._desk.store.duties()
         return [Wake(duty, 0, self._desk.rules.first_wait) for duty in duties]
 
-    def _outcome(self, message: Message, now: int) -> list[Effect] | RoamcastError:
+    def _outcome(self, message: Message, now: int) -> list[Effect] | Exception:
         self._desk.now = now
         self._desk.effects = []
         try:
@@ -114,10 +117,10 @@ class Office:
         except StorageError:
             raise
         except RoamcastError as error:
-            return error
+            return self._again(message, error)
         return self._desk.effects
 
-    def _again(self, message: Message, error: StorageError) -> list[Effect] | RoamcastError:
+    def _again(self, message: Message, error: Exception) -> list[Effect] | Exception:
         """Whatever else is lost comes again of itself; what is due must be made due again."""
         if not isinstance(message, Due):
             return error

@@ -13,10 +13,24 @@ from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
 
-__all__ = ["NOBODY", "Arriving", "Claimed", "Contents", "Leaving", "Load", "OfficeStore", "Tenure", "Whereabouts"]
+__all__ = [
+    "NOBODY",
+    "RECALL",
+    "Arriving",
+    "Claimed",
+    "Contents",
+    "Leaving",
+    "Load",
+    "OfficeStore",
+    "Tenure",
+    "Whereabouts",
+]
 
 
 NOBODY: Final = ""
+
+RECALL: Final = "recall"
+"""The warrant of a home that calls its own subscriber back, and does not give up."""
 
 
 @dataclass(frozen=True, slots=True)

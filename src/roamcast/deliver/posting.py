@@ -12,12 +12,14 @@ from roamcast.deliver.directory import Directory
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key, fitting, key_of
 from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, SendAll, Sent, SentAll
+from roamcast.deliver.ranges import HIGHEST, check_bounds
 from roamcast.errors import RoamcastError, StorageError
 from roamcast.model import Letter
 
 __all__ = ["Posting"]
 
 _FIRST = Key("", 0)
+_AT_ONCE = 8  # bundles from a queue into a mailbox, so that others get their turn in between
 
 
 class Posting:
@@ -100,6 +102,8 @@ class Posting:
         names = {letter.receiver for letter in message.letters}
         for name in names:
             check_name(name)
+        for letter in message.letters:
+            check_bounds(letter.number)
         here = {name for name, tenure in self._desk.store.tenures(names).items() if tenure.settled}
         gone = {name for name in names - here if self._is_gone(name)}
         filed, full, new = self._clerk.take([letter for letter in message.letters if letter.receiver in here])
@@ -129,12 +133,14 @@ class Posting:
         tenure = self._desk.tenure(receiver)
         if tenure is not None and tenure.settled:
             self._file(receiver)
-        bundle = self._next(receiver)
+        is_here = tenure is not None and tenure.active
+        bundle = self._desk.store.queued(receiver, _FIRST, 1) if is_here else self._next(receiver)
         if not bundle:
             self._desk.rest(duty)
+            self._turns.pop(receiver, None)
             self._directory.forget_hint(receiver)
             return
-        if (tenure is not None and tenure.active) or self._post(receiver, bundle, unanswered):
+        if is_here or self._post(receiver, bundle, unanswered):
             self._desk.wake(duty)
 
     def post(self, message: Post) -> None:
@@ -205,11 +211,26 @@ class Posting:
         self.start(receiver)
 
     def _file(self, receiver: str) -> None:
-        """The mailbox has come here: from the queue into it, as far as there is room."""
-        after = _FIRST
-        while bundle := self._desk.store.queued(receiver, after, self._desk.rules.bundle):
-            self._desk.store.dequeue(receiver, map(key_of, self._clerk.take(bundle).taken))
-            after = key_of(bundle[-1])
+        """The mailbox has come here: from the queue into it, as far as there is room, and from where it went on last.
+
+        Where nothing is taken of a bundle there is no room for anything behind it of its last sender either.
+        """
+        store, duty = self._desk.store, Duty(Kind.POST, receiver)
+        after = begun = self._turns.pop(receiver, _FIRST)
+        for _ in range(_AT_ONCE):
+            bundle = store.queued(receiver, after, min(self._desk.rules.bundle, max(1, self._clerk.room(receiver))))
+            if bundle:
+                taken = self._clerk.take(bundle).taken
+                store.dequeue(receiver, map(key_of, taken))
+                last = key_of(bundle[-1])
+                after = last if taken else Key(last.sender, HIGHEST)
+                if taken:
+                    self._desk.rest(duty)  # what is left need not wait for long
+            elif begun == _FIRST:
+                return
+            else:
+                after = begun = _FIRST
+        self._turns[receiver] = after
 
     def _next(self, receiver: str) -> list[Letter]:
         """A bundle from behind those refused last, or from the beginning again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.desk import Desk
 from roamcast.deliver.directory import Directory
-from roamcast.deliver.letters import Fate, Key
+from roamcast.deliver.letters import Fate, Key, expired
 from roamcast.deliver.messages import Inquiry, Trace, Traced
 from roamcast.deliver.ranges import Ranges
 
@@ -63,6 +63,8 @@ class Tracing:
         if trace.number not in contents.mailbox.received.get(trace.sender, Ranges()):
             return Fate.NOT_ARRIVED
         filed = self._desk.store.letter(trace.receiver, Key(trace.sender, trace.number))
+        if filed is not None and filed.place is not None and expired(filed.letter, self._desk.now):
+            return Fate.EXPIRED  # it is put away with the next pull
         if filed is not None:
             return Fate.HELD_BACK if filed.place is None else Fate.READABLE
         return Fate.ACKNOWLEDGED if complete else None

@@ -1,8 +1,8 @@
 """Warrants: how a subscriber authorises each of its migrations, and nobody else can.
 
-A subscriber's token is the seed of a chain of hashes. The link of epoch e is the hash of the link of epoch e + 1: who
-has seen the links of past epochs can check the next one but not make it. The end of the chain, the anchor, is vouched
-for with the hash of the token, which only the subscriber's home knows.
+A subscriber's token is the seed of chains of hashes, one after the other. Within a chain the link of epoch e is the
+hash of the link of epoch e + 1: who has seen the links of past epochs can check the next one but not make it. The end
+of a chain, the anchor, is vouched for with the hash of the token, which only the subscriber's home knows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Final, Self
 
 from roamcast.errors import InputError
 
-__all__ = ["EPOCHS", "Chain", "Warrant", "follows", "is_vouched_for"]
+__all__ = ["EPOCHS", "LAST_EPOCH", "Chain", "Warrant", "follows", "is_far", "is_vouched_for"]
 
 EPOCHS: Final = 100_000
-"""The last epoch of a token: as many arrivals as it is good for."""
+"""The epochs of one chain."""
+LAST_EPOCH: Final = 2**52
+"""Nobody arrives that often: who speaks of a later one lies."""
 
 _STEP: Final = 1_000
+_FAR: Final = 1_000  # epochs; who has no token is not to have an office hash for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +50,69 @@ class Warrant:
 
 
 class Chain:
-    """The links of one token. Making it takes some 50 ms; every thousandth link is remembered."""
+    """The links of one token. Its first use takes some 50 ms, and so does the first beyond each EPOCHS epochs."""
 
     def __init__(self, token: str) -> None:
-        self._token_hash = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
-        link = hmac.digest(token.encode(errors="surrogatepass"), b"roamcast chain", "sha256")
-        self._kept = {EPOCHS: link}
-        for epoch in range(EPOCHS - 1, -1, -1):
-            link = hashlib.sha256(link).digest()
-            if epoch % _STEP == 0:
-                self._kept[epoch] = link
+        self._token = token.encode(errors="surrogatepass")
+        self._token_hash = hashlib.sha256(self._token).hexdigest()
+        self._turn = -1
+        self._kept: dict[int, bytes] = {}  # every thousandth link of the chain used last
 
     def warrant(self, name: str, epoch: int) -> Warrant:
-        """Raises InputError for an epoch beyond the last."""
-        if not 1 <= epoch <= EPOCHS:
-            raise InputError(
-                f"the token is good for {EPOCHS} arrivals, and they are used up", where="epoch", hint="get a new token"
-            )
-        kept = -(-epoch // _STEP) * _STEP
-        link = _hashed(self._kept[kept], kept - epoch)
-        return Warrant(link, self._kept[0], _proof(self._token_hash, name, self._kept[0]))
+        """Raises InputError for what is no epoch."""
+        if not 1 <= epoch <= LAST_EPOCH:
+            raise InputError(f"there is no epoch {epoch}", where="epoch", hint="give one more than the last")
+        turn, step = _place(epoch)
+        if turn != self._turn:
+            self._make(turn)
+        kept = -(-step // _STEP) * _STEP
+        link, anchor = _hashed(self._kept[kept], kept - step), self._kept[0]
+        return Warrant(link, anchor, _proof(self._token_hash, name, turn, anchor))
+
+    def _make(self, turn: int) -> None:
+        link = hmac.digest(self._token, b"roamcast chain %d" % turn, "sha256")
+        self._kept = {EPOCHS: link}
+        for step in range(EPOCHS - 1, -1, -1):
+            link = hashlib.sha256(link).digest()
+            if step % _STEP == 0:
+                self._kept[step] = link
+        self._turn = turn
 
 
 def follows(link: bytes, epoch: int, earlier: bytes, earlier_epoch: int) -> bool:
-    """Whether the link of `epoch` is of the same chain as one of an earlier epoch, or is that one."""
-    if not earlier_epoch <= epoch <= EPOCHS:
+    """Whether the link of `epoch` is of the same chain as one of an earlier epoch, or is that one.
+
+    Of one that is far it cannot be said, see `is_far`.
+    """
+    if epoch < earlier_epoch or is_far(epoch, earlier_epoch):
         return False
     return hmac.compare_digest(_hashed(link, epoch - earlier_epoch), earlier)
 
 
+def is_far(epoch: int, earlier_epoch: int) -> bool:
+    """Whether only the home can tell if the link of `epoch` follows."""
+    return epoch - earlier_epoch > _FAR or _place(epoch)[0] != _place(earlier_epoch)[0]
+
+
 def is_vouched_for(warrant: Warrant, name: str, epoch: int, token_hash: str) -> bool:
     """For the home: whether who has the token of this hash has made the warrant, for this name and epoch."""
-    if not hmac.compare_digest(_proof(token_hash, name, warrant.anchor), warrant.proof):
+    if not 1 <= epoch <= LAST_EPOCH:
         return False
-    return follows(warrant.link, epoch, warrant.anchor, 0)
+    turn, step = _place(epoch)
+    if not hmac.compare_digest(_proof(token_hash, name, turn, warrant.anchor), warrant.proof):
+        return False
+    return hmac.compare_digest(_hashed(warrant.link, step), warrant.anchor)
 
 
-def _proof(token_hash: str, name: str, anchor: bytes) -> bytes:
-    return hmac.digest(token_hash.encode(), b"\n".join((b"roamcast anchor", name.encode(), anchor)), "sha256")
+def _place(epoch: int) -> tuple[int, int]:
+    """Which chain it belongs to, and how far it is from its end."""
+    turn = (epoch - 1) // EPOCHS
+    return turn, epoch - turn * EPOCHS
+
+
+def _proof(token_hash: str, name: str, turn: int, anchor: bytes) -> bytes:
+    parts = b"roamcast anchor %d" % turn, name.encode(), anchor
+    return hmac.digest(token_hash.encode(), b"\n".join(parts), "sha256")
 
 
 def _hashed(link: bytes, times: int) -> bytes:

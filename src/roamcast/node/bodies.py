@@ -244,11 +244,15 @@ class LetterIn(_In):
 
 
 class ArrivalIn(_In):
-    """A subscriber has come here. `previous` is the office that served it last, if it knows."""
+    """A subscriber has come here. `previous` is the office that served it last, if it knows.
+
+    `secret` is random, and made anew for each epoch: who comes again with the epoch has to know it.
+    """
 
     name: Name
     epoch: int = Field(ge=1, le=HIGHEST_SEQ)
     warrant: str = Field(max_length=200)
+    secret: str = Field(min_length=16, max_length=100)
     previous: Domain | None = None
 
 

@@ -23,7 +23,9 @@ from roamcast.deliver.messages import (
     Trace,
     Traced,
 )
-from roamcast.errors import RoamcastError, UnavailableError
+from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.refusals import ElsewhereError, elsewhere
+from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.bells import Bells, rung
 from roamcast.node.names import Names
@@ -55,6 +57,8 @@ class Counter:
         self._bells = bells
         self._limits = limits
         self._tracing: dict[str, asyncio.Future[Traced]] = {}
+        self.expired = 0
+        """Letters that were not handed out because their time to live was over."""
 
     async def register(self, id: str) -> None:
         """Raises ConflictError for one that has left for good."""
@@ -67,7 +71,9 @@ class Counter:
     async def pull(self, name: str, limit: int, after: int) -> Pulled:
         """No more than fit into an answer, but one letter if there is one. Raises ElsewhereError."""
         pull = Pull(name, limit, after, self._limits.pull_bytes)
-        return cast(Pulled, await _reply(self._postmaster.tell(pull)))
+        pulled = cast(Pulled, await _reply(self._postmaster.tell(pull)))
+        self.expired += pulled.expired
+        return pulled
 
     async def pull_waiting(self, name: str, limit: int, after: int, wait: float) -> Pulled:
         """If there is nothing, as soon as there is, within so many seconds."""
@@ -98,8 +104,19 @@ class Counter:
         return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
-        """The number of the last letter, 0 for none; of a sender that is here."""
-        return await _reply(self._postmaster.ask(lambda store: store.sent(sender, receiver)))
+        """The number of the last letter, 0 for none. Raises ElsewhereError unless the sender is served here."""
+
+        def asked(store: OfficeStore) -> int | ElsewhereError:
+            tenure = store.tenures((sender,)).get(sender)
+            if tenure is not None and tenure.active:
+                return store.sent(sender, receiver)
+            kept = store.whereabouts(sender)
+            return elsewhere(sender, kept.office if kept else None, kept.epoch if kept else 0)
+
+        answer = await _reply(self._postmaster.ask(asked))
+        if isinstance(answer, ElsewhereError):
+            raise answer
+        return answer
 
     async def trace(self, receiver: str, sender: str, number: int) -> Traced:
         """What became of a letter that was posted here. Raises UnavailableError if nobody says so in time."""
@@ -117,6 +134,9 @@ class Counter:
                 pause *= 2
         finally:
             del self._tracing[ticket]
+        if number > await self.last_sent(sender, receiver):
+            hint = "the number is what sending it said"
+            raise NotFoundError("no letter of this number was sent", where=receiver, hint=hint)
         raise UnavailableError(
             "no office has said yet what became of it", where=receiver, hint="it is on its way: ask again later"
         )

@@ -12,7 +12,7 @@ from typing import Final
 from roamcast.deliver.messages import Wire
 from roamcast.errors import RoamcastError, UnavailableError
 from roamcast.node.exchange import Exchange
-from roamcast.node.peers import Peers
+from roamcast.node.peers import Peer, Peers
 from roamcast.node.wire import encode, size_of
 
 __all__ = ["MESSAGES", "Courier"]
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 MESSAGES: Final = "/v1/office/messages"
 
 _BATCH, _BATCH_BYTES = 1_000, 6_000_000
+_LARGEST = 8_000_000  # bytes of a batch that every node takes
 _WAITING_BYTES = 64_000_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0625, 2.0  # seconds
 
@@ -30,7 +31,8 @@ class Courier:
     """Belongs to one event loop. A message may be lost: the office says again what matters.
 
     What waits for an office that does not answer is dropped, so that nothing old piles up; `reached` is called when it
-    answers, for the first time or again.
+    answers, for the first time or again. What an office that answers does not take goes again in smaller batches, until
+    the message that it does not take is alone, and is dropped.
     """
 
     def __init__(
@@ -81,6 +83,9 @@ class _Line:
         self._rng = rng
         self._waiting: deque[Wire] = deque()
         self._bytes = 0
+        self._most = _BATCH
+        self._carried: list[Wire] = []  # the last batch
+        self._is_silent = True
         self._some = asyncio.Event()
         self._hasty = asyncio.Event()
         self.answers = False
@@ -99,34 +104,61 @@ class _Line:
         pause = 0.0
         while True:
             try:
-                await self._carry()
+                await (self._carry() if self.answers else self._greet())
                 pause = 0.0
             except Exception as error:  # whatever it was, the next message may have more luck
                 if self.answers or pause == _LONGEST_PAUSE / 2:  # when it falls silent, or has been so for a while
                     known = isinstance(error, RoamcastError)
                     log.warning("%s; going on trying", error, exc_info=not known)
-                self.answers = False
-                self._waiting.clear()
-                self._bytes = 0
+                if self.answers:
+                    self.answers = False
+                    self._take_back()
+                else:
+                    self._is_silent = True
+                    self._waiting.clear()
+                    self._bytes = 0
+                    self._some.clear()
                 pause = min(_LONGEST_PAUSE, 2 * pause or _FIRST_PAUSE)
                 await self._rest(self._rng.uniform(0.5, 1.0) * pause)
 
+    async def _greet(self) -> None:
+        """A batch of nothing: does it answer?"""
+        await self._exchange.post(self._peer(), MESSAGES, encode([]))
+        self.answers = True
+        if self._is_silent:
+            self._is_silent = False
+            self._reached()
+
     async def _carry(self) -> None:
-        """A batch; an empty one is a greeting."""
-        if self.answers:
-            await self._some.wait()
+        await self._some.wait()
+        self._carried = self._batch()
+        content = encode(self._carried)
+        if len(content) > _LARGEST:
+            log.error("a message of %d bytes is too large for office %r, and is dropped", len(content), self._domain)
+            return
+        await self._exchange.post(self._peer(), MESSAGES, content)
+        self._most = min(_BATCH, 2 * self._most)
+
+    def _peer(self) -> Peer:
         peer = self._peers.find(self._domain)
         if peer is None:
             raise UnavailableError(f"office {self._domain!r} is not known any more")
-        await self._exchange.post(peer, MESSAGES, encode(self._batch()))
-        if not self.answers:
-            self.answers = True
-            self._reached()
+        return peer
+
+    def _take_back(self) -> None:
+        """The last batch was not taken: it is tried again by halves, unless it is a single message."""
+        if len(self._carried) > 1:
+            self._waiting.extendleft(reversed(self._carried))
+            self._bytes += sum(map(size_of, self._carried))
+            self._some.set()
+        self._most = max(1, len(self._carried) // 2)
 
     def _batch(self) -> list[Wire]:
         batch: list[Wire] = []
         size = 0
-        while self._waiting and len(batch) < _BATCH and (not batch or size + size_of(self._waiting[0]) < _BATCH_BYTES):
+        while (
+            self._waiting and len(batch) < self._most and (not batch or size + size_of(self._waiting[0]) < _BATCH_BYTES)
+        ):
             message = self._waiting.popleft()
             size += size_of(message)
             batch.append(message)

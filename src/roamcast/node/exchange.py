@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import ssl
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from roamcast.errors import AuthenticationError, ConflictError, UnavailableError
-from roamcast.node.keys import Nonces, Signed, signature, signature_of_answer
+from roamcast.node.keys import Nonces, Signed, same, signature, signature_of_answer
 from roamcast.node.peers import Peer, Peers
 
 __all__ = ["Exchange", "SessionError", "http_client"]
@@ -66,7 +65,7 @@ class Exchange:
             response = await self._sent(peer, path, body, nonce)
             if _SESSION not in response.headers:
                 break
-            self._sessions[peer.domain] = response.headers[_SESSION]
+            self._sessions[peer.domain] = response.headers[_SESSION].encode("ascii", "replace").decode()
         if response.status_code >= 300:
             raise UnavailableError(
                 f"office {peer.domain!r} refuses: HTTP {response.status_code} {response.text[:200]}",
@@ -74,7 +73,7 @@ class Exchange:
                 hint="if it has been set up anew, join it again",
             )
         given = response.headers.get(_SIGNATURE, "")
-        if not hmac.compare_digest(given, signature_of_answer(peer.secret, nonce, response.content)):
+        if not same(given, signature_of_answer(peer.secret, nonce, response.content)):
             raise UnavailableError(f"the answer is not of office {peer.domain!r}", where=peer.url, hint="use TLS")
         return response.content
 
@@ -83,7 +82,7 @@ class Exchange:
         domain, nonce, url = (headers.get(name, "") for name in (_OFFICE, _NONCE, _URL))
         peer = self._peers.find(domain)
         signed = Signed(domain, self.domain, url, method, path, body, nonce)
-        good = peer is not None and hmac.compare_digest(signature(peer.secret, signed), headers.get(_SIGNATURE, ""))
+        good = peer is not None and same(signature(peer.secret, signed), headers.get(_SIGNATURE, ""))
         if peer is None or not good:
             raise AuthenticationError(
                 "not signed by an office that has joined", where=_SIGNATURE, hint="join with an invitation"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
-import time
-from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["Nonces", "Signed", "mac", "new_key", "sealed", "signature", "signature_of_answer"]
+__all__ = ["Nonces", "Signed", "mac", "new_key", "same", "sealed", "signature", "signature_of_answer"]
 
-_WINDOW: Final = 60_000_000_000  # nanoseconds by which a request may come after later ones
+_WINDOW: Final = 10_000  # requests of a sender that may overtake another
+_SESSIONS: Final = 1_000  # of one sender that are told apart: as often as it may start while we run
+_NONCE: Final = re.compile(r"(?P<receiver>[0-9a-f]{32})\.(?P<sender>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
 
 
 def new_key() -> bytes:
@@ -27,8 +28,13 @@ def mac(key: bytes, *parts: str | bytes) -> bytes:
     return hmac.digest(key, whole, "sha256")
 
 
+def same(one: str, other: str) -> bool:
+    """Whether two codes are the same, in a time that does not tell where they differ; whatever they are made of."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
 class Signed(NamedTuple):
-    """What a signature covers. `nonce` is the receiver's session and a number that the sender never uses again."""
+    """What a signature covers. `nonce` is good for one request, see `Nonces`."""
 
     sender: str
     receiver: str
@@ -56,36 +62,47 @@ def sealed(key: bytes, secret: bytes, *context: str) -> bytes:
 class Nonces:
     """Each request once. A session lasts as long as a process: what was signed for an earlier one is worth nothing.
 
-    So nothing has to be remembered over a restart, and clocks need not agree.
+    A nonce is the receiver's session, the sender's, and a number that counts in the sender's. So nothing has to be
+    remembered over a restart of either, and no clock is needed.
     """
 
     def __init__(self) -> None:
         self.session = secrets.token_hex(16)
-        self._highest: dict[str, int] = {}
-        self._seen: dict[str, tuple[set[int], deque[int]]] = {}
+        self._own = secrets.token_hex(16)
         self._last = 0
+        self._seen: dict[str, dict[str, _Seen]] = {}
 
     def next_for(self, session: str) -> str:
         """For a request of ours to who has this session."""
-        self._last = max(self._last + 1, time.time_ns())
-        return f"{session}.{self._last}"
-
-    def is_ours(self, nonce: str) -> bool:
-        return nonce.partition(".")[0] == self.session
+        self._last += 1
+        return f"{session}.{self._own}.{self._last}"
 
     def first_time(self, sender: str, nonce: str) -> bool:
         """Whether a request of this session, signed by the sender, has not been seen yet. It has been from now on."""
-        session, _, text = nonce.partition(".")
-        if session != self.session or not text.isascii() or not text.isdecimal() or len(text) > 20:
+        match = _NONCE.fullmatch(nonce)
+        if match is None or match["receiver"] != self.session:
             return False
-        number = int(text)
-        seen, order = self._seen.setdefault(sender, (set(), deque()))
-        highest = self._highest.get(sender, 0)
-        if number in seen or number <= highest - _WINDOW:
+        sessions = self._seen.setdefault(sender, {})
+        if match["sender"] not in sessions and len(sessions) >= _SESSIONS:
+            self.session = secrets.token_hex(16)  # forgetting some would make their requests good again
+            self._seen.clear()
             return False
-        seen.add(number)
-        order.append(number)
-        self._highest[sender] = max(highest, number)
-        while order and order[0] <= self._highest[sender] - _WINDOW:
-            seen.discard(order.popleft())
+        return sessions.setdefault(match["sender"], _Seen()).add(int(match["number"]))
+
+
+class _Seen:
+    """The numbers of one session of a sender, of which those far behind the highest are not remembered."""
+
+    def __init__(self) -> None:
+        self._highest = 0
+        self._numbers: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        if number in self._numbers or number <= self._highest - _WINDOW:
+            return False
+        self._numbers.add(number)
+        self._highest = max(self._highest, number)
+        if len(self._numbers) > 2 * _WINDOW:
+            self._numbers = {it for it in self._numbers if it > self._highest - _WINDOW}
         return True

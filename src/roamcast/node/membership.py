@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 
 import httpx
@@ -13,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.errors import ConflictError, InputError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.bodies import IntroductionIn, JoinIn
 from roamcast.node.exchange import Exchange
-from roamcast.node.keys import mac, new_key, sealed
+from roamcast.node.keys import mac, new_key, same, sealed
 from roamcast.node.peers import Introduction, Invitation, Peer, Peers
 from roamcast.node.times import Clock
 
@@ -66,7 +65,7 @@ class Membership:
                 hint="ask its operator for a new invitation: roamcast invite",
             )
         theirs = str(answer["domain"]), url, str(answer["nonce"])
-        if not hmac.compare_digest(mac(secret, "welcome", theirs[0], theirs[2], *ours).hex(), str(answer["proof"])):
+        if not same(mac(secret, "welcome", theirs[0], theirs[2], *ours).hex(), str(answer["proof"])):
             raise PermissionDeniedError("the node to join is not the one that invited", where=url, hint="use TLS")
         peer = Peer(theirs[0], url, mac(secret, "pair", nonce, theirs[2]).hex(), id)
         await run_in_threadpool(self._peers.put, peer)
@@ -76,9 +75,7 @@ class Membership:
         """Answer a join, and introduce who joins to all others. Raises PermissionDeniedError."""
         domain, url, nonce = given.domain, given.url, given.nonce
         invitation = self._peers.invitation(given.id, self._clock.now())
-        good = invitation is not None and hmac.compare_digest(
-            mac(invitation.secret, "join", domain, url, nonce).hex(), given.proof
-        )
+        good = invitation is not None and same(mac(invitation.secret, "join", domain, url, nonce).hex(), given.proof)
         if invitation is None or not good or invitation.domain != domain:
             raise PermissionDeniedError(
                 "this invitation is not known, over, or for another domain",
@@ -102,14 +99,21 @@ class Membership:
         proof = mac(invitation.secret, "welcome", self._exchange.domain, ours, domain, url, nonce).hex()
         return {"domain": self._exchange.domain, "nonce": ours, "proof": proof}
 
-    async def meet(self, introducer: Peer, given: IntroductionIn) -> Peer:
-        """An office that we know has introduced another."""
+    async def meet(self, introducer: Peer, given: IntroductionIn) -> Peer | None:
+        """An office that we know has introduced another.
+
+        One that is known already stays as it is, unless it was introduced by the same: another would pose as it.
+        """
         domain = given.domain
         if domain == self._exchange.domain:
             raise ConflictError("this is our own domain", where="domain", hint="two nodes cannot serve one domain")
         key = sealed(introducer.secret, bytes.fromhex(given.key), given.nonce)
-        peer = Peer(domain, given.url, key.hex())
-        await run_in_threadpool(self._peers.put, peer)
+        peer = Peer(domain, given.url, key.hex(), introducer=introducer.domain)
+        if not await run_in_threadpool(self._peers.meet, peer):
+            log.warning(
+                "office %s, known already, was introduced by %s: join it anew if it has", domain, introducer.domain
+            )
+            return None
         log.info("office %s was introduced by %s", domain, introducer.domain)
         return peer
 

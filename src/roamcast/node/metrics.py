@@ -51,6 +51,10 @@ class Metrics:
         """Show what `value` gives whenever it is asked for."""
         Gauge(name, text, registry=self._registry).set_function(value)
 
+    def counted(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """As `gauge`, of what only grows."""
+        self._registry.register(_Counted(name, text, value))
+
     def subscriptions(self, census: Callable[[], Mapping[str, int]]) -> None:
         """Show how many subscriptions are in each state, and how many bindings and agents there are."""
         self._registry.register(_Census(census))
@@ -94,6 +98,14 @@ class _Sums(Collector):
         }
         for name, value in self._sums().items():
             yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
+
+
+class _Counted(Collector):
+    def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
+        self._name, self._text, self._value = name, text, value
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self._name, self._text, value=self._value())
 
 
 class _Card(Collector):

@@ -24,12 +24,16 @@ _VALID = 3600 * 1_000_000  # microseconds that an invitation is good for
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another office, where it listens, and the key shared with it (hexadecimal). `invitation` is that of our join."""
+    """Another office, where it listens, and the key shared with it (hexadecimal).
+
+    `invitation` is that of our join; `introducer` the office that told us of it, if neither of us joined the other.
+    """
 
     domain: str
     url: str
     key: str
     invitation: str = ""
+    introducer: str = ""
 
     @property
     def secret(self) -> bytes:
@@ -131,6 +135,15 @@ class Peers:
                 return
             kept = tuple(it for it in book.introductions if peer.domain not in (it.to, it.domain) or not introductions)
             self._write(replace(book, peers={**book.peers, peer.domain: peer}, introductions=(*kept, *introductions)))
+
+    def meet(self, peer: Peer) -> bool:
+        """As `put`, for one that was introduced; False, and nothing changes, if it is known from elsewhere."""
+        with self._lock:
+            known = self._book.peers.get(peer.domain)
+            if known is not None and known.introducer != peer.introducer:
+                return False
+            self._write(replace(self._book, peers={**self._book.peers, peer.domain: peer}))
+            return True
 
     def moved(self, domain: str, url: str) -> None:
         """The peer listens elsewhere now."""

@@ -141,16 +141,13 @@ class Postmaster:
 
     def _work_on(self, group: Sequence[_Task]) -> None:
         told = [(task, task.message) for task in group if task.message is not None]
-        try:
-            outcomes = self._office.handle_all([message for _, message in told], self._clock()) if told else []
-        except Exception as error:  # whatever it was, nobody is to wait for ever
-            log.exception("the office failed at a group")
-            _refuse([task for task, _ in told], error)
-            outcomes = []
-        for (task, _), outcome in zip(told, outcomes, strict=False):
+        outcomes = self._office.handle_all([message for _, message in told], self._clock()) if told else []
+        for (task, message), outcome in zip(told, outcomes, strict=True):
             if isinstance(outcome, StorageError):
                 _refuse([task], outcome)
-            elif isinstance(outcome, RoamcastError):
+            elif isinstance(outcome, Exception):
+                if not isinstance(outcome, RoamcastError):
+                    log.error("the office failed at a %s", type(message).__name__, exc_info=outcome)
                 task.done.set_exception(outcome)
             else:
                 task.done.set_result(next((effect for effect in outcome if isinstance(effect, Reply)), None))

@@ -6,15 +6,30 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.messages import Arrive, Arrived, Awake, Departed, News, Portion, Refused, Traced, Transmit
+from roamcast.deliver.addressing import home_of
+from roamcast.deliver.messages import (
+    Arrive,
+    Arrived,
+    Awake,
+    Claim,
+    Departed,
+    Moved,
+    News,
+    Portion,
+    Refused,
+    Traced,
+    Transmit,
+    Wire,
+)
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.port import RECALL, OfficeStore, Whereabouts
 from roamcast.deliver.ranges import HIGHEST
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.arrivals import Arrivals
@@ -40,7 +55,9 @@ _JOIN_AGAIN = 1.0  # seconds
 
 
 class PostOffice:
-    """`handing` has, for each mailbox that is being handed over, the office it goes to."""
+    """`handing` has, for each mailbox that is being handed over, the office it goes to; `claiming`, for each that is
+    claimed, the offices that were asked for it.
+    """
 
     def __init__(
         self, settings: Settings, url: str, engine: Engine, store: OfficeStore, peers: Path, clock: Clock, bells: Bells
@@ -55,11 +72,13 @@ class PostOffice:
         self.postmaster = Postmaster(Office(settings.domain, store), store, clock.now)
         self.counter = Counter(self.postmaster, self.names, bells, settings.limits)
         self.handing: dict[str, str] = {}
+        self.claiming: dict[str, set[str]] = {}
         self._http = http_client(settings.ca)
         self.exchange = Exchange(settings.domain, self.url, self.peers, self._http)
         self.membership = Membership(self.exchange, self.peers, self._http, clock)
         self.courier = Courier(self.exchange, self.peers, self.postmaster.hurry)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sweep()
 
     def attend(self, directory: Directory) -> None:
         """Those who are registered here are known from now on."""
@@ -88,7 +107,7 @@ class PostOffice:
         name = self.names.of(id)
         await run_in_threadpool(self.visitors.leave, name, HIGHEST)
         with suppress(NotFoundError):
-            await asyncio.wrap_future(self.postmaster.tell(Arrive(name)))
+            await asyncio.wrap_future(self.postmaster.tell(Arrive(name, warrant=RECALL)))
 
     def close(self) -> None:
         self.postmaster.close()
@@ -97,9 +116,7 @@ class PostOffice:
         for effect in leaving:
             match effect:
                 case Transmit(to, message):
-                    if isinstance(message, Portion):
-                        self.handing[message.name] = to
-                    self.courier.send(to, message)
+                    self.courier.send(to, self._leaving(to, message))
                 case Awake(name):
                     self.bells.ring([name])
                 case Departed(name):
@@ -107,11 +124,42 @@ class PostOffice:
                     self._start(self.arrivals.departed(effect))
                 case Arrived(name):
                     self.handing.pop(name, None)
+                    self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
-                case Refused():
+                case Refused(name):
+                    self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
                 case Traced():
                     self.counter.traced(effect)
+
+    def _leaving(self, to: str, message: Wire) -> Wire:
+        """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted."""
+        match message:
+            case Portion(name):
+                self.handing[name] = to
+            case Claim(name):
+                self.claiming.setdefault(name, set()).add(to)
+            case Moved(name, epoch=epoch) if home_of(name) == to:
+                visitor = self.visitors.find(name)
+                if visitor is not None and visitor.epoch == epoch:
+                    return replace(message, warrant=visitor.warrant)
+        return message
+
+    def _sweep(self) -> None:
+        """Forget visitors whose arrival came to nothing, or who have left, if a crash kept us from it."""
+
+        def absent(store: OfficeStore) -> list[tuple[str, Whereabouts | None]]:
+            names = self.visitors.names()
+            served = {name for name, tenure in store.tenures(names).items() if tenure.active}
+            gone = [name for name in names if name not in served and store.claimed(name) is None]
+            return [(name, store.whereabouts(name)) for name in gone]
+
+        for name, kept in self.postmaster.ask(absent).result():
+            visitor = self.visitors.find(name)
+            if kept is not None and not kept.gone:
+                self.visitors.leave(name, kept.epoch, kept.office)
+            if visitor is not None:
+                self.visitors.forget(name, visitor.epoch)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hmac
 from typing import NamedTuple
 
+from roamcast.deliver.refusals import elsewhere
 from roamcast.errors import AuthenticationError, PermissionDeniedError
 from roamcast.node.directory import Directory
 from roamcast.node.names import Names
-from roamcast.node.tokens import hash_of, new_token
+from roamcast.node.tokens import hash_of
 from roamcast.node.visitors import Visitors
 from roamcast.store.values import EntityKind
 
-__all__ = ["Caller", "Gate", "Reader", "hash_of", "new_token"]
+__all__ = ["Caller", "Gate", "Reader"]
 
 
 class Caller(NamedTuple):
@@ -54,9 +55,13 @@ class Gate:
         return Caller(entity.id, entity.kind)
 
     def reader(self, token: str | None) -> Reader:
-        """Whose mailbox the token opens. Raises AuthenticationError, and PermissionDeniedError for a source."""
+        """Whose mailbox the token opens. Raises AuthenticationError, PermissionDeniedError for a source, and
+        ElsewhereError for the token of a visitor that has left.
+        """
         if token is not None and (name := self._visitors.by_token(hash_of(token))) is not None:
             return Reader(name, hash_of(token))
+        if token is not None and (departure := self._visitors.departed(hash_of(token))) is not None:
+            raise elsewhere(departure.name, departure.office, departure.epoch)
         caller = self.caller(token)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -31,6 +32,13 @@ class NodeServer(uvicorn.Server):
             raise InputError("a certificate and its key go together", where="tls", hint="give --tls-cert and --tls-key")
         self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listening(settings)
+        if settings.url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:
+            self._socket.close()
+            raise InputError(
+                f"{settings.host} is every address of this machine, and none for others to call",
+                where="url",
+                hint="say where others reach this node: --public-url, or ROAMCAST_URL",
+            )
         self._app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
         super().__init__(

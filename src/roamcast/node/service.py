@@ -191,6 +191,11 @@ class Node:
         self.metrics.gauge(
             "roamcast_outbox_batches_waiting", "Batches left for this office.", lambda: self.mailroom.waiting
         )
+        self.metrics.counted(
+            "roamcast_letters_expired",
+            "Letters whose time to live was over when their receiver came for them.",
+            lambda: self.post.counter.expired,
+        )
         scene = self.scene
         if scene is not None:
             self.metrics.gauge("roamcast_scene_watchers", "Open scene streams.", lambda: scene.watchers)

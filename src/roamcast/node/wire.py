@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, cast, get_args
 
@@ -10,11 +10,13 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from roamcast.deliver.addressing import Name
+from roamcast.deliver.letters import key_of
 from roamcast.deliver.mailbox import Mailbox
 from roamcast.deliver.messages import Inquiry, Portion, Post, Posted, Traced, Wire
 from roamcast.deliver.port import Contents
 from roamcast.deliver.ranges import HIGHEST, Ranges
 from roamcast.errors import InputError, RoamcastError
+from roamcast.model import Letter
 
 __all__ = ["decode", "encode", "size_of"]
 
@@ -84,6 +86,14 @@ def _decoded(kind: str, given: dict[str, Any]) -> Wire:
     if isinstance(message, Portion) and contents is not None:
         message = replace(message, contents=_contents(contents))
     _check(message)
+    match message:
+        case Post():
+            _check_letters(message.receiver, message.letters)
+        case Portion():
+            _check_letters(message.name, [filed.letter for filed in message.letters])
+            places = [filed.place for filed in message.letters if filed.place is not None]
+            if places != sorted(set(places)) or 0 in places:
+                raise ValueError("places that do not rise from 1")
     name = _name_of(message)
     if name is not None:
         Name.parse(name)
@@ -110,6 +120,15 @@ def _name_of(message: Wire) -> str | None:
             return None
         case _:
             return message.name
+
+
+def _check_letters(receiver: str, letters: Sequence[Letter]) -> None:
+    """Each is for the receiver, has a number, and is there once."""
+    if any(letter.receiver != receiver for letter in letters):
+        raise ValueError(f"letters that are not for {receiver}")
+    keys = {key_of(letter) for letter in letters}
+    if len(keys) < len(letters) or any(key.number < 1 for key in keys):
+        raise ValueError("letters that are not numbered")
 
 
 def _check(value: object) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from roamcast.durable import refusals_named, sync_folder
-from roamcast.errors import CorruptionError, RoamcastError, StorageError
+from roamcast.errors import ConflictError, CorruptionError, RoamcastError, StorageError
 from roamcast.store.kinds import Kind, prepare
 from roamcast.store.schema import REGISTRY
 
@@ -141,6 +141,8 @@ def _refusals_named(engine: Engine) -> Iterator[None]:
 
 def _named(error: BaseException | None, engine: Engine) -> RoamcastError:
     where = str(engine.url.database)
+    if isinstance(error, engine.dialect.loaded_dbapi.IntegrityError):
+        return ConflictError(f"the store refuses: {error}", where=where, hint="it contradicts what is stored")
     if engine.dialect.name != "sqlite":
         state = getattr(error, "sqlstate", None) or ""
         message, hint = next(

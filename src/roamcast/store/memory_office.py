@@ -76,10 +76,6 @@ class MemoryOfficeStore:
     def put_whereabouts(self, whereabouts: Whereabouts) -> None:
         self._put(self._whereabouts, whereabouts.name, whereabouts)
 
-    def all_whereabouts(self) -> Mapping[str, Whereabouts]:
-        """For whoever looks on."""
-        return self._whereabouts
-
     # Mailboxes.
 
     def tenures(self, names: Collection[str]) -> Mapping[str, Tenure]:

@@ -95,7 +95,7 @@ class Letters:
         return self._found(session, name, _OVERDUE, lambda box: (now, box.acknowledged))
 
     def letter(self, session: Session, name: str, key: Key) -> Filed | None:
-        """Among those held back by an index; else one of those that are readable, which are looked through."""
+        """Among those held back, or else those that are readable."""
         found = self._found(session, name, _HELD_ONE, lambda _: key)
         found = found or self._found(session, name, _READABLE_ONE, lambda box: (box.acknowledged, *key))
         return found[0] if found else None
@@ -185,7 +185,7 @@ _HELD = f"{_LETTERS} AND place IS NULL AND (sender, number) > (?, ?) ORDER BY se
 # The plus keeps SQLite from going through all that is readable.
 _OVERDUE = f"{_LETTERS} AND place IS NOT NULL AND expires <= ? AND +place > ? ORDER BY place"
 _HELD_ONE = f"{_LETTERS} AND place IS NULL AND sender = ? AND number = ?"
-_READABLE_ONE = f"{_LETTERS} AND place > ? AND sender = ? AND number = ?"
+_READABLE_ONE = f"{_LETTERS} AND place IS NOT NULL AND +place > ? AND sender = ? AND number = ?"
 _COUNT = "SELECT count(*) FROM letters WHERE mailbox = ? AND place > ? AND place <= ?"
 _STRETCH_END = "SELECT max(id) FROM (SELECT id FROM letters WHERE id > ? ORDER BY id LIMIT ?) AS stretch"
 _SWEEP = """

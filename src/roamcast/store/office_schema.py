@@ -112,6 +112,14 @@ Index(
     sqlite_where=_held,
     postgresql_where=_held,
 )
+Index(
+    "letters_by_key",
+    _letters.c.mailbox,
+    _letters.c.sender,
+    _letters.c.number,
+    sqlite_where=_readable,
+    postgresql_where=_readable,
+)
 Index("letters_mortal", _letters.c.mailbox, _letters.c.expires, sqlite_where=_mortal, postgresql_where=_mortal)
 
 Table(

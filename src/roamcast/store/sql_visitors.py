@@ -1,15 +1,15 @@
-"""Subscribers of other domains that are served here: how they are known."""
+"""Subscribers of other domains that are served here, or were: how they are known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, Engine, LargeBinary, MetaData, Table, Text, select
+from sqlalchemy import BigInteger, Column, Engine, MetaData, Table, Text, select
 
 from roamcast.store.engine import reading, writing
 
-__all__ = ["SqlVisitors", "Visitor"]
+__all__ = ["Departure", "SqlVisitors", "Visitor"]
 
 _all = MetaData()
 _visitors = Table(
@@ -17,19 +17,41 @@ _visitors = Table(
     _all,
     Column("name", Text, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
-    Column("link", LargeBinary, nullable=False),
+    Column("warrant", Text, nullable=False),
+    Column("secret_hash", Text, nullable=False),
     Column("token_hash", Text),  # none until its mailbox is here
+    sqlite_with_rowid=False,
+)
+_departures = Table(
+    "departures",
+    _all,
+    Column("name", Text, primary_key=True),
+    Column("token_hash", Text, nullable=False),
+    Column("office", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 
 
 class Visitor(NamedTuple):
-    """The epoch of its last arrival, the link of its warrant, and the hash of the token it was given here, if any."""
+    """The epoch of its last arrival with the warrant and the hash of the secret it came with; and the hash of the token
+    it was given here, if any.
+    """
 
     name: str
     epoch: int
-    link: bytes
+    warrant: str
+    secret_hash: str
     token_hash: str | None = None
+
+
+class Departure(NamedTuple):
+    """The last token of one that has left, the office its mailbox was given to, and the epoch."""
+
+    name: str
+    token_hash: str
+    office: str
+    epoch: int
 
 
 class SqlVisitors:
@@ -51,6 +73,15 @@ class SqlVisitors:
             connection.execute(_visitors.delete().filter_by(name=visitor.name))
             connection.execute(_visitors.insert(), visitor._asdict())
 
-    def remove(self, name: str) -> None:
+    def departures(self) -> Iterator[Departure]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(_departures)).all()
+        return (Departure(*row) for row in rows)
+
+    def remove(self, name: str, departure: Departure | None = None) -> None:
+        """With its departure, which replaces an earlier one."""
         with writing(self._engine) as connection:
             connection.execute(_visitors.delete().filter_by(name=name))
+            if departure is not None:
+                connection.execute(_departures.delete().filter_by(name=name))
+                connection.execute(_departures.insert(), departure._asdict())

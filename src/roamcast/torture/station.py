@@ -113,9 +113,10 @@ class Station:
         except CrashError:
             self.crash()
             return
-        except Exception as error:  # whatever it is, an office must not fail by itself
-            world.ledger.fail(self.domain, kinds, error)
-            return
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, RoamcastError):
+                world.ledger.fail(self.domain, kinds, outcome)  # whatever it is, an office must not fail by itself
+                return
         world.ledger.look(self)
         if world.strikes(kinds, Phase.SYNCED):
             self.crash()
@@ -159,9 +160,11 @@ class Station:
 
 
 def _steps(
-    group: list[tuple[Message, Letterhead]], outcomes: list[list[Effect] | RoamcastError]
+    group: list[tuple[Message, Letterhead]], outcomes: list[list[Effect] | Exception]
 ) -> Iterator[tuple[Message, Letterhead, Effect | RoamcastError]]:
     """What leaves, in order."""
     for (message, head), outcome in zip(group, outcomes, strict=True):
-        for effect in [outcome] if isinstance(outcome, RoamcastError) else outcome:
-            yield message, head, effect
+        if isinstance(outcome, RoamcastError):
+            yield message, head, outcome
+        elif not isinstance(outcome, Exception):
+            yield from ((message, head, effect) for effect in outcome)

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from roamcast.deliver.addressing import home_of
 from roamcast.deliver.messages import Send, Sent
 from roamcast.deliver.ranges import HIGHEST
-from roamcast.errors import InputError, RoamcastError
+from roamcast.errors import InputError, NotFoundError, RoamcastError
 from roamcast.node.bodies import ArrivalIn, LetterIn
 from roamcast.node.dependencies import Reader, TheNode
 from roamcast.node.forms import Form
@@ -36,10 +37,15 @@ async def send(request: Request, node: TheNode, reader: Reader) -> Any:
     given, is_bulk = await _LETTER.read_bulk(request, node)
     messages = [_message(node, reader.name, letter) for letter in given]
     if not is_bulk:
+        if (stranger := _stranger(node, messages[0])) is not None:
+            raise stranger
         sent = await node.post.counter.send(messages[0])
         node.metrics.letters_posted.inc(sent.new)
         return {"sender": sent.sender, **_outcome(sent)}
-    outcomes = await node.post.counter.send_all(messages)
+    strangers = [_stranger(node, message) for message in messages]
+    known = [message for message, stranger in zip(messages, strangers, strict=True) if stranger is None]
+    done = iter(await node.post.counter.send_all(known))
+    outcomes = [next(done) if stranger is None else stranger for stranger in strangers]
     node.metrics.letters_posted.inc(sum(isinstance(outcome, Sent) and outcome.new for outcome in outcomes))
     return Response(orjson.dumps({"sender": reader.name, "letters": list(map(_outcome, outcomes))}), 202, _JSON)
 
@@ -50,6 +56,16 @@ def _message(node: Node, sender: str, given: LetterIn) -> Send:
         raise InputError(f"the letter is over {node.limits.letter} bytes", where="message", hint="send less at once")
     ttl = None if given.ttl is None else round(given.ttl * 1_000_000)
     return Send(sender, node.post.names.read(given.to), body, given.number, given.title, ttl)
+
+
+def _stranger(node: Node, message: Send) -> NotFoundError | None:
+    """Why a letter can never arrive: nobody here has heard of its receiver's home."""
+    home = home_of(message.receiver)
+    if home == node.settings.domain or node.post.peers.find(home) is not None:
+        return None
+    return NotFoundError(
+        f"office {home!r} has not joined", where=message.receiver, hint="check the receiver's name, or join its node"
+    )
 
 
 def _outcome(outcome: Sent | RoamcastError) -> dict[str, Any]:
@@ -81,10 +97,11 @@ async def trace(
 async def arrive(request: Request, node: TheNode) -> dict[str, Any]:
     """A subscriber, of any domain, is here: its mailbox comes here, and the token told opens it.
 
-    It is authorised by the subscriber's warrant for this epoch. 409 `elsewhere` with the present `epoch` if that is not
-    lower; 503 while the mailbox is on its way: send the same again.
+    It is authorised by the subscriber's warrant for this epoch. `secret` is random, and known to nobody else: with it
+    the same may be sent again. 409 `elsewhere` with the present `epoch` if that is not lower; 503 while the mailbox is
+    on its way: send the same again.
     """
     node.rates.check(request.client.host if request.client else "")
     given = await _ARRIVAL.read(request, node)
-    token = await node.post.arrivals.arrive(given.name, given.epoch, given.previous, given.warrant)
+    token = await node.post.arrivals.arrive(given.name, given.epoch, given.previous, given.warrant, given.secret)
     return {"name": given.name, "epoch": given.epoch, "office": node.settings.domain, "token": token}

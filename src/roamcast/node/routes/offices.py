@@ -8,8 +8,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.messages import Claim, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
-from roamcast.deliver.warrants import Warrant
+from roamcast.deliver.addressing import home_of
+from roamcast.deliver.messages import Claim, Located, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
+from roamcast.deliver.port import NOBODY
+from roamcast.deliver.warrants import LAST_EPOCH, Warrant
 from roamcast.node.bodies import DomainIn, IntroductionIn, JoinIn, VouchIn
 from roamcast.node.dependencies import Operator, TheNode
 from roamcast.node.forms import Form, read_bytes
@@ -53,7 +55,8 @@ async def join(request: Request, node: TheNode) -> dict[str, str]:
 async def introduction(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     met = await node.post.membership.meet(peer, _INTRODUCTION.parse(body))
-    node.post.courier.heard_of(met.domain)
+    if met is not None:
+        node.post.courier.heard_of(met.domain)
     return _answer(node, peer, nonce, {})
 
 
@@ -79,12 +82,25 @@ async def messages(request: Request, node: TheNode) -> Response:
 
 
 async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
-    """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to."""
+    """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to.
+
+    Only a home says that its subscriber has left for good, and where it is otherwise only the office that was asked; a
+    home itself believes the subscriber alone.
+    """
+    if getattr(message, "epoch", 0) > LAST_EPOCH:
+        return None
     match message:
+        case Located(name, office):
+            asked = office != NOBODY and peer in node.post.claiming.get(name, ())
+            return message if asked or home_of(name) == peer else None
         case Claim():
             return await node.post.arrivals.admitted(peer, message)
         case Posted() | Query() | Portion() | Moved() | Noted() if message.office != peer:
             return None
+        case Posted(receiver, epoch=0) if home_of(receiver) != peer:
+            return None
+        case Moved(name) if node.post.names.is_home_of(name):
+            return message if await node.post.arrivals.believes(message) else None
         case PortionTaken(name):
             if node.post.handing.get(name) != peer:
                 return None

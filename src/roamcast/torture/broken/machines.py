@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from roamcast.deliver.duties import Kind
 from roamcast.deliver.messages import Effect, Message, Wake
 from roamcast.deliver.office import Office
-from roamcast.errors import RoamcastError, StorageError
+from roamcast.errors import StorageError
 from roamcast.torture.disk import Disk
 
 __all__ = ["FinishesNoHandOver", "IgnoresFullDisks", "NoRecovery", "SyncsNowAndThen"]
@@ -31,8 +31,8 @@ class SyncsNowAndThen(Disk):
 class IgnoresFullDisks(Office):
     """Effects leave although the disk has refused"""
 
-    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | RoamcastError]:
-        outcomes: list[list[Effect] | RoamcastError] = []
+    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | Exception]:
+        outcomes: list[list[Effect] | Exception] = []
         try:
             with self._desk.store.transaction():
                 outcomes += [self._outcome(message, now) for message in messages]

@@ -1,0 +1,207 @@
+"""What an office that has joined may say of others, and is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from backbone import backbone, visitor
+from lies import pretend, replay
+from nodes import RunningNode, running_node, until
+
+from roamcast.client import Client
+from roamcast.deliver.letters import START, Fate, Key
+from roamcast.deliver.messages import (
+    Claim,
+    Inquiry,
+    Located,
+    Moved,
+    Noted,
+    Portion,
+    PortionTaken,
+    Post,
+    Posted,
+    Query,
+    Trace,
+    Traced,
+    Wire,
+)
+from roamcast.deliver.port import NOBODY, RECALL, Contents
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.deliver.warrants import Chain
+from roamcast.errors import PermissionDeniedError, UnavailableError
+
+ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
+FAR = 10**15
+
+LIES: tuple[Wire, ...] = (
+    Post(ANN, (), "south", FAR),
+    Posted(CLEO, (Key(BEN, 1),), (), "west", 0, False),
+    Posted(ANN, (), (), "west", FAR, True),
+    Posted(CLEO, (Key(BEN, 1),), (), "south", 7, True),
+    Query(ANN, "south"),
+    Located(CLEO, NOBODY, FAR),
+    Located(CLEO, "west", 9),
+    Located(ANN, NOBODY, FAR),
+    Located(ANN, "west", FAR),
+    Claim(ANN, FAR, "west", ""),
+    Claim(ANN, 9, "west", RECALL),
+    Claim(ANN, 9, "west", str(Chain("made up").warrant(ANN, 9))),
+    Portion(ANN, 9, "west", START, (), True, Contents()),
+    Portion(ANN, 9, "south", START, (), True, Contents()),
+    PortionTaken(ANN, 2, START, True),
+    Moved(ANN, "west", 9, False),
+    Moved(ANN, "west", FAR, True),
+    Moved(ANN, "west", 2**60, True),
+    Moved(ANN, "west", 9, True, str(Chain("made up").warrant(ANN, 9))),
+    Moved(CLEO, "south", FAR, True),
+    Noted(ANN, 2, "south", True),
+    Inquiry(Trace("ticket", ANN, BEN, 1), "south", FAR),
+    Traced("ticket", Fate.ACKNOWLEDGED, "south"),
+)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        yield nodes
+
+
+def test_every_kind_of_message_is_lied_about() -> None:
+    """None is left out below."""
+    assert {type(lie) for lie in LIES} == set(get_args(Wire))
+
+
+@pytest.fixture(scope="module")
+def deceived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, RunningNode], Client, Client]]:
+    """Ann, of north, is at south; south is down then, and has a letter coming to it from ben."""
+    with backbone(tmp_path_factory.mktemp("lies"), "north", "south", "west") as nodes:
+        ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+        nodes["south"].subscriber("cleo")
+        ann.migrate(nodes["south"].url)
+        until(lambda: where(nodes["north"], ann) == ("south", 2), "the home to hear of it")
+        nodes["south"].stop()
+        ben.send(CLEO, "precious")
+        yield nodes, ann, ben
+
+
+def where(home: RunningNode, client: Client) -> tuple[str, int]:
+    error = home.http.get("/v1/mailbox", headers={"authorization": f"Bearer {client.token}"}).json().get("error", {})
+    return error.get("office"), error.get("epoch")
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{type(lie).__name__}-{LIES.index(lie)}")
+def test_a_lie_changes_nothing(deceived: tuple[dict[str, RunningNode], Client, Client], lie: Wire) -> None:
+    """The home knows its subscriber where it is, and a letter that waits goes on waiting."""
+    nodes, ann, ben = deceived
+    assert pretend(nodes, "west", "north", lie) == 200
+    assert where(nodes["north"], ann) == ("south", 2)
+    assert ben.trace(CLEO, 1).fate == "queued"
+
+
+def test_a_subscriber_that_was_lied_about_goes_on(nodes: dict[str, RunningNode]) -> None:
+    """It moves, and calls its mailbox home."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["south"].url)
+    for lie in LIES:
+        pretend(nodes, "west", "north", lie)
+        pretend(nodes, "west", "south", lie)
+    assert ann.pull() == []
+    ann.migrate(nodes["west"].url)
+    ann.migrate(nodes["north"].url)
+    ann.send("ann", "here")
+    assert [letter.message for letter in ann.pull(wait=5)] == ["here"]
+
+
+def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, RunningNode]) -> None:
+    """While the subscriber is here only its own warrant counts, or its home's word; also while that is away."""
+    ann = nodes["north"].subscriber("ann")
+    there = visitor(nodes["south"], ANN, ann.token)
+    there.pull()
+    nodes["west"].server._app.state.node.post.arrivals.judge = lambda *_: "yes"
+    thief = visitor(nodes["south"], ANN, "made up")
+    thief._calls.post.office, thief._calls.post.epoch = "west", 60
+    with pytest.raises(PermissionDeniedError):
+        thief.pull()
+    nodes["north"].stop()
+    with pytest.raises(UnavailableError):
+        thief.pull()
+    assert there.pull() == []
+
+
+def test_an_office_vouches_for_its_visitor_while_the_home_is_away(nodes: dict[str, RunningNode]) -> None:
+    """A migration needs no third office."""
+    ann = visitor(nodes["south"], ANN, nodes["north"].subscriber("ann").token)
+    ann.pull()
+    nodes["north"].stop()
+    ann.migrate(nodes["west"].url)
+    assert ann.pull() == []
+
+
+def test_an_office_that_was_left_cannot_arrive_again_with_the_warrant_it_saw(nodes: dict[str, RunningNode]) -> None:
+    """It has no secret that goes with it: neither here nor at home does it get a token."""
+    ann = nodes["north"].subscriber("ann")
+    for epoch, domain in enumerate(("south", "west", "north"), start=2):
+        ann.migrate(nodes[domain].url)
+        warrant = str(Chain(ann.token or "").warrant(ANN, epoch))
+        answer = replay(nodes[domain], ANN, epoch, warrant)
+        assert (answer.status_code, answer.json()["error"]["epoch"]) == (409, epoch)
+        assert ann.pull() == []
+
+
+def test_the_same_arrival_may_be_sent_again(nodes: dict[str, RunningNode]) -> None:
+    """With its secret."""
+    ann = nodes["north"].subscriber("ann")
+    warrant = str(Chain(ann.token or "").warrant(ANN, 2))
+    answers = [replay(nodes["south"], ANN, 2, warrant, secret) for secret in ("a" * 16, "a" * 16, "b" * 16)]
+    assert [answer.status_code for answer in answers] == [200, 200, 409]
+
+
+def test_an_epoch_far_away_is_left_to_the_home(nodes: dict[str, RunningNode]) -> None:
+    """Which vouches for it; the office that has the mailbox asks it too."""
+    ann = nodes["north"].subscriber("ann")
+    ann.migrate(nodes["south"].url)
+    ann._calls.post.epoch = 150_000
+    ann.migrate(nodes["west"].url)
+    assert ann.pull() == []
+    assert ann._calls.post.epoch == 150_001
+
+
+def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, RunningNode]) -> None:
+    """Though who has the old one has gone on arriving, and the home has not heard of it."""
+    ann = nodes["north"].subscriber("ann")
+    thief = visitor(nodes["south"], ANN, ann.token)
+    thief.pull()
+    south = nodes["south"].server._app.state.node.post
+    carried, south.courier.send = south.courier.send, lambda to, message: None
+    thief._calls.post.epoch = 8
+    thief.migrate(nodes["south"].url)
+    south.courier.send = carried
+    ann.new_token()
+    until(
+        lambda: nodes["north"].http.get("/v1/mailbox", headers={"authorization": f"Bearer {ann.token}"}).is_success,
+        "the mailbox to be home",
+    )
+    with pytest.raises(ElsewhereError):
+        thief.pull()
+
+
+def test_arrivals_that_came_to_nothing_are_forgotten(tmp_path: Path) -> None:
+    """At once when they are refused; when the node starts again, if it was stopped meanwhile."""
+    with backbone(tmp_path, "north", "south") as nodes:
+        ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+        ann.migrate(nodes["south"].url)
+        ben.migrate(nodes["south"].url)
+        visitors = nodes["south"].server._app.state.node.post.visitors
+        row = visitors.find(BEN)
+        ben.migrate(nodes["north"].url)
+        until(lambda: visitors.find(BEN) is None, "ben to be forgotten")
+        visitors._put(row)
+        nodes["south"].stop()
+        with running_node(tmp_path / "south", domain="south") as south:
+            visitors = south.server._app.state.node.post.visitors
+            assert (visitors.names(), visitors.by_token(row.token_hash)) == ([ANN], None)
+            answer = south.http.get("/v1/mailbox", headers={"authorization": f"Bearer {ben.visit}"})
+            assert answer.status_code in (401, 409)

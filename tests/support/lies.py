@@ -1,0 +1,51 @@
+"""Offices that have joined, and lie."""
+
+from __future__ import annotations
+
+import httpx
+import orjson
+from nodes import RunningNode
+
+from roamcast.deliver.messages import Wire
+from roamcast.node.courier import MESSAGES
+from roamcast.node.keys import Nonces, Signed, new_key, sealed, signature
+from roamcast.node.membership import INTRODUCTION
+from roamcast.node.peers import Peer, Peers
+from roamcast.node.wire import encode
+
+
+def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
+    """What a node knows of another, key and all: what an attacker would have who is one of the offices."""
+    peer = Peers(node.data / "nodes" / domain / "peers.json").find(other)
+    assert peer is not None
+    return peer
+
+
+def say(
+    node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "", path: str = MESSAGES
+) -> httpx.Response:
+    """A request as an office makes it."""
+    nonce = Nonces().next_for(session)
+    signed = Signed(sender, to, "", "POST", path, body, nonce)
+    headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
+    return node.http.post(path, content=body, headers=headers)
+
+
+def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, url: str, secret: bytes) -> int:
+    """An office that has joined says that another one is at `url`, with this key; the status of the answer."""
+    key, nonce = peer_of(nodes[to], to, sender).secret, new_key().hex()
+    body = orjson.dumps({"domain": domain, "url": url, "nonce": nonce, "key": sealed(key, secret, nonce).hex()})
+    session = say(nodes[to], key, sender, to, encode([])).headers["roamcast-session"]
+    return say(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
+
+
+def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Wire) -> int:
+    """Messages of an office that has joined, and lies; the status of the answer."""
+    key = peer_of(nodes[to], to, sender).secret
+    session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
+    return say(nodes[to], key, sender, to, encode(messages), session).status_code
+
+
+def replay(node: RunningNode, name: str, epoch: int, warrant: str, secret: str = "another, made up") -> httpx.Response:
+    """An arrival by somebody who has a warrant."""
+    return node.http.post("/v1/arrivals", json={"name": name, "epoch": epoch, "warrant": warrant, "secret": secret})
