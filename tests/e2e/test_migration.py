@@ -52,8 +52,9 @@ class Roamer:
                 to = self.chance.choice(others)
                 assert self.client.send(to, step).number == self.sent[to] + 1
                 self.sent[to] += 1
-            self.read(self.chance.uniform(0.0, 1.5))
-        while not done.is_set():
+            self.read(0.0)
+            done.wait(self.chance.uniform(0.2, 1.4))  # so that journeys, letters and kills fall together
+        while not done.wait(0.25):
             self.read(1.0)
 
     def migrate(self, url: str) -> None:

@@ -76,9 +76,9 @@ def test_messages_are_read_as_they_were_written(some: list[Wire]) -> None:
 
 
 @given(messages)
-def test_the_size_of_a_message_is_hardly_underrated(message: Wire) -> None:
+def test_the_size_of_a_message_is_never_underrated(message: Wire) -> None:
     """So that no batch is refused for its size."""
-    assert len(encode([message])) < 4 * size_of(message) + 2_000
+    assert len(encode([message])) <= size_of(message)
 
 
 BROKEN = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import NamedTuple, TypeVar, cast
 
 from roamcast.deliver.messages import (
@@ -129,7 +128,8 @@ class Counter:
 
     def deposit(self, letters: Sequence[Letter]) -> Delivery:
         """Letters of the pipeline, to ids of this domain; stored when this returns. Raises StorageError."""
-        named = [replace(letter, receiver=self._names.of(letter.receiver)) for letter in letters]
+        of = {id: self._names.of(id) for id in {letter.receiver for letter in letters}}
+        named = [Letter(of[letter.receiver], letter.sender, letter.number, letter.body) for letter in letters]
         told = [
             self._postmaster.tell(Deposit(tuple(named[first : first + _DEPOSIT])))
             for first in range(0, len(named), _DEPOSIT)

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 MESSAGES: Final = "/v1/office/messages"
 
-_BATCH, _BATCH_BYTES = 1_000, 4_000_000
-_WAITING_BYTES = 32_000_000
+_BATCH, _BATCH_BYTES = 1_000, 6_000_000
+_WAITING_BYTES = 64_000_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0625, 2.0  # seconds
 
 

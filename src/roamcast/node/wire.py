@@ -21,6 +21,8 @@ __all__ = ["decode", "encode", "size_of"]
 _ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = {kind.__name__: TypeAdapter(kind) for kind in get_args(Wire)}
 _COUNTS: Final = TypeAdapter(dict[str, int])
 _TEXTS: Final = TypeAdapter(dict[str, str])
+_REST: Final = 4_000  # bytes of all else in a message, or of a letter but its body
+_KEY: Final = 1_200
 
 
 def encode(messages: Iterable[Wire]) -> bytes:
@@ -38,14 +40,26 @@ def decode(body: bytes) -> list[Wire]:
 
 
 def size_of(message: Wire) -> int:
-    """About how many bytes it makes."""
+    """No less than the bytes it makes: quoting a body, which is JSON, at most doubles it."""
     if isinstance(message, Post):
-        return 200 + sum(200 + len(letter.body) for letter in message.letters)
+        return _REST + sum(_REST + 2 * len(letter.body.encode()) for letter in message.letters)
     if isinstance(message, Portion):
-        return 2_000 + sum(200 + len(filed.letter.body) for filed in message.letters)
+        return (
+            _REST
+            + _size_of_contents(message)
+            + sum(_REST + 2 * len(filed.letter.body.encode()) for filed in message.letters)
+        )
     if isinstance(message, Posted):
-        return 200 + 60 * (len(message.taken) + len(message.full))
-    return 400
+        return _REST + _KEY * (len(message.taken) + len(message.full))
+    return _REST
+
+
+def _size_of_contents(message: Portion) -> int:
+    contents = message.contents
+    if contents is None:
+        return 0
+    had = (*contents.mailbox.received.values(), *contents.expired.values())
+    return sum(_KEY + 42 * (ranges.gaps + 1) for ranges in had) + _KEY * len(contents.sent)
 
 
 def _encoded(message: Wire) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.messages import Claim, Located, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
+from roamcast.deliver.messages import Claim, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
 from roamcast.deliver.warrants import Warrant
 from roamcast.node.bodies import DomainIn, IntroductionIn, JoinIn, VouchIn
 from roamcast.node.dependencies import Operator, TheNode
@@ -85,9 +85,13 @@ async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
             return await node.post.arrivals.admitted(peer, message)
         case Posted() | Query() | Portion() | Moved() | Noted() if message.office != peer:
             return None
-        case PortionTaken(name) if node.post.handing.get(name) != peer:
-            return None
-        case Located() | _:
+        case PortionTaken(name):
+            if node.post.handing.get(name) != peer:
+                return None
+            if message.complete:
+                del node.post.handing[name]
+            return message
+        case _:
             return message
 
 
