@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = ["NotAvailableError", "postgresql"]
 
 _USER = "postgres"  # the server does not run as root
+_PATIENCE = 60.0  # seconds
 
 
 class NotAvailableError(Exception):
@@ -40,12 +44,30 @@ def postgresql() -> Iterator[str]:
                 raise NotAvailableError(f"{program} failed: {(done.stderr or done.stdout).strip()[-300:]}")
 
         run("initdb", "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
-        options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1"
-        run("pg_ctl", "-D", str(data), "-w", "-l", str(home / "log"), "-o", options, "start")
+        command = [str(programs / "postgres"), "-D", str(data), "-p", str(port), "-k", str(home)]
+        with (home / "log").open("wb") as log:
+            # It ends with the tests, also when they are killed.
+            ends = become or ["setpriv"]
+            server = subprocess.Popen([*ends, "--pdeathsig", "INT", *command], stdout=log, stderr=log, cwd=home)
         try:
+            _wait(lambda: _answers(programs, port), server)
             yield f"postgresql://{_USER}@127.0.0.1:{port}/postgres"
         finally:
-            run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+            server.send_signal(signal.SIGQUIT)  # at once: nobody needs the data any more
+            server.wait()
+
+
+def _answers(programs: Path, port: int) -> bool:
+    ready = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return subprocess.run(ready, check=False).returncode == 0
+
+
+def _wait(condition: Callable[[], bool], server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not condition():
+        if server.poll() is not None or time.monotonic() > end:
+            raise NotAvailableError("the server does not start")
+        threading.Event().wait(0.05)
 
 
 def _programs() -> Path:

@@ -40,7 +40,7 @@ def create_app(settings: Settings, url: str = "") -> FastAPI:
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
     api = APIRouter(prefix="/v1")
-    for module in (entities, events, subscriptions, mailbox, letters, offices, scene):
+    for module in (mailbox, letters, events, entities, subscriptions, offices, scene):  # the busiest first
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(status.router)

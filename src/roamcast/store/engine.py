@@ -30,6 +30,7 @@ _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -65536",  # 64 MB: what a batch touches should fit
     "PRAGMA wal_autocheckpoint = 4000",  # pages; at the default a busy mailbox copies every few batches
 )
 

@@ -20,7 +20,7 @@ from roamcast.store.session import Session
 __all__ = ["Letters"]
 
 _SLACK = 100_000  # dead letters beyond as many as are alive
-_STRETCH = 2_000  # letters to look at in a sweep, at least
+_STRETCH = 1_000  # letters to look at in a sweep, besides four for each one acknowledged
 
 
 class Letters:
@@ -33,7 +33,7 @@ class Letters:
         self._accounts = accounts
         self._filed: list[tuple[Any, ...]] = []
         self._released: list[tuple[Any, ...]] = []
-        self._died = 0  # in this transaction
+        self._acknowledged = 0  # in this transaction
         self.live = 0
         self.dead = 0
         self.swept = 0
@@ -43,7 +43,7 @@ class Letters:
     def forget(self) -> None:
         self._filed.clear()
         self._released.clear()
-        self._died = 0
+        self._acknowledged = 0
 
     def flush(self, session: Session) -> None:
         if self._filed:
@@ -110,6 +110,7 @@ class Letters:
         box.acknowledged = through
         box.readable -= count
         self._accounts.touch(box)
+        self._acknowledged += count
         self.bury(count)
         return count
 
@@ -141,11 +142,13 @@ class Letters:
         """So many letters have died."""
         self.live -= count
         self.dead += count
-        self._died += count
 
     def sweep(self, session: Session) -> None:
-        """Delete some of the dead if there are many: at the end of a transaction, at a cost bounded by its own."""
-        stretch, self._died = max(_STRETCH, 4 * self._died), 0
+        """Delete some of the dead if there are many, at the end of a transaction and at a cost bounded by its own.
+
+        A mailbox that was dropped may have left very many: they go a little at a time, for nobody is to wait for it.
+        """
+        stretch, self._acknowledged = _STRETCH + 4 * self._acknowledged, 0
         if self.dead <= (0 if self.short else self.live + _SLACK):
             self.short = False
             return
