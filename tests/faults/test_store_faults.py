@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from roamcast.deliver.messages import Acknowledge, Acknowledged, Deposit, Deposited, Pull, Pulled, Register
 from roamcast.deliver.office import Office
 from roamcast.deliver.ranges import Ranges
-from roamcast.errors import StorageError
+from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Letter, Subscription
 from roamcast.store.engine import open_sqlite
@@ -269,7 +269,7 @@ def test_a_delivery_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
     fail = "CREATE TRIGGER refuse BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'no'); END"
     with engine.begin() as connection:
         connection.exec_driver_sql(fail)
-    with pytest.raises(StorageError):
+    with pytest.raises(ConflictError):
         post.deliver(letters(3, 1))
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER refuse")
