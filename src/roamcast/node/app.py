@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast import __version__
 from roamcast.node.errors import ERROR_RESPONSES, handle_errors
-from roamcast.node.routes import entities, events, letters, mailbox, offices, page, scene, status, subscriptions
+from roamcast.node.routes import entities, events, letters, mailbox, mailboxes, offices, page, scene, status, subscriptions
 from roamcast.node.service import Node
 from roamcast.node.settings import Settings
 
@@ -40,7 +40,7 @@ def create_app(settings: Settings, url: str = "") -> FastAPI:
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
     api = APIRouter(prefix="/v1")
-    for module in (mailbox, letters, events, entities, subscriptions, offices, scene):  # the busiest first
+    for module in (mailbox, mailboxes, letters, events, entities, subscriptions, offices, scene):  # the busiest first
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(status.router)

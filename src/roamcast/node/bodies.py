@@ -228,6 +228,14 @@ class AckIn(_In):
     through: int = Field(ge=0, le=2**63 - 1)
 
 
+class PullIn(_In):
+    """A mailbox, by the token that opens it: acknowledge up to and with place `ack`, and pull what is behind it."""
+
+    token: str = Field(max_length=200)
+    ack: int = Field(default=0, ge=0, le=2**63 - 1)
+    limit: int = Field(default=100, ge=1)
+
+
 Name = Annotated[str, Field(min_length=1, max_length=520)]
 Domain = Annotated[str, Field(pattern=DOMAIN)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

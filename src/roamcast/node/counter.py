@@ -95,6 +95,15 @@ class Counter:
         done = cast(Acknowledged, await _reply(self._postmaster.tell(Acknowledge(name, through))))
         return done.count
 
+    async def acknowledge_and_pull(self, name: str, through: int, limit: int, size: int) -> tuple[int, Pulled]:
+        """Both in one go; 0 acknowledges nothing. How many were acknowledged, and the next letters."""
+        acknowledging = self._postmaster.tell(Acknowledge(name, through)) if through else None
+        pulling = self._postmaster.tell(Pull(name, limit, through, size))
+        count = 0 if acknowledging is None else cast(Acknowledged, await _reply(acknowledging)).count
+        pulled = cast(Pulled, await _reply(pulling))
+        self.expired += pulled.expired
+        return count, pulled
+
     async def send(self, message: Send) -> Sent:
         return cast(Sent, await _reply(self._postmaster.tell(message)))
 

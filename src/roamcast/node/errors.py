@@ -27,7 +27,7 @@ from roamcast.errors import (
 from roamcast.lacl import LaclError
 from roamcast.node.exchange import SessionError
 
-__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of"]
+__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of", "told"]
 
 log = logging.getLogger(__name__)
 
@@ -122,21 +122,26 @@ def handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected_error)
 
 
+def told(error: RoamcastError) -> dict[str, Any]:
+    """What a caller is told of an error."""
+    said = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+    if isinstance(error, LaclError):
+        said["where"] = error.where or "lacl"
+        return {**said, "line": error.line, "column": error.column, "excerpt": error.excerpt}
+    if isinstance(error, ElsewhereError):
+        return {**said, "office": error.office, "epoch": error.epoch}
+    return said
+
+
 async def _roamcast_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RoamcastError)  # noqa: S101  (registered for it)
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     if status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error)
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    if isinstance(error, LaclError):
-        more = {"line": error.line, "column": error.column, "excerpt": error.excerpt}
-        return _answer(status, error.code, error.message, error.where or "lacl", error.hint, headers, more)
-    if isinstance(error, ElsewhereError):
-        more = {"office": error.office, "epoch": error.epoch}
-        return _answer(status, error.code, error.message, error.where, error.hint, headers, more)
     if isinstance(error, SessionError):
         headers = error.headers
-    return _answer(status, error.code, error.message, error.where, error.hint, headers)
+    return _answer(status, told(error), headers)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -148,22 +153,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
     code = "not_found" if error.status_code == 404 else "bad_input"
     hint = "see /docs for all addresses"
-    return _answer(error.status_code, code, str(error.detail), request.url.path, hint, error.headers)
+    said = {"code": code, "message": str(error.detail), "where": request.url.path, "hint": hint}
+    return _answer(error.status_code, said, error.headers)
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
     # The server logs it, with its traceback.
-    return _answer(500, "internal", "the node failed at this", None, "the reason is in the node's log")
+    hint = "the reason is in the node's log"
+    return _answer(500, {"code": "internal", "message": "the node failed at this", "where": None, "hint": hint})
 
 
-def _answer(
-    status: int,
-    code: str,
-    message: str,
-    where: str | None,
-    hint: str | None,
-    headers: Any = None,
-    more: Mapping[str, Any] | None = None,
-) -> Response:
-    body = {"error": {"code": code, "message": message, "where": where, "hint": hint, **(more or {})}}
-    return Response(orjson.dumps(body), status, headers, "application/json")
+def _answer(status: int, said: Mapping[str, Any], headers: Any = None) -> Response:
+    return Response(orjson.dumps({"error": said}), status, headers, "application/json")

@@ -30,6 +30,7 @@ class Limits(BaseModel):
     attributes: PositiveInt = 64
     pull: PositiveInt = 1_000  # letters in an answer
     pull_bytes: PositiveInt = 4 * 1024 * 1024  # of letters in an answer that has more than one
+    mailboxes: PositiveInt = 200  # in a request for those who host many subscribers
     wait: float = Field(default=30.0, ge=0, le=300)  # seconds of a long poll
     ahead: float = Field(default=300.0, ge=0, allow_inf_nan=False)  # seconds that a time may be after the node's
     page: PositiveInt = 1_000  # subscriptions or bindings in an answer

@@ -9,13 +9,13 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import CapacityError, InputError
 from roamcast.node.bells import rung
 from roamcast.node.bodies import AckIn
 from roamcast.node.dependencies import Reader, TheNode
 from roamcast.node.forms import Form
+from roamcast.node.reading import letter_json, pulled_json
 from roamcast.node.security import Reader as MailboxReader
 from roamcast.node.service import Node
 from roamcast.node.streams import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
@@ -23,13 +23,14 @@ from roamcast.node.streams import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
 router = APIRouter(prefix="/mailbox", tags=["mailbox"])
 
 _ACK = Form(AckIn)
+_JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 _PORTION = 100
 _HIGHEST = 2**63 - 1
 
 After = Annotated[int, Query(ge=0, le=_HIGHEST, description="Only letters behind this place.")]
 
 
-@router.get("", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@router.get("", response_class=Response, responses=_JSON)
 async def pull(
     node: TheNode,
     reader: Reader,
@@ -46,8 +47,7 @@ async def pull(
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
     pulled = await node.post.counter.pull_waiting(reader.name, limit, after, wait)
-    letters = ",".join(map(_letter, pulled.letters))
-    return Response(f'{{"letters":[{letters}],"waiting":{pulled.waiting}}}', media_type="application/json")
+    return Response(pulled_json(pulled), media_type="application/json")
 
 
 @router.post("/ack", openapi_extra=_ACK.openapi)
@@ -106,15 +106,6 @@ async def _stream(node: Node, reader: MailboxReader, after: int) -> AsyncIterato
                 return
             if letters:
                 after = letters[-1].place or after
-                yield b"".join(message("letter", _letter(filed), filed.place) for filed in letters)
+                yield b"".join(message("letter", letter_json(filed), filed.place) for filed in letters)
             elif not node.bells.stopped and not await rung(bell, HEARTBEAT_EVERY):
                 yield HEARTBEAT
-
-
-def _letter(filed: Filed) -> str:
-    """The letter as JSON on one line. The body, a JSON object itself, is not read but continued."""
-    letter = filed.letter
-    body = letter.body.replace("\n", " ").replace("\r", " ")
-    sender = orjson.dumps(letter.sender).decode()
-    head = f'"place":{filed.place},"sender":{sender},"number":{letter.number}'
-    return f"{{{head},{body.lstrip()[1:]}"
