@@ -31,6 +31,7 @@ from roamcast.bind.messages import (
     SubscriberRegistered,
     SubscriberRemoved,
     Unsubscribed,
+    same_attributes,
 )
 from roamcast.bind.names import Names
 from roamcast.bind.registry import Arrivals, Entity, Kind, Registry
@@ -185,7 +186,7 @@ class Binder:
             self._arrive(_kind(message), new)
             return
         entity = self._registry.get(message.id)
-        if entity.kind != _kind(message) or not _equal(entity.attributes, message.attributes):
+        if entity.kind != _kind(message) or not same_attributes(entity.attributes, message.attributes):
             hint = "take another id, or change its attributes"
             raise ConflictError(f"the id {message.id!r} is taken by a {entity.kind}", where="id", hint=hint)
         if (position := message.position) is not None:
@@ -243,10 +244,3 @@ class Binder:
 
 def _kind(message: Registered) -> Kind:
     return "source" if isinstance(message, SourceRegistered) else "subscriber"
-
-
-def _equal(attributes: Attributes, others: Attributes) -> bool:
-    """True is not 1 here."""
-    return dict(attributes) == dict(others) and all(
-        isinstance(value, bool) == isinstance(others[name], bool) for name, value in attributes.items()
-    )

@@ -37,9 +37,17 @@ __all__ = [
     "Unsubscribed",
     "Unwanted",
     "Wanted",
+    "same_attributes",
 ]
 
 Attributes: TypeAlias = Mapping[str, Attribute]
+
+
+def same_attributes(some: Attributes, others: Attributes) -> bool:
+    """True is not 1 here."""
+    return dict(some) == dict(others) and all(
+        isinstance(value, bool) == isinstance(others[name], bool) for name, value in some.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from roamcast.lacl.syntax import (
 )
 from roamcast.space import Floats
 
-__all__ = ["Attribute", "Truths", "holds", "holds_rows", "names_of"]
+__all__ = ["Attribute", "Truths", "holds", "holds_rows", "may_hold", "names_of"]
 
 Attribute: TypeAlias = str | float | bool
 Truths: TypeAlias = npt.NDArray[np.bool_]
@@ -83,6 +83,29 @@ def holds(
         case Between(variable, low, high):
             given = _value(variable, attributes, context)
             return _compare(given, ">=", low) and _compare(given, "<=", high)
+
+
+def may_hold(condition: Condition, attributes: Mapping[str, Attribute]) -> bool:
+    """Whether a condition on a source could hold for an event of it: terms and places are not known before."""
+    return _possible(condition, attributes) is not False
+
+
+def _possible(condition: Condition, attributes: Mapping[str, Attribute]) -> bool | None:
+    """None: that depends on the event."""
+    match condition:
+        case And(operands):
+            found = {_possible(operand, attributes) for operand in operands}
+            return False if False in found else None if None in found else True
+        case Or(operands):
+            found = {_possible(operand, attributes) for operand in operands}
+            return True if True in found else None if None in found else False
+        case Not(operand):
+            within = _possible(operand, attributes)
+            return None if within is None else not within
+        case Has() | Inside():
+            return None
+        case _:
+            return holds(condition, attributes)
 
 
 def holds_rows(condition: Condition, readings: Mapping[str, Floats], contexts: Sequence[str | None]) -> Truths:

@@ -1,0 +1,111 @@
+"""A node among all others: it looks for what its subscriptions want, and tells of its own sources. Sans-IO."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from roamcast.bind.discovery import (
+    Announcer,
+    Answer,
+    Interest,
+    Request,
+    Seeker,
+    Sources,
+    local_name,
+    request_of,
+)
+from roamcast.bind.messages import Effect, Message, SourceRegistered, Unwanted, Wanted
+from roamcast.errors import NotFoundError
+from roamcast.lacl import Query
+
+__all__ = ["Backbone"]
+
+
+class Backbone:
+    """The dealings of one node with each other node.
+
+    Whoever drives it asks every node that is joined with `seeker(node).ask()`, has its `announcer` answer the others,
+    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds.
+    """
+
+    def __init__(self, node: str, session: int, sources: Sources, limit: int) -> None:
+        self.announcer = Announcer(node, session, sources)
+        self._node = node
+        self._session = session
+        self._limit = limit
+        self._seekers: dict[str, Seeker] = {}
+        self._requests: Counter[Request] = Counter()
+        self._wanted: dict[str, set[str]] = {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The others."""
+        return tuple(self._seekers)
+
+    @property
+    def up(self) -> int:
+        """How many of them are heard of."""
+        return sum(seeker.is_up for seeker in self._seekers.values())
+
+    def seeker(self, node: str) -> Seeker:
+        """Raises NotFoundError for a node that is not joined."""
+        if node not in self._seekers:
+            raise NotFoundError(f"no node {node!r} is known here", where=node, hint="join it first")
+        return self._seekers[node]
+
+    def join(self, node: str) -> None:
+        """Another node. One that is joined already stays as it is."""
+        if node not in self._seekers and node != self._node:
+            self._seekers[node] = Seeker(self._node, self._session, node, self._limit)
+            self._look(node)
+
+    def leave(self, node: str) -> list[Message]:
+        """It is no part of the backbone any more."""
+        self.announcer.leave(node)
+        self._wanted.pop(node, None)
+        seeker = self._seekers.pop(node, None)
+        return [] if seeker is None else seeker.forget()
+
+    def look_for(self, query: Query, times: int = 1) -> list[str]:
+        """So many subscriptions more, or fewer, that run want this; the nodes to be asked at once."""
+        request = request_of(query)
+        before = self._requests[request]
+        self._requests[request] += times
+        if not self._requests[request]:
+            del self._requests[request]
+        if (before > 0) == (request in self._requests):
+            return []
+        return [node for node in self._seekers if self._look(node)]
+
+    def demand(self, effects: Iterable[Effect]) -> list[str]:
+        """Sources of other nodes are wanted, or not any more; the nodes to be told at once."""
+        concerned: dict[str, None] = {}
+        for effect in effects:
+            match effect:
+                case Wanted(name) | Unwanted(name):
+                    id, node = local_name(name)
+                    if node is not None:
+                        wanted = self._wanted.setdefault(node, set())
+                        (wanted.add if isinstance(effect, Wanted) else wanted.discard)(id)
+                        concerned[node] = None
+                case _:
+                    pass
+        return [node for node in concerned if node in self._seekers and self._look(node)]
+
+    def hear(self, answer: Answer, now: int) -> list[Message]:
+        """Raises NotFoundError for a node that is not joined."""
+        return self.seeker(answer.node).hear(answer, now)
+
+    def lapse(self, now: int) -> list[Message]:
+        """What has not been heard of for longer than the limit is gone."""
+        return [message for seeker in self._seekers.values() for message in seeker.lapse(now)]
+
+    def sources(self) -> Iterator[SourceRegistered]:
+        """The sources of all other nodes that are known here, as a new binder is told of them."""
+        for node, seeker in self._seekers.items():
+            yield from (news.registered(node) for news in seeker.sources.values())
+
+    def _look(self, node: str) -> bool:
+        wanted = frozenset(self._wanted.get(node, ()))
+        return self._seekers[node].look_for(Interest(frozenset(self._requests), wanted))

@@ -1,0 +1,324 @@
+"""Discovery between nodes: standing requests, and what registries announce to those who made them. Sans-IO.
+
+Every node asks every other, over and over: it says which sources it looks for, which it wants to send, and how far it
+has heard; it is answered as soon as there is news, and now and then anyway. Questions and answers may be lost, late or
+come twice: each says where it stands. Sessions rise with every start of a node, numbers within a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple, Protocol
+
+from roamcast.bind.messages import (
+    Attributes,
+    Message,
+    Moved,
+    SourceChanged,
+    SourceRegistered,
+    SourceRemoved,
+    same_attributes,
+)
+from roamcast.lacl import Query, normalised, parse, plan_of
+from roamcast.lacl.conditions import may_hold
+from roamcast.lacl.printing import condition_text
+from roamcast.lacl.syntax import Condition
+from roamcast.model import Position
+
+__all__ = [
+    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Request", "Seeker", "Sources", "global_name",
+    "local_name", "request_of",
+]  # fmt: skip
+
+
+def global_name(id: str, node: str) -> str:
+    """How a source of another node is called here; ids have no `@`."""
+    return f"{id}@{node}"
+
+
+def local_name(name: str) -> tuple[str, str | None]:
+    """The id of a source at its node, and the node if that is another."""
+    id, _, node = name.partition("@")
+    return id, node or None
+
+
+class Request(NamedTuple):
+    """A standing request for sources that satisfy a condition on their attributes; an empty one is satisfied by all.
+
+    For the bind plan they are announced wherever they are: which is the best is for the node to say whose subscriber it
+    is. For the match plan they are only wanted.
+    """
+
+    plan: Literal["bind", "match"]
+    condition: str
+
+    def admits(self, attributes: Attributes) -> bool:
+        """Whether events of a source could be wanted."""
+        condition = _condition(self.condition)
+        return condition is None or may_hold(condition, attributes)
+
+
+def request_of(query: Query) -> Request:
+    """What a subscription asks of other nodes. Equal requests are one."""
+    condition = query.source_expression
+    return Request(plan_of(query), "" if condition is None else condition_text(normalised(condition)))
+
+
+@lru_cache(maxsize=4096)
+def _condition(text: str) -> Condition | None:
+    return parse(f"Select all() Where {text}").where if text else None
+
+
+class Interest(NamedTuple):
+    """What a node looks for, and the sources of the one it asks that it wants to send."""
+
+    requests: frozenset[Request] = frozenset()
+    wanted: frozenset[str] = frozenset()
+
+
+class Heard(NamedTuple):
+    """How far the announcements of a registry go, or were heard."""
+
+    session: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`interest` is left out when the registry has this `version` of it."""
+
+    node: str
+    session: int
+    version: int
+    interest: Interest | None
+    heard: Heard
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A source as it is now; without attributes it is gone, or no longer asked for."""
+
+    source: str
+    attributes: Attributes | None
+    position: Position | None = None
+
+    def registered(self, node: str) -> SourceRegistered:
+        """How another node's binder is told of it."""
+        name, at = global_name(self.source, node), self.position
+        return SourceRegistered(name, self.attributes or {}, None if at is None else replace(at, entity=name))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that changed `after` a number; if that is 0, all there is. `version` is that of the interest it is about.
+
+    A version of -1 says that the asker is not known: its interest is needed.
+    """
+
+    node: str
+    version: int
+    after: int
+    heard: Heard
+    news: tuple[News, ...] = ()
+
+
+class Sources(Protocol):
+    """The sources of a node. Each has attributes."""
+
+    def __iter__(self) -> Iterator[News]: ...
+
+    def get(self, id: str) -> News | None: ...
+
+
+class _Asker:
+    """What a registry knows of a node that asks: its interest, and which sources it is told of.
+
+    `changed` has the number of the last announcement of each source. That one is gone is kept until it was heard.
+    """
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.version = -1
+        self.interest = Interest()
+        self.number = 0
+        self.changed: dict[str, int] = {}
+        self.told: set[str] = set()
+
+    def looks_for(self, attributes: Attributes) -> bool:
+        return any(request.plan == "bind" and request.admits(attributes) for request in self.interest.requests)
+
+    def wants(self, source: News) -> bool:
+        return source.source in self.interest.wanted or any(
+            request.plan == "match" and request.admits(source.attributes or {}) for request in self.interest.requests
+        )
+
+    def note(self, source: str) -> None:
+        self.number += 1
+        self.changed.pop(source, None)
+        self.changed[source] = self.number
+
+
+class Announcer:
+    """A node's registry, as other nodes see it."""
+
+    def __init__(self, node: str, session: int, sources: Sources) -> None:
+        self._node = node
+        self._session = session
+        self._sources = sources
+        self._askers: dict[str, _Asker] = {}
+
+    @property
+    def requests(self) -> int:
+        """How many standing requests there are."""
+        return sum(len(asker.interest.requests) for asker in self._askers.values())
+
+    def ask(self, ask: Ask) -> Answer:
+        """What there is to tell now."""
+        asker = self._askers.get(ask.node)
+        if asker is None or asker.session < ask.session:
+            if ask.interest is None:
+                return Answer(self._node, -1, 0, Heard(self._session))
+            asker = self._askers[ask.node] = _Asker(ask.session)
+        elif asker.session > ask.session:
+            return Answer(self._node, -1, 0, Heard(self._session))  # to one that is no more
+        if ask.interest is not None and ask.version > asker.version:
+            self._look_for(asker, ask.version, ask.interest)
+        after = ask.heard.number if ask.heard.session == self._session else 0
+        _forget(asker, after)
+        news = tuple(self._told(asker, source) for source, number in asker.changed.items() if number > after)
+        return Answer(self._node, asker.version, after, Heard(self._session, asker.number), news)
+
+    def has_news(self, ask: Ask) -> bool:
+        """Whether an answer would tell what this question does not know."""
+        asker = self._askers.get(ask.node)
+        if asker is None or asker.session != ask.session or ask.heard.session != self._session:
+            return True
+        return ask.interest is not None or asker.number > ask.heard.number
+
+    def changed(self, sources: Iterable[str]) -> frozenset[str]:
+        """These were registered, changed, moved or removed; the nodes that there is news for."""
+        concerned = set[str]()
+        for source in sources:
+            now = self._sources.get(source)
+            for node, asker in self._askers.items():
+                fits = now is not None and asker.looks_for(now.attributes or {})
+                if fits or source in asker.told:
+                    (asker.told.add if fits else asker.told.discard)(source)
+                    asker.note(source)
+                    concerned.add(node)
+        return frozenset(concerned)
+
+    def leave(self, node: str) -> None:
+        """It is no part of the backbone any more, and neither is what it asked for."""
+        self._askers.pop(node, None)
+
+    def is_wanted(self, source: News) -> bool:
+        """Whether another node wants a source to send, as far as is known. One that is silent wants what it wanted."""
+        return any(asker.wants(source) for asker in self._askers.values())
+
+    def _look_for(self, asker: _Asker, version: int, interest: Interest) -> None:
+        before, asker.version, asker.interest = asker.interest, version, interest
+        if before.requests == interest.requests:
+            return
+        fitting = {one.source for one in self._sources if asker.looks_for(one.attributes or {})}
+        for source in sorted(fitting ^ asker.told):
+            asker.note(source)
+        asker.told = fitting
+
+    def _told(self, asker: _Asker, source: str) -> News:
+        now = self._sources.get(source) if source in asker.told else None
+        return now or News(source, None)
+
+
+def _forget(asker: _Asker, heard: int) -> None:
+    gone = [source for source, number in asker.changed.items() if number <= heard and source not in asker.told]
+    for source in gone:
+        del asker.changed[source]
+
+
+class Seeker:
+    """A node's dealings with the registry of another: questions out, answers in, messages for the binder.
+
+    When nothing was heard for `limit` microseconds the other's sources are gone; they come back when it does.
+    """
+
+    def __init__(self, node: str, session: int, other: str, limit: int) -> None:
+        self.other = other
+        self.is_up = False
+        self._node = node
+        self._session = session
+        self._limit = limit
+        self._interest = Interest()
+        self._version = 0
+        self._known = -1  # the version of our interest that the other has
+        self._heard = Heard()
+        self._sources: dict[str, News] = {}
+        self._at = 0
+
+    @property
+    def sources(self) -> Mapping[str, News]:
+        """What is known of the other's sources, by their ids there."""
+        return self._sources
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the other has answered to all that is looked for."""
+        return self.is_up and self._known == self._version
+
+    def look_for(self, interest: Interest) -> bool:
+        """From now on look for this; whether that is new, and so to be asked for at once."""
+        if interest == self._interest:
+            return False
+        self._interest = interest
+        self._version += 1
+        return True
+
+    def ask(self) -> Ask:
+        interest = None if self._known == self._version else self._interest
+        return Ask(self._node, self._session, self._version, interest, self._heard)
+
+    def hear(self, answer: Answer, now: int) -> list[Message]:
+        """An answer to any question of ours, perhaps an old one."""
+        if answer.heard.session < self._heard.session:
+            return []  # of an earlier life
+        self._at, self.is_up = now, True
+        if answer.heard.session > self._heard.session:
+            self._heard, self._known = Heard(answer.heard.session), -1
+        if answer.version < 0:
+            self._known = -1
+            return []
+        if not answer.after <= self._heard.number <= answer.heard.number:
+            return []  # overtaken by a later one, or of before a silence
+        self._known, self._heard = max(self._known, answer.version), answer.heard
+        there = {news.source for news in answer.news}
+        gone = [] if answer.after else [News(id, None) for id in self._sources if id not in there]
+        return [message for news in (*gone, *answer.news) for message in self._learn(news)]
+
+    def lapse(self, now: int) -> list[Message]:
+        """After the limit nothing that is known counts any more, and all of it is to be told again."""
+        if not self.is_up or now - self._at < self._limit:
+            return []
+        self.is_up = False
+        return self.forget()
+
+    def forget(self) -> list[Message]:
+        """As if nothing had been heard."""
+        self._heard = self._heard._replace(number=0)
+        return [message for id in list(self._sources) for message in self._learn(News(id, None))]
+
+    def _learn(self, news: News) -> list[Message]:
+        name, before = global_name(news.source, self.other), self._sources.get(news.source)
+        if news.attributes is None:
+            self._sources.pop(news.source, None)
+            return [] if before is None else [SourceRemoved(name)]
+        self._sources[news.source] = news
+        if before is None:
+            return [news.registered(self.other)]
+        messages: list[Message] = []
+        if not same_attributes(before.attributes or {}, news.attributes):
+            messages.append(SourceChanged(name, news.attributes))
+        if (at := news.position) is not None and at != before.position:
+            messages.append(Moved(name, at.x, at.y, at.time))
+        return messages

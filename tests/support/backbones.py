@@ -1,0 +1,197 @@
+"""A backbone in memory: nodes with binders, and a network that delays, loses and repeats."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from roamcast.bind.backbone import Backbone
+from roamcast.bind.core import Binder
+from roamcast.bind.discovery import Answer, Ask, News
+from roamcast.bind.messages import (
+    Effect,
+    Message,
+    Moved,
+    SourceChanged,
+    SourceRegistered,
+    SourceRemoved,
+    StateChanged,
+    Subscribed,
+    SubscriberRegistered,
+    Unsubscribed,
+)
+from roamcast.bind.states import State
+from roamcast.lacl import Query, check, parse, plan_of
+from roamcast.model import Position
+from roamcast.space import PLANAR
+
+LIMIT = 50
+
+
+class Registry:
+    """The sources of a node, as it would have them on disk."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, News] = {}
+
+    def __iter__(self) -> Iterator[News]:
+        return iter(list(self.sources.values()))
+
+    def get(self, id: str) -> News | None:
+        return self.sources.get(id)
+
+
+class Station:
+    """A node: what is on its disk, and, while it runs, a binder and its part of the backbone."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        self.name = name
+        self.others = [other for other in names if other != name]
+        self.registry = Registry()
+        self.subscribers: dict[str, Position] = {}
+        self.queries: dict[str, tuple[str, Query]] = {}
+        self.session = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin, or begin again with what is on disk."""
+        self.session += 1
+        self.is_up = True
+        self.binder = Binder(PLANAR)
+        self.backbone = Backbone(self.name, self.session, self.registry, LIMIT)
+        self.running: set[str] = set()
+        self.urgent: set[str] = set()
+        for other in self.others:
+            self.backbone.join(other)
+        for news in self.registry:
+            self.tell(SourceRegistered(news.source, news.attributes or {}, news.position), 0)
+        for id, at in self.subscribers.items():
+            self.tell(SubscriberRegistered(id, {}, at), 0)
+        for id, (subscriber, query) in self.queries.items():
+            self.tell(Subscribed(id, subscriber, query), 0)
+
+    def stop(self) -> None:
+        self.is_up = False
+
+    def tell(self, message: Message, now: int) -> list[Effect]:
+        """The binder, and the backbone of what came of it."""
+        effects = self.binder.handle(message, now)
+        for effect in effects:
+            if isinstance(effect, StateChanged):
+                runs = effect.state is not State.STOP
+                if runs != (effect.subscription in self.running):
+                    self._runs(effect.subscription, runs)
+        if isinstance(message, Unsubscribed) and message.id in self.running:
+            self._runs(message.id, False)
+        self.urgent.update(self.backbone.demand(effects))
+        return effects
+
+    def _runs(self, id: str, runs: bool) -> None:
+        (self.running.add if runs else self.running.discard)(id)
+        self.urgent.update(self.backbone.look_for(self.queries[id][1], 1 if runs else -1))
+
+    # What happens at this node
+
+    def put_source(self, id: str, attributes: dict[str, str], x: float, y: float, now: int) -> None:
+        """Register it, or change and move it."""
+        known = self.registry.get(id)
+        at = Position(id, x, y, now)
+        self.registry.sources[id] = News(id, attributes, at)
+        if known is None:
+            self.tell(SourceRegistered(id, attributes, at), now)
+        else:
+            self.tell(SourceChanged(id, attributes), now)
+            self.tell(Moved(id, x, y, now), now)
+        self.backbone.announcer.changed([id])
+
+    def remove_source(self, id: str, now: int) -> None:
+        del self.registry.sources[id]
+        self.tell(SourceRemoved(id), now)
+        self.backbone.announcer.changed([id])
+
+    def move_subscriber(self, id: str, x: float, y: float, now: int) -> None:
+        at = Position(id, x, y, now)
+        new = id not in self.subscribers
+        self.subscribers[id] = at
+        self.tell(SubscriberRegistered(id, {}, at) if new else Moved(id, x, y, now), now)
+
+    def subscribe(self, id: str, subscriber: str, text: str, now: int) -> None:
+        query = check(parse(text))
+        self.queries[id] = subscriber, query
+        self.tell(Subscribed(id, subscriber, query), now)
+
+    def unsubscribe(self, id: str, now: int) -> None:
+        self.tell(Unsubscribed(id), now)
+        del self.queries[id]
+
+    def bound(self) -> dict[str, tuple[str, ...]]:
+        return {status.id: tuple(status.sources) for status in self.binder.statuses()}
+
+
+@dataclass
+class Network:
+    """Messages under way, and what becomes of them."""
+
+    stations: dict[str, Station]
+    random: random.Random
+    now: int = 1
+    is_calm: bool = False
+    asked: int = 0
+    under_way: list[tuple[int, str, Ask | Answer]] = field(default_factory=list)
+
+    def send(self, to: str, message: Ask | Answer) -> None:
+        copies = 1 if self.is_calm else self.random.choice([0, 1, 1, 1, 2])
+        longest = 1 if self.is_calm else 30
+        for _ in range(copies):
+            self.under_way.append((self.now + self.random.randint(1, longest), to, message))
+
+    def step(self) -> None:
+        """A moment passes: everybody asks now and then, messages arrive, the silent lapse."""
+        self.now += 1
+        for station in self.up():
+            for other in station.others:
+                if other in station.urgent or self.random.random() < 0.2:
+                    self.asked += 1
+                    self.send(other, station.backbone.seeker(other).ask())
+            station.urgent.clear()
+        due = [item for item in self.under_way if item[0] <= self.now]
+        self.under_way = [item for item in self.under_way if item[0] > self.now]
+        for _, to, message in due:
+            station = self.stations[to]
+            if not station.is_up:
+                continue
+            if isinstance(message, Ask):
+                self.send(message.node, station.backbone.announcer.ask(message))
+            else:
+                for told in station.backbone.hear(message, self.now):
+                    station.tell(told, self.now)
+        for station in self.up():
+            for told in station.backbone.lapse(self.now):
+                station.tell(told, self.now)
+
+    def settle(self) -> None:
+        """No more losses, and time enough for whatever is to be noticed."""
+        self.is_calm = True
+        for _ in range(LIMIT + 60):
+            self.step()
+        self.is_calm = False
+
+    def up(self) -> list[Station]:
+        return [station for station in self.stations.values() if station.is_up]
+
+
+def expected(network: Network, station: Station) -> dict[str, tuple[str, ...]]:
+    """The bindings of a binder that was told of all sources of all nodes that run, and of nothing else before."""
+    binder = Binder(PLANAR)
+    for other in network.up():
+        for news in other.registry:
+            mine = other is station
+            told = SourceRegistered(news.source, news.attributes or {}, news.position) if mine else None
+            binder.handle(told or news.registered(other.name), 1)
+    for id, at in station.subscribers.items():
+        binder.handle(SubscriberRegistered(id, {}, replace(at)), 1)
+    for id, (subscriber, query) in station.queries.items():
+        if plan_of(query) == "bind":
+            binder.handle(Subscribed(id, subscriber, query), 1)
+    return {status.id: tuple(status.sources) for status in binder.statuses()}
