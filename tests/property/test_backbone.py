@@ -123,4 +123,4 @@ class BackboneModel(RuleBasedStateMachine):
 
 
 TestBackbone = BackboneModel.TestCase
-TestBackbone.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBackbone.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)

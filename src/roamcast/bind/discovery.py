@@ -114,10 +114,11 @@ class News:
 class Answer:
     """All that changed `after` a number; if that is 0, all there is. `version` is that of the interest it is about.
 
-    A version of -1 says that the asker is not known: its interest is needed.
+    `asker` is the session of the one who asked. A version of -1 says that it is not known: its interest is needed.
     """
 
     node: str
+    asker: int
     version: int
     after: int
     heard: Heard
@@ -156,7 +157,6 @@ class _Asker:
 
     def note(self, source: str) -> None:
         self.number += 1
-        self.changed.pop(source, None)
         self.changed[source] = self.number
 
 
@@ -179,16 +179,16 @@ class Announcer:
         asker = self._askers.get(ask.node)
         if asker is None or asker.session < ask.session:
             if ask.interest is None:
-                return Answer(self._node, -1, 0, Heard(self._session))
+                return Answer(self._node, ask.session, -1, 0, Heard(self._session))
             asker = self._askers[ask.node] = _Asker(ask.session)
         elif asker.session > ask.session:
-            return Answer(self._node, -1, 0, Heard(self._session))  # to one that is no more
+            return Answer(self._node, ask.session, -1, 0, Heard(self._session))  # to one that is no more
         if ask.interest is not None and ask.version > asker.version:
             self._look_for(asker, ask.version, ask.interest)
         after = ask.heard.number if ask.heard.session == self._session else 0
         _forget(asker, after)
         news = tuple(self._told(asker, source) for source, number in asker.changed.items() if number > after)
-        return Answer(self._node, asker.version, after, Heard(self._session, asker.number), news)
+        return Answer(self._node, ask.session, asker.version, after, Heard(self._session, asker.number), news)
 
     def has_news(self, ask: Ask) -> bool:
         """Whether an answer would tell what this question does not know."""
@@ -281,8 +281,8 @@ class Seeker:
 
     def hear(self, answer: Answer, now: int) -> list[Message]:
         """An answer to any question of ours, perhaps an old one."""
-        if answer.heard.session < self._heard.session:
-            return []  # of an earlier life
+        if answer.asker != self._session or answer.heard.session < self._heard.session:
+            return []  # to, or of, an earlier life
         self._at, self.is_up = now, True
         if answer.heard.session > self._heard.session:
             self._heard, self._known = Heard(answer.heard.session), -1
@@ -291,7 +291,7 @@ class Seeker:
             return []
         if not answer.after <= self._heard.number <= answer.heard.number:
             return []  # overtaken by a later one, or of before a silence
-        self._known, self._heard = max(self._known, answer.version), answer.heard
+        self._known, self._heard = answer.version, answer.heard
         there = {news.source for news in answer.news}
         gone = [] if answer.after else [News(id, None) for id in self._sources if id not in there]
         return [message for news in (*gone, *answer.news) for message in self._learn(news)]
