@@ -87,7 +87,8 @@ class Subscription:
 
     `body` is what the pipeline is told while it runs, as JSON; None if the pipeline is told of its bindings instead.
     `places` are the places it names. Without a `standing` it runs from `accepted` until it is removed. `is_around`: it
-    takes events around its subscriber, and the pipeline is told where that is.
+    takes events around its subscriber, and the pipeline is told where that is. `source` is its condition on the
+    attributes of sources alone, in normal form; empty if it has none.
     """
 
     id: str
@@ -98,6 +99,7 @@ class Subscription:
     places: tuple[str, ...] = ()
     standing: Standing | None = None
     is_around: bool = False
+    source: str = ""
 
     @property
     def is_told(self) -> bool:

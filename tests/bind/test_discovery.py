@@ -172,7 +172,7 @@ def test_with_fifty_nodes_a_subscription_asks_each_once() -> None:
     query = check(parse("Select Where &context = noise and &location in nearest"))
     here = nodes["n00"]
     for times, known in ((1, 49), (-1, 0)):
-        urgent = here.look_for(query, times)
+        urgent = here.look_for(request_of(query), times)
         assert sorted(urgent) == names[1:]
         messages = []
         for other in urgent:
@@ -191,7 +191,7 @@ def test_equal_conditions_are_one_request() -> None:
     assert len({request_of(check(parse(text))) for text in texts}) == 1
     node = Backbone("here", 1, Registry(), LIMIT)
     node.join("there")
-    asked = [bool(node.look_for(check(parse(text)), times)) for times in (1, -1) for text in texts]
+    asked = [bool(node.look_for(request_of(check(parse(text))), times)) for times in (1, -1) for text in texts]
     assert asked == [True, False, False, True]
 
 
@@ -225,7 +225,7 @@ def test_who_leaves_takes_its_sources_and_its_requests_along() -> None:
     there, here = Backbone("there", 1, registry, LIMIT), Backbone("here", 1, Registry(), LIMIT)
     registry.sources["a"] = News("a", {}, Position("a", 0, 0, 1))
     here.join("there")
-    here.look_for(check(parse("Select Where &location in nearest")))
+    here.look_for(request_of(check(parse("Select Where &location in nearest"))))
     here.hear(there.announcer.ask(here.seeker("there").ask()), 1)
     assert here.leave("there") == [SourceRemoved("a@there")]
     assert here.nodes == ()

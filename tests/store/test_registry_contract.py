@@ -312,11 +312,11 @@ def test_subscriptions_are_counted(registry: RegistryStore) -> None:
 
 def test_those_with_a_standing_and_those_with_places_are_found(registry: RegistryStore) -> None:
     """Among any number of others, which are counted."""
-    apply(registry, added("a", is_around=True), followed("d"), added("c", places=("room",)), followed("b"))
+    apply(registry, added("a", is_around=True), followed("d"), added("c", places=("room",), source="x"), followed("b"))
     assert [s.id for s in registry.standing()] == ["b", "d"]
     assert [s.id for s in registry.naming_places()] == ["c"]
     assert [s.id for s in registry.around_subscribers()] == ["a"]
-    assert registry.always_running() == 2
+    assert registry.always_running() == {"": 1, "x": 1}
 
 
 def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
@@ -340,7 +340,7 @@ def test_a_standing_ends(registry: RegistryStore) -> None:
     assert registry.subscription("q").standing == Standing("stop", "why", 7, joined=False)
     apply(registry, StandingEnded("q"))
     assert registry.subscription("q") == added("q").subscription
-    assert (registry.standing(), registry.always_running()) == ([], 1)
+    assert (registry.standing(), registry.always_running()) == ([], {"": 1})
 
 
 def test_the_body_is_replaced(registry: RegistryStore) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from roamcast.bind.backbone import Backbone
 from roamcast.bind.core import Binder
-from roamcast.bind.discovery import Answer, Ask, News
+from roamcast.bind.discovery import Answer, Ask, News, request_of
 from roamcast.bind.messages import (
     Effect,
     Message,
@@ -89,7 +89,7 @@ class Station:
 
     def _runs(self, id: str, runs: bool) -> None:
         (self.running.add if runs else self.running.discard)(id)
-        self.urgent.update(self.backbone.look_for(self.queries[id][1], 1 if runs else -1))
+        self.urgent.update(self.backbone.look_for(request_of(self.queries[id][1]), 1 if runs else -1))
 
     # What happens at this node
 

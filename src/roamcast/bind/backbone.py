@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from roamcast.bind.discovery import (
     Announcer,
     Answer,
     Interest,
+    Plan,
     Request,
     Seeker,
     Sources,
     local_name,
-    request_of,
 )
 from roamcast.bind.messages import Effect, Message, SourceRegistered, Unwanted, Wanted
 from roamcast.errors import NotFoundError
-from roamcast.lacl import Query
 
 __all__ = ["Backbone"]
+
+_REQUESTS: Final = 1_000  # of a plan, in a question
 
 
 class Backbone:
@@ -36,6 +38,7 @@ class Backbone:
         self._limit = limit
         self._seekers: dict[str, Seeker] = {}
         self._requests: Counter[Request] = Counter()
+        self._sought: dict[Plan, set[Request]] = {"bind": set(), "match": set()}
         self._wanted: dict[str, set[str]] = {}
 
     @property
@@ -67,15 +70,28 @@ class Backbone:
         seeker = self._seekers.pop(node, None)
         return [] if seeker is None else seeker.forget()
 
-    def look_for(self, query: Query, times: int = 1) -> list[str]:
+    @property
+    def matching(self) -> Collection[Request]:
+        """What subscriptions of the match plan ask for here."""
+        return self._sought["match"]
+
+    def begin_again(self) -> None:
+        """Nothing is looked for, and nothing wanted, until it is said again."""
+        self._requests.clear()
+        self._sought = {"bind": set(), "match": set()}
+        self._wanted.clear()
+
+    def look_for(self, request: Request, times: int = 1) -> list[str]:
         """So many subscriptions more, or fewer, that run want this; the nodes to be asked at once."""
-        request = request_of(query)
-        before = self._requests[request]
         self._requests[request] += times
-        if not self._requests[request]:
-            del self._requests[request]
-        if (before > 0) == (request in self._requests):
+        sought = self._sought[request.plan]
+        if (self._requests[request] > 0) == (request in sought):
             return []
+        if request in sought:
+            del self._requests[request]
+            sought.remove(request)
+        else:
+            sought.add(request)
         return [node for node in self._seekers if self._look(node)]
 
     def demand(self, effects: Iterable[Effect]) -> list[str]:
@@ -107,5 +123,10 @@ class Backbone:
             yield from (news.registered(node) for news in seeker.sources.values())
 
     def _look(self, node: str) -> bool:
-        wanted = frozenset(self._wanted.get(node, ()))
-        return self._seekers[node].look_for(Interest(frozenset(self._requests), wanted))
+        requests = frozenset().union(*(_few(plan, sought) for plan, sought in self._sought.items()))
+        return self._seekers[node].look_for(Interest(requests, frozenset(self._wanted.get(node, ()))))
+
+
+def _few(plan: Plan, sought: set[Request]) -> set[Request]:
+    """Who looks for very many things is told of everything: a question must not grow with subscriptions."""
+    return sought if len(sought) <= _REQUESTS else {Request(plan, "")}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from roamcast.bind.messages import (
     Attributes,
@@ -28,7 +28,7 @@ from roamcast.lacl.syntax import Condition
 from roamcast.model import Position
 
 __all__ = [
-    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Request", "Seeker", "Sources", "global_name",
+    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Seeker", "Sources", "global_name",
     "local_name", "request_of",
 ]  # fmt: skip
 
@@ -44,6 +44,9 @@ def local_name(name: str) -> tuple[str, str | None]:
     return id, node or None
 
 
+Plan: TypeAlias = Literal["bind", "match"]
+
+
 class Request(NamedTuple):
     """A standing request for sources that satisfy a condition on their attributes; an empty one is satisfied by all.
 
@@ -51,7 +54,7 @@ class Request(NamedTuple):
     is. For the match plan they are only wanted.
     """
 
-    plan: Literal["bind", "match"]
+    plan: Plan
     condition: str
 
     def admits(self, attributes: Attributes) -> bool:
@@ -76,6 +79,10 @@ class Interest(NamedTuple):
 
     requests: frozenset[Request] = frozenset()
     wanted: frozenset[str] = frozenset()
+
+    @property
+    def matching(self) -> frozenset[Request]:
+        return frozenset(request for request in self.requests if request.plan == "match")
 
 
 class Heard(NamedTuple):
@@ -168,6 +175,8 @@ class Announcer:
         self._session = session
         self._sources = sources
         self._askers: dict[str, _Asker] = {}
+        self.stirred: set[str] = set()
+        """Sources that may be wanted now, or not any more; whoever looks at them clears it."""
 
     @property
     def requests(self) -> int:
@@ -180,6 +189,8 @@ class Announcer:
         if asker is None or asker.session < ask.session:
             if ask.interest is None:
                 return Answer(self._node, ask.session, -1, 0, Heard(self._session))
+            if asker is not None:
+                self._stir(asker.interest, Interest())
             asker = self._askers[ask.node] = _Asker(ask.session)
         elif asker.session > ask.session:
             return Answer(self._node, ask.session, -1, 0, Heard(self._session))  # to one that is no more
@@ -212,7 +223,9 @@ class Announcer:
 
     def leave(self, node: str) -> None:
         """It is no part of the backbone any more, and neither is what it asked for."""
-        self._askers.pop(node, None)
+        asker = self._askers.pop(node, None)
+        if asker is not None:
+            self._stir(asker.interest, Interest())
 
     def is_wanted(self, source: News) -> bool:
         """Whether another node wants a source to send, as far as is known. One that is silent wants what it wanted."""
@@ -220,12 +233,18 @@ class Announcer:
 
     def _look_for(self, asker: _Asker, version: int, interest: Interest) -> None:
         before, asker.version, asker.interest = asker.interest, version, interest
+        self._stir(before, interest)
         if before.requests == interest.requests:
             return
         fitting = {one.source for one in self._sources if asker.looks_for(one.attributes or {})}
         for source in sorted(fitting ^ asker.told):
             asker.note(source)
         asker.told = fitting
+
+    def _stir(self, before: Interest, now: Interest) -> None:
+        self.stirred |= before.wanted ^ now.wanted
+        if before.matching != now.matching:
+            self.stirred |= {one.source for one in self._sources}
 
     def _told(self, asker: _Asker, source: str) -> News:
         now = self._sources.get(source) if source in asker.told else None

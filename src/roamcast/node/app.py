@@ -11,7 +11,18 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast import __version__
 from roamcast.node.errors import ERROR_RESPONSES, handle_errors
-from roamcast.node.routes import entities, events, letters, mailbox, mailboxes, offices, page, scene, status, subscriptions
+from roamcast.node.routes import (
+    entities,
+    events,
+    letters,
+    mailbox,
+    mailboxes,
+    offices,
+    page,
+    scene,
+    status,
+    subscriptions,
+)
 from roamcast.node.service import Node
 from roamcast.node.settings import Settings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -110,8 +111,8 @@ class MemoryRegistry:
     def around_subscribers(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.is_around]
 
-    def always_running(self) -> int:
-        return len(self.subscriptions()) - len(self.standing())
+    def always_running(self) -> Counter[str]:
+        return Counter(s.source for s in self.subscriptions() if s.standing is None)
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = [b for b in _live(self._tables) if subscriptions is None or b.subscription in subscriptions]

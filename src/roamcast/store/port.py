@@ -6,7 +6,7 @@ Every method raises StorageError when the disk refuses; then nothing has changed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from roamcast.bind.messages import Bound
@@ -69,8 +69,8 @@ class RegistryStore(Protocol):
     def around_subscribers(self) -> list[Subscription]:
         """Those whose region is around their subscriber, ordered by id."""
 
-    def always_running(self) -> int:
-        """How many subscriptions have no standing."""
+    def always_running(self) -> Mapping[str, int]:
+        """How many subscriptions have no standing, by their condition on sources."""
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         """Of all subscriptions or of these, ordered by subscription and source."""

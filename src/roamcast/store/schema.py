@@ -31,7 +31,7 @@ LATEST = "latest"
 
 _all = MetaData()
 meta = meta_of(_all)
-REGISTRY = Kind("registry", "roamcast-store/4", _all, {LATEST: "0"})
+REGISTRY = Kind("registry", "roamcast-store/5", _all, {LATEST: "0"})
 
 entities = Table(
     "entities",
@@ -60,6 +60,7 @@ subscriptions = Table(
     Column("since", BigInteger),
     Column("joined", Boolean),
     Column("is_around", Boolean, nullable=False),
+    Column("source", Name, nullable=False),
     Index("subscriptions_of", "subscriber", "id"),
 )
 _standing = subscriptions.c.state.is_not(None)

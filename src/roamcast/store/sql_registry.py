@@ -106,10 +106,11 @@ class SqlRegistry:
         with reading(self._engine) as connection:
             return [subscription_of(row) for row in connection.execute(query)]
 
-    def always_running(self) -> int:
-        query = select(func.count()).select_from(subscriptions).where(subscriptions.c.state.is_(None))
+    def always_running(self) -> dict[str, int]:
+        source = subscriptions.c.source
+        query = select(source, func.count()).where(subscriptions.c.state.is_(None)).group_by(source)
         with reading(self._engine) as connection:
-            return connection.scalar(query) or 0
+            return {row[0]: row[1] for row in connection.execute(query)}
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = select(bindings).where(bindings.c.unbound_at.is_(None))

@@ -46,13 +46,16 @@ def subscription_row(subscription: Subscription) -> dict[str, Any]:
         "since": standing.since if standing else None,
         "joined": standing.joined if standing else None,
         "is_around": subscription.is_around,
+        "source": subscription.source,
     }
 
 
 def subscription_of(row: Row[Any]) -> Subscription:
     places = () if row.places is None else tuple(orjson.loads(row.places))
     standing = None if row.state is None else Standing(row.state, row.why, row.since, row.joined)
-    return Subscription(row.id, row.subscriber, row.text, row.body, row.accepted, places, standing, row.is_around)
+    return Subscription(
+        row.id, row.subscriber, row.text, row.body, row.accepted, places, standing, row.is_around, row.source
+    )
 
 
 def record_text(record: Record) -> str:
