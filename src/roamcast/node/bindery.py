@@ -15,6 +15,9 @@ from concurrent.futures import Future
 from copy import copy
 from typing import Any, TypeVar
 
+from roamcast.bind.backbone import Backbone
+from roamcast.bind.discovery import Answer
+from roamcast.bind.discovery import Ask as Question
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
@@ -25,6 +28,7 @@ from roamcast.node.outgoing import Outgoing
 from roamcast.node.outlines import changed_places
 from roamcast.node.queries import Asked, Queries
 from roamcast.node.requests import Done, Mailboxes, Request, refuse
+from roamcast.node.surroundings import Surroundings
 from roamcast.node.times import Clock
 from roamcast.node.work import Work
 from roamcast.store.port import RegistryStore
@@ -62,8 +66,14 @@ class Bindery:
         metrics: Metrics,
         *,
         history: float,
+        domain: str = "local",
+        silence: float = 5.0,
+        first: Callable[[Backbone], None] = lambda _: None,
     ) -> None:
-        """Brings everything up to what the registry has, which may take a while. `history` is in seconds."""
+        """Brings everything up to what the registry has, which may take a while. `history` is in seconds.
+
+        `silence` is for how many seconds another node may be silent; `first` may ask the others for their sources.
+        """
         self._registry = registry
         self._mailboxes = mailboxes
         self._outgoing = Outgoing(registry, journal)
@@ -72,6 +82,7 @@ class Bindery:
         self._metrics = metrics
         self._history = round(history * 1_000_000)
         self.directory = Directory()
+        self.surroundings = Surroundings(domain, clock.now(), self.directory, silence)
         self._following: Following | None = None
         self._running = 0  # subscriptions that simply run
         self._to_erase = registry.retired_subscribers()
@@ -85,6 +96,7 @@ class Bindery:
         self._waiting: deque[Request[Any]] = deque()
         self._closed = False
         self._store(changed_places(registry, queries, clock.now()))
+        first(self.surroundings.backbone)
         self._follow()
         self._outgoing.catch_up()
         self._erase()
@@ -126,6 +138,30 @@ class Bindery:
     def ask(self, question: Callable[[Following], T]) -> Future[T]:
         """What is so once everything asked for before has been done."""
         return self._submit(lambda work: question(work.following()), asks=True)
+
+    def join(self, node: str) -> Future[None]:
+        """Another node: its sources are looked for from now on."""
+        return self._submit(lambda _: self.surroundings.join(node), asks=True)
+
+    def part(self, node: str) -> Future[None]:
+        """It is no part of the backbone any more."""
+        return self._submit(lambda work: work.hear(self.surroundings.leave(node)))
+
+    def question(self, node: str) -> Future[Question]:
+        """What another node is to be asked now. Raises NotFoundError."""
+        return self._submit(lambda _: self.surroundings.question(node), asks=True)
+
+    def answer(self, question: Question) -> Future[Answer]:
+        """What another node is to be told."""
+        return self._submit(lambda _: self.surroundings.answer(question), asks=True)
+
+    def hear(self, answer: Answer) -> Future[None]:
+        """What another node has told."""
+        return self._submit(lambda work: work.hear(self.surroundings.hear(answer)))
+
+    def lapse(self) -> Future[None]:
+        """Take nodes that have been silent for too long for gone, with their sources."""
+        return self._submit(lambda work: work.hear(self.surroundings.lapse()))
 
     def tell(self, pipeline: str) -> Future[None]:
         """Make sure that this pipeline knows everything in force."""
@@ -215,6 +251,8 @@ class Bindery:
                 self._follow()
             if changing:
                 self._send(work, ticket)
+            if not self._outgoing.behind:
+                self.surroundings.publish()
         except Exception as error:
             log.error("stored, but not journalled: %s", error, exc_info=not isinstance(error, RoamcastError))
             refuse((it.request for it in done if not it.request.registers), error)
@@ -256,6 +294,7 @@ class Bindery:
                 self.directory.remove(id)
             else:
                 self.directory.put(entity)
+        self.surroundings.note(work.following(), work.entities.values(), work.entities)
         self._to_erase += work.left
         self._running += work.running
         self._metrics.moves_accepted.inc(work.moves)
@@ -279,11 +318,13 @@ class Bindery:
         """Make everything in memory anew from the registry, and store what is different now."""
         entities = self._registry.entities()
         self.directory.reload(entities)
-        following, outcome = Following.restored(entities, self._registry, self._queries, self._clock.now())
+        others = self.surroundings.backbone.sources()
+        following, outcome = Following.restored(entities, others, self._registry, self._queries, self._clock.now())
         self._outgoing.behind = True
         self._store(outcome)
-        self._running = self._registry.always_running()
+        self._running = sum(self._registry.always_running().values())
         self._following = following
+        self.surroundings.begin_again(following)
         return following
 
     def _erase(self) -> None:
@@ -298,6 +339,7 @@ class Bindery:
                 self._check_disks()
                 self._erase()
                 self._outgoing.forget()
+                self.surroundings.publish()
             if time.monotonic() >= self._prune_at:
                 self._prune_at = time.monotonic() + _RETRY
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:

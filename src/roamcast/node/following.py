@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from roamcast.bind.core import Binder
+from roamcast.bind.discovery import Request, request_of
 from roamcast.bind.messages import (
     Activated,
     Attributes,
@@ -55,7 +56,8 @@ class Outcome:
 class _Row:
     """A subscription that stands: what the binder does not know of it. `expression` is its agent's, if it has one.
 
-    `waits`: how it stands while it cannot be served, and the binder does not have it.
+    `waits`: how it stands while it cannot be served, and the binder does not have it. `sought` is what it asks of
+    sources now.
     """
 
     subscriber: str
@@ -66,6 +68,7 @@ class _Row:
     is_around: bool
     state: State = State.START
     waits: Standing | None = None
+    sought: Request | None = None
     binding: str = ""
 
     def binding_body(self) -> str:
@@ -87,12 +90,20 @@ class Following:
         self._around: dict[str, set[str]] = {}  # by subscriber: what the pipeline has around it
         self.states: Counter[str] = Counter()
         self.bindings = 0
+        self._sought: Counter[Request] = Counter()
+        self._demand: list[Effect] = []
 
     @classmethod
     def restored(
-        cls, entities: Iterable[Entity], registry: RegistryStore, queries: Queries, at: int
+        cls,
+        entities: Iterable[Entity],
+        others: Iterable[SourceRegistered],
+        registry: RegistryStore,
+        queries: Queries,
+        at: int,
     ) -> tuple[Following, Outcome]:
-        """As it was, and what is different now: after a restart in between that is nothing.
+        """As it was, and what is different now: after a restart in between that is nothing. `others` are the sources of
+        other nodes.
 
         Those that cannot be served are stopped and have no bindings, see `outlines`.
         """
@@ -101,7 +112,7 @@ class Following:
             if around.is_told:
                 following._around.setdefault(around.subscriber, set()).add(around.id)
         standing, bindings = registry.standing(), registry.live_bindings()
-        messages: list[Registered | Subscribed] = [registered(entity) for entity in entities]
+        messages: list[Registered | Subscribed] = [*map(registered, entities), *others]
         states = []
         for subscription in standing:
             asked = queries.stored(subscription)
@@ -116,6 +127,9 @@ class Following:
         following.bindings = len(bindings)
         outcome = following._outcome(following._binder.restore(messages, bindings, states, at))
         outcome.changes += following._new_reasons(standing)
+        following._demand = [Wanted(source, at) for source in following._binder.wanted]
+        for source, count in registry.always_running().items():
+            following._sought[Request("match", source)] += count
         return following, outcome
 
     def __contains__(self, subscription: str) -> bool:
@@ -129,6 +143,16 @@ class Following:
     def tell(self, message: Message, at: int) -> Outcome:
         with _agreed():
             return self._outcome(self._binder.handle(message, at))
+
+    def seek(self, source: str, times: int) -> None:
+        """So many subscriptions more, or fewer, that simply run want events of sources with this condition."""
+        self._sought[Request("match", source)] += times
+
+    def stirred(self) -> tuple[Counter[Request], list[Effect]]:
+        """What is asked of sources more often, or less, and which are wanted, since it was asked last."""
+        sought, self._sought = self._sought, Counter()
+        demand, self._demand = self._demand, []
+        return sought, demand
 
     def move(self, positions: Sequence[Position], at: int) -> Outcome:
         """One position of each entity."""
@@ -170,6 +194,7 @@ class Following:
         row = self._rows.pop(id)
         self.leave_alone(id, row.subscriber)
         self.states[row.state.value] -= 1
+        self._look(row, runs=False)
         if row.expression is not None:
             self._agents[row.expression] -= 1
             if not self._agents[row.expression]:
@@ -201,8 +226,19 @@ class Following:
         )
         self._rows[subscription.id] = row
         self.states[state.value] += 1
+        self._look(row)
         if expression is not None:
             self._agents[expression] += 1
+
+    def _look(self, row: _Row, *, runs: bool = True) -> None:
+        """Sources are looked for until a life-control stops it; events of any that may do are wanted while it runs."""
+        wanted = (State.ACTIVE,) if row.body is not None else (State.START, State.ACTIVE, State.INACTIVE)
+        sought = request_of(row.query) if runs and row.waits is None and row.state in wanted else None
+        if sought != row.sought:
+            for request, times in ((row.sought, -1), (sought, 1)):
+                if request is not None:
+                    self._sought[request] += times
+            row.sought = sought
 
     def _new_reasons(self, standing: Iterable[Subscription]) -> list[Change]:
         """Of those that are stopped as before, but not any more because a place is not known."""
@@ -243,6 +279,7 @@ class Following:
                     self.states[self._rows[id].state.value] -= 1
                     self.states[state.value] += 1
                     self._rows[id].state = state
+                    self._look(self._rows[id])
                 case Activated(id, at):
                     row = self._rows[id]
                     outcome.records.append(Record(SUBSCRIPTION, row.subscriber, id=id, time=at, body=row.body))
@@ -252,7 +289,7 @@ class Following:
                     outcome.records.append(Record(REMOVAL, self._rows[id].subscriber, id=id, time=at))
                     self.leave_alone(id, self._rows[id].subscriber)
                 case Wanted() | Unwanted():
-                    pass
+                    self._demand.append(effect)
         for row in joined:
             row.joined = True
         return outcome

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Self
 
+from roamcast.bind.discovery import request_of
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import MAX_BYTES, LaclError, Query, check, parse, plan_of, to_text
@@ -30,15 +31,19 @@ _LOCATION = Variable("&", "location")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query that makes sense here, and its canonical form. `expression` is its agent's; None for the match plan."""
+    """A query that makes sense here, and its canonical form. `expression` is its agent's; None for the match plan.
+
+    `source` is what it asks of the attributes of sources.
+    """
 
     query: Query
     text: str
     expression: str | None
+    source: str
 
     @classmethod
     def of(cls, query: Query, text: str) -> Self:
-        return cls(query, text, query.expression_key if plan_of(query) == "bind" else None)
+        return cls(query, text, query.expression_key if plan_of(query) == "bind" else None, request_of(query).condition)
 
     @property
     def is_around(self) -> bool:

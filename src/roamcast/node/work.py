@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from roamcast.bind.messages import SourceChanged, SourceRemoved, SubscriberChanged, SubscriberRemoved
+from roamcast.bind.messages import Message, SourceChanged, SourceRemoved, SubscriberChanged, SubscriberRemoved
 from roamcast.errors import NotFoundError, PermissionDeniedError
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Position, Standing, Subscription
@@ -108,9 +108,7 @@ class Work:
         self.outcome.add(self._following.tell(message, at))
         for subscription in own:
             if subscription.standing is None:
-                self.outcome.records.append(Record(REMOVAL, id, id=subscription.id, time=at))
-                self._following.leave_alone(subscription.id, id)
-                self.running -= 1
+                self._end(subscription, at)
             else:
                 self.outcome.add(self._following.forget(subscription.id, at))
             self._subscriptions[subscription.id] = None
@@ -148,7 +146,7 @@ class Work:
         at = self._clock.now()
         standing = Standing("start", None, at) if asked.stands else None
         subscription = Subscription(
-            id, subscriber, asked.text, body, at, places_of(asked.query), standing, asked.is_around
+            id, subscriber, asked.text, body, at, places_of(asked.query), standing, asked.is_around, asked.source
         )
         self.outcome.changes.append(SubscriptionAdded(subscription))
         if standing is not None:
@@ -157,6 +155,7 @@ class Work:
             self.outcome.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
             if asked.is_around:
                 self.outcome.records += self._following.surround(id, subscriber)
+            self._following.seek(subscription.source, 1)
             self.running += 1
         self._subscriptions[id] = subscription
         return True
@@ -174,14 +173,19 @@ class Work:
         if known.standing is not None:
             self.outcome.add(self._following.unsubscribe(id, at))
         else:
-            self.outcome.records.append(Record(REMOVAL, subscriber, id=id, time=at))
-            self._following.leave_alone(id, subscriber)
-            self.running -= 1
+            self._end(known, at)
         self.outcome.changes.append(SubscriptionRemoved(id))
         self._subscriptions[id] = None
 
     def tell(self, pipeline: str) -> None:
         self.pipeline = pipeline
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        """Of sources of other nodes."""
+        self.settle()
+        at = self._clock.now()
+        for message in messages:
+            self.outcome.add(self._following.tell(message, at))
 
     def settle(self) -> None:
         """Let the moves that wait happen."""
@@ -190,6 +194,13 @@ class Work:
             self._waiting = {}
             self.outcome.changes += positions
             self.outcome.add(self._following.move(positions, self._clock.now()))
+
+    def _end(self, subscription: Subscription, at: int) -> None:
+        """Of one that simply runs."""
+        self.outcome.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
+        self._following.leave_alone(subscription.id, subscription.subscriber)
+        self._following.seek(subscription.source, -1)
+        self.running -= 1
 
     def _find(self, id: str) -> Entity | None:
         return self.entities[id] if id in self.entities else self._directory.find(id)

@@ -1,0 +1,133 @@
+"""The other nodes of the backbone as the bindery deals with them, and who is to hear of what it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from roamcast.bind.backbone import Backbone
+from roamcast.bind.demand import Demand
+from roamcast.bind.discovery import Answer, Ask, News
+from roamcast.bind.messages import Message
+from roamcast.node.directory import Directory
+from roamcast.node.following import Following
+from roamcast.store.values import Entity
+
+__all__ = ["Stir", "Surroundings"]
+
+
+class Stir(NamedTuple):
+    """Who is to hear of something: nodes that wait for an answer, nodes to be asked, and own sources by demand."""
+
+    askers: frozenset[str] = frozenset()
+    seekers: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+
+    def __or__(self, other: Stir) -> Stir:
+        return Stir(*(mine | others for mine, others in zip(self, other, strict=True)))
+
+
+class Surroundings:
+    """Belongs to the bindery's thread, but for `is_wanted` and `awake`."""
+
+    def __init__(self, domain: str, session: int, directory: Directory, silence: float) -> None:
+        """After so many seconds of silence the sources of another node are taken for gone."""
+        self._directory = directory
+        self._own = _OwnSources(directory)
+        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
+        self._demand = Demand(self.backbone, self._own)
+        self._news = Stir()
+        self.heard: Callable[[Stir], None] = lambda _: None
+        """Is called with what is new, once it is journalled."""
+
+    def is_wanted(self, source: str) -> bool:
+        """Whether a source of this node is to send."""
+        return self._demand.is_wanted(source)
+
+    def awake(self) -> int:
+        """How many sources of this node are to send."""
+        return self._demand.awake(sum(1 for _ in self._own))
+
+    def join(self, node: str) -> None:
+        self.backbone.join(node)
+
+    def leave(self, node: str) -> list[Message]:
+        return self.backbone.leave(node)
+
+    def question(self, node: str) -> Ask:
+        """Raises NotFoundError for a node that is not joined."""
+        return self.backbone.seeker(node).ask()
+
+    def answer(self, ask: Ask) -> Answer:
+        answer = self.backbone.announcer.ask(ask)
+        self._review(())
+        return answer
+
+    def hear(self, answer: Answer) -> list[Message]:
+        """For the binder. Raises NotFoundError for a node that is not joined."""
+        return self.backbone.hear(answer, _now())
+
+    def lapse(self) -> list[Message]:
+        """For the binder: who has been silent for too long is gone."""
+        return self.backbone.lapse(_now())
+
+    def begin_again(self, following: Following) -> None:
+        """Everything in memory is made anew."""
+        self.backbone.begin_again()
+        self._demand.begin_again()
+        self.follow(following, (source.source for source in self._own))
+
+    def note(self, following: Following, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
+        """What a group did. `entities` of these `ids` are as they are now; None is gone."""
+        sources = [id for id, entity in zip(ids, entities, strict=True) if entity is None or entity.kind == "source"]
+        askers = self.backbone.announcer.changed(sources)
+        self._news |= Stir(askers=askers)
+        self.follow(following, sources)
+
+    def follow(self, following: Following, sources: Iterable[str]) -> None:
+        """What the binder did, and what subscriptions ask for now; and these sources have changed."""
+        sought, effects = following.stirred()
+        seekers = set(self.backbone.demand(effects))
+        review = [*sources, *self._demand.hear(effects)]
+        for request, times in sought.items():
+            was = request in self.backbone.matching
+            seekers.update(self.backbone.look_for(request, times) if times else ())
+            if was != (request in self.backbone.matching):
+                review += (one.source for one in self._own if request.admits(one.attributes or {}))
+        self._news |= Stir(seekers=frozenset(seekers))
+        self._review(review)
+
+    def publish(self) -> None:
+        """All is journalled: let it be heard."""
+        news, self._news = self._news, Stir()
+        if any(news):
+            self.heard(news)
+
+    def _review(self, sources: Iterable[str]) -> None:
+        stirred = self.backbone.announcer.stirred
+        changed = self._demand.review([*sources, *stirred])
+        stirred.clear()
+        self._news |= Stir(sources=frozenset(changed))
+
+
+class _OwnSources:
+    """The sources of this node."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def __iter__(self) -> Iterator[News]:
+        return (_news(entity) for entity in self._directory if entity.kind == "source")
+
+    def get(self, id: str) -> News | None:
+        entity = self._directory.find(id)
+        return None if entity is None or entity.kind != "source" else _news(entity)
+
+
+def _news(entity: Entity) -> News:
+    return News(entity.id, entity.attributes, entity.position)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000
