@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from roamcast.bind.messages import (
     Attributes,
@@ -31,6 +31,9 @@ __all__ = [
     "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Seeker", "Sources", "global_name",
     "local_name", "request_of",
 ]  # fmt: skip
+
+
+_MOST: Final = 1_000  # sources in an answer
 
 
 def global_name(id: str, node: str) -> str:
@@ -119,9 +122,10 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that changed `after` a number; if that is 0, all there is. `version` is that of the interest it is about.
+    """What changed `after` a number; if that is 0, what there is. `version` is that of the interest it is about.
 
     `asker` is the session of the one who asked. A version of -1 says that it is not known: its interest is needed.
+    `more`: there is more than an answer holds, to be asked for at once.
     """
 
     node: str
@@ -130,6 +134,7 @@ class Answer:
     after: int
     heard: Heard
     news: tuple[News, ...] = ()
+    more: bool = False
 
 
 class Sources(Protocol):
@@ -170,10 +175,12 @@ class _Asker:
 class Announcer:
     """A node's registry, as other nodes see it."""
 
-    def __init__(self, node: str, session: int, sources: Sources) -> None:
+    def __init__(self, node: str, session: int, sources: Sources, most: int = _MOST) -> None:
+        """`most` sources are told of in an answer."""
         self._node = node
         self._session = session
         self._sources = sources
+        self._most = most
         self._askers: dict[str, _Asker] = {}
         self.stirred: set[str] = set()
         """Sources that may be wanted now, or not any more; whoever looks at them clears it."""
@@ -198,8 +205,11 @@ class Announcer:
             self._look_for(asker, ask.version, ask.interest)
         after = ask.heard.number if ask.heard.session == self._session else 0
         _forget(asker, after)
-        news = tuple(self._told(asker, source) for source, number in asker.changed.items() if number > after)
-        return Answer(self._node, ask.session, asker.version, after, Heard(self._session, asker.number), news)
+        new = sorted((number, source) for source, number in asker.changed.items() if number > after)
+        told, more = new[: self._most], len(new) > self._most
+        heard = Heard(self._session, told[-1][0] if more else asker.number)
+        news = tuple(self._told(asker, source) for _, source in told)
+        return Answer(self._node, ask.session, asker.version, after, heard, news, more)
 
     def has_news(self, ask: Ask) -> bool:
         """Whether an answer would tell what this question does not know."""
@@ -274,6 +284,7 @@ class Seeker:
         self._known = -1  # the version of our interest that the other has
         self._heard = Heard()
         self._sources: dict[str, News] = {}
+        self._doubtful: set[str] = set()  # not yet told of again since all is told anew
         self._at = 0
 
     @property
@@ -284,7 +295,7 @@ class Seeker:
     @property
     def is_answered(self) -> bool:
         """Whether the other has answered to all that is looked for."""
-        return self.is_up and self._known == self._version
+        return self.is_up and self._known == self._version and not self._doubtful
 
     def look_for(self, interest: Interest) -> bool:
         """From now on look for this; whether that is new, and so to be asked for at once."""
@@ -310,9 +321,16 @@ class Seeker:
             return []
         if not answer.after <= self._heard.number <= answer.heard.number:
             return []  # overtaken by a later one, or of before a silence
+        if answer.more and answer.after < self._heard.number:
+            return []  # a part that was heard before
         self._known, self._heard = answer.version, answer.heard
-        there = {news.source for news in answer.news}
-        gone = [] if answer.after else [News(id, None) for id in self._sources if id not in there]
+        if not answer.after:
+            self._doubtful = set(self._sources)
+        self._doubtful.difference_update(news.source for news in answer.news)
+        gone: list[News] = []
+        if not answer.more:
+            gone = [News(id, None) for id in self._sources if id in self._doubtful]
+            self._doubtful.clear()
         return [message for news in (*gone, *answer.news) for message in self._learn(news)]
 
     def lapse(self, now: int) -> list[Message]:

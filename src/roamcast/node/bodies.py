@@ -123,7 +123,8 @@ def _check_attributes(attributes: dict[str, Any], info: ValidationInfo) -> dict[
     return attributes
 
 
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+Id = Annotated[str, Field(pattern=ID)]
 Time = Annotated[
     int,
     BeforeValidator(_micros),

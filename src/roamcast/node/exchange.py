@@ -17,7 +17,7 @@ __all__ = ["Exchange", "SessionError", "http_client"]
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT = httpx.Timeout(10.0, connect=2.0)
+_SECONDS, _CONNECT = 10.0, 2.0
 _OFFICE, _URL, _NONCE, _SIGNATURE, _SESSION = (
     f"roamcast-{name}" for name in ("office", "url", "nonce", "signature", "session")
 )
@@ -40,7 +40,7 @@ class SessionError(ConflictError):
 def http_client(ca: Path | None) -> httpx.AsyncClient:
     """For requests to other nodes; `ca` has the certificates to trust instead of the system's."""
     verify = ssl.create_default_context(cafile=str(ca)) if ca else True
-    return httpx.AsyncClient(timeout=_TIMEOUT, verify=verify, trust_env=False)
+    return httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=_CONNECT), verify=verify, trust_env=False)
 
 
 class Exchange:
@@ -58,11 +58,11 @@ class Exchange:
     def session(self) -> str:
         return self._nonces.session
 
-    async def post(self, peer: Peer, path: str, body: bytes) -> bytes:
+    async def post(self, peer: Peer, path: str, body: bytes, seconds: float = _SECONDS) -> bytes:
         """What the peer answers. Raises UnavailableError if it does not, or refuses, or if it was not the peer."""
         for _ in range(2):
             nonce = self._nonces.next_for(self._sessions.get(peer.domain, ""))
-            response = await self._sent(peer, path, body, nonce)
+            response = await self._sent(peer, path, body, nonce, seconds)
             if _SESSION not in response.headers:
                 break
             self._sessions[peer.domain] = response.headers[_SESSION].encode("ascii", "replace").decode()
@@ -96,7 +96,7 @@ class Exchange:
     def answer_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
         return {_SIGNATURE: signature_of_answer(peer.secret, nonce, body)}
 
-    async def _sent(self, peer: Peer, path: str, body: bytes, nonce: str) -> httpx.Response:
+    async def _sent(self, peer: Peer, path: str, body: bytes, nonce: str, seconds: float) -> httpx.Response:
         signed = Signed(self.domain, peer.domain, self.url, "POST", path, body, nonce)
         headers = {
             _OFFICE: self.domain,
@@ -106,7 +106,8 @@ class Exchange:
             "content-type": "application/json",
         }
         try:
-            return await self._http.post(peer.url + path, content=body, headers=headers)
+            timeout = httpx.Timeout(seconds, connect=_CONNECT)
+            return await self._http.post(peer.url + path, content=body, headers=headers, timeout=timeout)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise UnavailableError(
                 f"office {peer.domain!r} does not answer: {error or type(error).__name__}",

@@ -13,12 +13,15 @@ from typing import TypeVar
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
+from roamcast.bind.backbone import Backbone
+from roamcast.bind.discovery import Request, local_name
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.node.bells import Bells
 from roamcast.node.bindery import Bindery
 from roamcast.node.counter import Delivery
+from roamcast.node.discovery import Discovery, ask_first
 from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
 from roamcast.node.intake import Intake, Sequences
@@ -93,8 +96,14 @@ class Node:
                 self.clock,
                 self.metrics,
                 history=settings.history * 3600,
+                domain=settings.domain,
+                silence=settings.silence,
+                first=self._ask_first,
             )
             opened.callback(self.bindery.close)
+            self.discovery = Discovery(
+                self.bindery, self.post.exchange, self.post.peers, self.space, settings.at, settings.silence
+            )
             self.directory = self.bindery.directory
             self.post.attend(self.directory)
             self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
@@ -121,15 +130,18 @@ class Node:
         ticker = self._loop.create_task(self._tick())
         try:
             async with self.post.running():
+                self.discovery.start()
                 yield
         finally:
             self.end_streams()
             ticker.cancel()
+            await self.discovery.stop()
             await run_in_threadpool(self._close)
 
     def end_streams(self) -> None:
         """End streams and long polls: they would keep the server from stopping."""
         self.bells.stop()
+        self.discovery.bells.stop()
         if self.scene is not None:
             self.scene.stop()
 
@@ -152,6 +164,13 @@ class Node:
     def show_gone(self, layer: str, ids: Iterable[str]) -> None:
         if self.scene is not None:
             self.scene.apply(Change(layer, remove=ids), time.monotonic())
+
+    def _ask_first(self, backbone: Backbone) -> None:
+        """What is bound to sources of other nodes stays so: they are asked before everything is made anew."""
+        nodes = {node for bound in self.registry.live_bindings() if (node := local_name(bound.source)[1]) is not None}
+        if nodes:
+            backbone.look_for(Request("bind", ""))
+            ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 
     def _close(self) -> None:
         self.mailroom.stop()
@@ -195,6 +214,12 @@ class Node:
             "roamcast_letters_expired",
             "Letters whose time to live was over when their receiver came for them.",
             lambda: self.post.counter.expired,
+        )
+        self.metrics.gauge(
+            "roamcast_sources_awake", "Sources that somebody wants to send.", self.bindery.surroundings.awake
+        )
+        self.metrics.gauge(
+            "roamcast_nodes_up", "Other nodes that answer.", lambda: self.bindery.surroundings.backbone.up
         )
         scene = self.scene
         if scene is not None:

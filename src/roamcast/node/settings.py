@@ -47,8 +47,9 @@ class Settings(BaseSettings):
     `join` is the address of a node to join with an `invitation`; `url` is where others reach this node, if not where it
     listens. `tls_cert` and `tls_key` make it listen with TLS; `ca` has the certificates to trust in other nodes.
     `store` is the URL of a PostgreSQL database that has registry and post office instead of files in the data folder.
-    `places` is a GeoJSON file with the places that subscriptions may name. `history` is for how many hours a binding is
-    remembered after it has ended.
+    `at` is where the node is, for those who look for the nearest; `silence` is after how many seconds without an answer
+    the sources of another node are taken for gone. `places` is a GeoJSON file with the places that subscriptions may
+    name. `history` is for how many hours a binding is remembered after it has ended.
     """
 
     model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__", frozen=True, extra="ignore")
@@ -66,6 +67,8 @@ class Settings(BaseSettings):
     space: Literal["geographic", "planar"] = "geographic"
     places: Path | None = None
     store: str | None = Field(default=None, pattern=r"^postgresql://")
+    silence: float = Field(default=5.0, ge=3.0, le=3600, allow_inf_nan=False)
+    at: tuple[float, float] | None = None
     history: float = Field(default=24.0, gt=0, le=24 * 366, allow_inf_nan=False)
     scene: bool = False
     title: str = ""

@@ -12,6 +12,8 @@ from roamcast.deliver.addressing import home_of
 from roamcast.deliver.messages import Claim, Located, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
 from roamcast.deliver.port import NOBODY
 from roamcast.deliver.warrants import LAST_EPOCH, Warrant
+from roamcast.errors import PermissionDeniedError
+from roamcast.node.asking import decode_asked, encode
 from roamcast.node.bodies import DomainIn, IntroductionIn, JoinIn, VouchIn
 from roamcast.node.dependencies import Operator, TheNode
 from roamcast.node.forms import Form, read_bytes
@@ -79,6 +81,16 @@ async def messages(request: Request, node: TheNode) -> Response:
         node.post.courier.heard_of(peer.domain)
         node.post.postmaster.hurry()
     return _answer(node, peer, nonce, {})
+
+
+@router.post("/office/sources", include_in_schema=False)
+async def sources(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    asked = decode_asked(body)
+    if asked.ask.node != peer.domain:
+        raise PermissionDeniedError(f"{peer.domain} asks as {asked.ask.node}", where="node")
+    told = encode(await node.discovery.answer(peer.domain, asked))
+    return Response(told, 200, node.post.exchange.answer_headers(peer, nonce, told), "application/json")
 
 
 async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
