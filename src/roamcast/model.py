@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["EPOCH", "Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription", "iso"]
+__all__ = [
+    "EPOCH", "Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription", "global_name",
+    "iso", "local_name",
+]  # fmt: skip
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -18,6 +21,17 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def iso(micros: int) -> str:
     """A time as ISO 8601 in UTC."""
     return (EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+
+
+def global_name(id: str, node: str) -> str:
+    """How a source of another node is called; ids have no `@`."""
+    return f"{id}@{node}"
+
+
+def local_name(name: str) -> tuple[str, str | None]:
+    """The id of a source at its node, and the node if that is another."""
+    id, _, node = name.partition("@")
+    return id, node or None
 
 
 class Box(NamedTuple):

@@ -8,11 +8,11 @@ import pytest
 from backbones import Registry
 
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Announcer, Answer, Ask, Interest, News, Request, Seeker, local_name, request_of
+from roamcast.bind.discovery import Announcer, Answer, Ask, Interest, News, Request, Seeker, request_of
 from roamcast.bind.messages import Message, Moved, SourceChanged, SourceRegistered, SourceRemoved, Unwanted, Wanted
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
-from roamcast.model import Position
+from roamcast.model import Position, local_name
 
 LIMIT = 40
 NOISE, LIGHT, ALL = Request("bind", "&context = noise"), Request("bind", "&context = light"), Request("bind", "")

@@ -131,6 +131,28 @@ def test_what_is_too_late_is_counted_and_set_aside(tmp_path: Path) -> None:
     assert [item.position for item in entry.set_aside] == [17]
 
 
+def test_a_source_of_another_node_is_heard_while_it_is_bound(tmp_path: Path) -> None:
+    """By time: between nodes nothing else tells what was first. One of the same name here is another."""
+    south = [reading("t1", 1, 5), reading("t1", 2, 15), reading("t1", 3, 25), reading("t1", 4, 18)]
+    north = [
+        reading("t1", 1, 12), bind("b1", "t1@south", 10, initial=True), unbind("b1", "t1@south", 20),
+        bind("b1", "t1", 20), reading("t1", 2, 22),
+    ]  # fmt: skip
+    rows = [*placed(south[:1], "south"), *placed(north, "north"), *placed(south[1:], "south", first=2)]
+    expected = [("b1", "t1:1"), ("b1", "t1:2"), ("b1", "t1:4"), ("b1", "t1:2")]  # the last is north's
+    for number, cuts in enumerate([(), (1,), (6,), (6, 8)]):
+        found = run(tmp_path / str(number), rows, cuts)
+        assert sorted(found["north", "ann"]) == sorted(expected), cuts
+        assert found.keys() == {("north", "ann")}
+
+
+def test_what_is_removed_at_one_node_hears_no_later_event_of_another(tmp_path: Path) -> None:
+    """Later by time."""
+    north = placed([bind("b1", "t1@south", 10), unbind("b1", "t1@south", 20), remove("b1", 20)], node="north")
+    south = placed([reading("t1", 1, 15), reading("t1", 2, 20)], node="south")
+    assert run(tmp_path, [*north, *south]) == {("north", "ann"): [("b1", "t1:1")]}
+
+
 @dataclass
 class Bond:
     since: int

@@ -44,9 +44,16 @@ class World:
         asked = set(zip(node, id, strict=True))
         return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
 
-    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
-        asked = set(zip(node, id, source, strict=True))
-        return [row for row in self.bonds if (row["node"], row["id"], row["source"]) in asked]
+    def bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
+        asked = set(zip(node, id, home, source, strict=True))
+        return [row for row in self.bonds if (row["node"], row["id"], row["home"], row["source"]) in asked]
 
     def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
         asked = set(zip(node, id, strict=True))

@@ -39,11 +39,18 @@ class World(NamedTuple):
         asked = set(zip(node, id, strict=True))
         return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
 
-    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+    def bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
         found = []
-        for *name, since in zip(node, id, source, time, strict=True):
+        for *name, since in zip(node, id, home, source, time, strict=True):
             for row in self.bonds:
-                named = [row["node"], row["id"], row["source"]] == name
+                named = [row["node"], row["id"], row["home"], row["source"]] == name
                 if named and (row["until"] is None or row["end"] >= since) and row not in found:
                     found.append(row)
         return found
@@ -190,8 +197,8 @@ def test_a_binding_begins_at_its_place_and_time() -> None:
     """Its row carries since when it counts, by position and by clock, and what it lets through."""
     (row,) = bonds(bind("b1", "cam", NOON + 3, BindingBody("ann", "@level > 1", 5_000_000)))
     assert row == {
-        "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "source": "cam", "begin": NOON + 3,
-        "on": "@level > 1", "every": 5_000_000, "until": None, "end": None, "final": False,
+        "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "home": "local", "source": "cam",
+        "begin": NOON + 3, "on": "@level > 1", "every": 5_000_000, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 

@@ -109,7 +109,10 @@ def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Loo
 
 def bond(since: int, **more: Any) -> dict[str, Any]:
     """A row of BINDINGS."""
-    plain = {"node": "local", "since": since, "id": f"b{since}", "subscriber": "ann", "source": "cam", "begin": NOON}
+    plain = {
+        "node": "local", "since": since, "id": f"b{since}", "subscriber": "ann", "home": "local", "source": "cam",
+        "begin": NOON,
+    }  # fmt: skip
     return {**plain, "on": None, "every": None, **more}
 
 

@@ -32,9 +32,20 @@ class Bond(NamedTuple):
     source: str = "cam"
     on: str | None = None
     node: str = "local"
+    home: str | None = None
 
     def row(self) -> dict[str, object]:
-        return {**self._asdict(), "id": f"b{self.since}", "subscriber": "ann"}
+        return {**self._asdict(), "home": self.home or self.node, "id": f"b{self.since}", "subscriber": "ann"}
+
+    def counts(self, event: Reading) -> bool:
+        """Whether it was valid for an event of its source: by both, or between nodes by time alone."""
+        if self.begin > event.time:
+            return False
+        if self.home not in (None, self.node):
+            return self.end is None or event.time < self.end
+        if self.since >= event.position:
+            return False
+        return self.until is None or self.end is None or event.position < self.until or event.time < self.end
 
 
 class Reading(NamedTuple):
@@ -145,7 +156,7 @@ def bonds_of(draw: st.DrawFn) -> list[Bond]:
         until = draw(st.none() | st.integers(since + 1, 8))
         end = None if until is None else draw(_few)
         on = draw(st.sampled_from([None, None, "@ > 1", "@level <= 1", "not @ > 1"]))
-        made.append(Bond(since, draw(_few), until, end, draw(_names), on, node))
+        made.append(Bond(since, draw(_few), until, end, draw(_names), on, node, draw(_nodes)))
     return made
 
 
@@ -161,10 +172,8 @@ def test_equals_looking_at_every_pair(bonds: list[Bond], events: list[Reading], 
         (number, bond.node, bond.since)
         for number, event in enumerate(events)
         for bond in bonds
-        if (bond.node, bond.source) == (event.node, event.source)
-        and bond.since < event.position
-        and bond.begin <= event.time
-        and (bond.until is None or bond.end is None or event.position < bond.until or event.time < bond.end)
+        if (bond.home, bond.source) == (event.node, event.source)
+        and bond.counts(event)
         and (
             bond.on is None
             or holds(on_of(bond.on), {} if event.level is None else {"level": event.level}, context="level")

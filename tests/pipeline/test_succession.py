@@ -63,7 +63,8 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     assert row["since"] < 1
     del row["since"]
     assert row == {
-        "node": "local", "id": "b1", "subscriber": "bob", "source": "car", "begin": 8, "on": "@ > 5",
+        "node": "local", "id": "b1", "subscriber": "bob", "home": "local", "source": "car", "begin": 8,
+        "on": "@ > 5",
         "every": 10_000_000, "until": None, "end": None, "final": False,
     }  # fmt: skip
 

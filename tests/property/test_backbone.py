@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from roamcast.bind.discovery import local_name
+from roamcast.model import local_name
 
 NODES = ("east", "north", "west")
 TEXTS = (

@@ -14,10 +14,10 @@ from roamcast.bind.discovery import (
     Request,
     Seeker,
     Sources,
-    local_name,
 )
 from roamcast.bind.messages import Effect, Message, SourceRegistered, Unwanted, Wanted
 from roamcast.errors import NotFoundError
+from roamcast.model import local_name
 
 __all__ = ["Backbone"]
 

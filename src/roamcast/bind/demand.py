@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import News, Sources, local_name
+from roamcast.bind.discovery import News, Sources
 from roamcast.bind.messages import Effect, Unwanted, Wanted
+from roamcast.model import local_name
 
 __all__ = ["Demand"]
 

@@ -25,26 +25,15 @@ from roamcast.lacl import Query, normalised, parse, plan_of
 from roamcast.lacl.conditions import may_hold
 from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
-from roamcast.model import Position
+from roamcast.model import Position, global_name
 
 __all__ = [
-    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Seeker", "Sources", "global_name",
-    "local_name", "request_of",
+    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Seeker", "Sources",
+    "request_of",
 ]  # fmt: skip
 
 
 _MOST: Final = 1_000  # sources in an answer
-
-
-def global_name(id: str, node: str) -> str:
-    """How a source of another node is called here; ids have no `@`."""
-    return f"{id}@{node}"
-
-
-def local_name(name: str) -> tuple[str, str | None]:
-    """The id of a source at its node, and the node if that is another."""
-    id, _, node = name.partition("@")
-    return id, node or None
 
 
 Plan: TypeAlias = Literal["bind", "match"]
@@ -321,8 +310,6 @@ class Seeker:
             return []
         if not answer.after <= self._heard.number <= answer.heard.number:
             return []  # overtaken by a later one, or of before a silence
-        if answer.more and answer.after < self._heard.number:
-            return []  # a part that was heard before
         self._known, self._heard = answer.version, answer.heard
         if not answer.after:
             self._doubtful = set(self._sources)

@@ -14,10 +14,11 @@ from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Request, local_name
+from roamcast.bind.discovery import Request
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
+from roamcast.model import local_name
 from roamcast.node.bells import Bells
 from roamcast.node.bindery import Bindery
 from roamcast.node.counter import Delivery

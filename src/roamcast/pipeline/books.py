@@ -102,7 +102,7 @@ class Books:
         changes.set_aside.extend([*broken, *told.set_aside])
         index = index_changes(self._state.layers, self.manifest.index, wishes, told.boxes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
-        sources = frozenset((row["node"], row["source"]) for row in changes.initial)
+        sources = frozenset((row["home"], row["source"]) for row in changes.initial)
         moving = told.save(self._state.segments)
         sieve = Sieve(self._state.folder, subscriptions, bindings, index.stack, batch, sources, moving)
         return Page(sieve, index, told, changes, forgotten)
@@ -184,10 +184,17 @@ class Books:
         """The live ones with these names."""
         return self._find(SUBSCRIPTIONS, ("node", "id"), (node, id), Ends.all(len(id)))
 
-    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+    def bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
         """The live ones of these subscriptions and sources, and those that ended at the time beside them or later."""
         ends = Ends.all(len(id))._replace(time=np.array(time, np.int64) - 1)
-        return self._find(BINDINGS, ("node", "id", "source"), (node, id, source), ends)
+        return self._find(BINDINGS, ("node", "id", "home", "source"), (node, id, home, source), ends)
 
     def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
         """All of these subscriptions that are kept."""
@@ -208,7 +215,7 @@ class Books:
         end = pc.fill_null(rows["end"], np.iinfo(np.int64).max).to_numpy()
         over: npt.NDArray[np.bool_] = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
         gone = rows.filter(pa.array(over))
-        for source, ended in zip(_sources(gone), gone["end"].to_pylist(), strict=True):
+        for source, ended in zip(_sources(gone, "home"), gone["end"].to_pylist(), strict=True):
             forgotten[source] = max(ended, forgotten.get(source, ended), self.forgotten.get(source, ended))
         return over
 
@@ -260,8 +267,8 @@ def _late(fresh: pa.Table, forgotten: dict[Source, int]) -> list[SetAside]:
     ]
 
 
-def _sources(rows: pa.Table) -> list[Source]:
-    return list(map(Source, rows["node"].to_pylist(), rows["source"].to_pylist()))
+def _sources(rows: pa.Table, node: str = "node") -> list[Source]:
+    return list(map(Source, rows[node].to_pylist(), rows["source"].to_pylist()))
 
 
 def _forgotten_rows(forgotten: dict[Source, int]) -> pa.Table:

@@ -19,6 +19,7 @@ from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
 from roamcast.journal.segments import SegmentFolder, read_control, read_terms
+from roamcast.model import local_name
 from roamcast.pipeline.asked import Asked, asked_of
 from roamcast.pipeline.facts import on_of
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
@@ -113,7 +114,12 @@ class Known(Protocol):
         """The live ones with these names."""
 
     def bindings(
-        self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
     ) -> Iterable[Row]:
         """The live ones of these subscriptions and sources, and those that ended at the time beside them or later."""
 
@@ -127,7 +133,14 @@ class Nothing:
     def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
         return []
 
-    def bindings(self, node: Sequence[str], id: Sequence[str], source: Sequence[str], time: Sequence[int]) -> list[Row]:
+    def bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
         return []
 
     def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
@@ -247,13 +260,13 @@ def _wishes(known: Known, records: Sequence[Row]) -> _Lives:
 
 def _bonds(known: Known, records: Sequence[Row]) -> _Lives:
     found: dict[tuple[str, int], Row] = {}
-    named = _columns([row for row in records if row["binds"]], ("node", "id", "source", "begin"))
+    named = _columns([row for row in records if row["binds"]], ("node", "id", "home", "source", "begin"))
     if named:
         found |= {(row["node"], row["since"]): row for row in known.bindings(*named)}
     removed = _columns([row for row in records if not row["binds"] and not row["makes"]], ("node", "id"))
     if removed:
         found |= {(row["node"], row["since"]): row for row in known.bindings_of(*removed)}
-    return _Lives(("node", "id", "source"), found.values())
+    return _Lives(("node", "id", "home", "source"), found.values())
 
 
 def _columns(records: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
@@ -274,7 +287,8 @@ def _read(record: Row) -> Row:
     if record["kind"] in (SUBSCRIPTION, REMOVAL):
         row |= {"binds": False, "makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
         return row | asked_of(record["body"])._asdict() | _LIVE if row["makes"] else row
-    row |= {"binds": True, "makes": record["kind"] == BINDING, "source": record["entity"]}
+    source, home = local_name(record["entity"])
+    row |= {"binds": True, "makes": record["kind"] == BINDING, "home": home or record["node"], "source": source}
     return row | _bond(record["body"]) if row["makes"] else row
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.lacl import holds
+from roamcast.model import global_name
 from roamcast.pipeline.asked import why_matched
 from roamcast.pipeline.facts import CONTEXT, attributes_of, on_of
 from roamcast.pipeline.lookups import Lookups
@@ -54,8 +55,11 @@ def bound(events: pa.Table, bindings: Lookups) -> pa.Table:
     """The drafts of plan bind. `events` has SIFTED_SCHEMA; its lists are rows of `bindings`."""
     lists = events["bindings"].combine_chunks()
     rows = bindings.take(pc.list_flatten(lists).to_numpy())
-    facts = (rows[name].to_pylist() for name in ("source", "begin", "on"))
-    whys = [f"{source} is bound since {_iso(begin)}{_and(on)}" for source, begin, on in zip(*facts, strict=True)]
+    facts = (rows[name].to_pylist() for name in ("node", "home", "source", "begin", "on"))
+    whys = [
+        f"{_named(source, home, node)} is bound since {_iso(begin)}{_and(on)}"
+        for node, home, source, begin, on in zip(*facts, strict=True)
+    ]
     return _drafts(events, lists, rows, pa.array(whys, pa.string()))
 
 
@@ -74,18 +78,18 @@ def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
                 "node": binding["node"], "position": binding["since"], "time": newest["time"], "event": newest["event"],
                 "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
                 "every": binding["every"],
-                "why": f"the last of {binding['source']} when it was bound, at {_iso(binding['begin'])}"
-                f"{_and(binding['on'])}",
+                "why": f"the last of {_named(binding['source'], binding['home'], binding['node'])} when it was bound, "
+                f"at {_iso(binding['begin'])}{_and(binding['on'])}",
             }
         )  # fmt: skip
     return pa.Table.from_pylist(drafts, DRAFTS_SCHEMA)
 
 
 def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups) -> list[Mapping[str, Any] | None]:
-    """For each binding the newest event of its source that its node had journalled before."""
+    """For each binding the newest event of its source that was there before."""
     if not initial:
         return []
-    names = [pa.array([binding[column] for binding in initial], pa.string()) for column in SOURCES.keys]
+    names = [pa.array([binding[column] for binding in initial], pa.string()) for column in ("home", "source")]
     found = sources.find(SOURCES.keys, names)
     known: list[list[Mapping[str, Any]]] = [[] for _ in initial]
     earlier = sources.take(found.row, ("seq", "time", "event", "attributes")).to_pylist()
@@ -98,12 +102,23 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
     for row in told.to_pylist():
         here.setdefault((row["node"], row["entity"]), []).append(row)
     for rows, binding in zip(known, initial, strict=True):
-        of_source = here.get((binding["node"], binding["source"]), [])
-        rows += (row for row in of_source if row["position"] < binding["since"])
+        of_source = here.get((binding["home"], binding["source"]), [])
+        rows += (row for row in of_source if _was_before(row, binding))
     return [
         max((row for row in rows if row["event"] is not None), key=lambda row: row["seq"], default=None)
         for rows in known
     ]
+
+
+def _was_before(event: Mapping[str, Any], binding: Binding) -> bool:
+    """In the journal, or, of a source at another node, by time."""
+    if binding["home"] == binding["node"]:
+        return bool(event["position"] < binding["since"])
+    return bool(event["time"] < binding["begin"])
+
+
+def _named(source: str, home: str, node: str) -> str:
+    return source if home == node else global_name(source, home)
 
 
 def _satisfies(newest: Mapping[str, Any], on: str | None) -> bool:

@@ -20,19 +20,21 @@ def join(facts: Facts, bindings: Lookups) -> Found:
 
     An event sees what its node had journalled before it. Of that a binding counts if it had begun when the event
     happened, and had not ended; and if its `On` holds. All of it is told by the records alone, so that a batch cut
-    elsewhere makes the same pairs.
+    elsewhere makes the same pairs. Of what other nodes have journalled an event sees what came up to its batch.
     """
     events = facts.events
     ends = Ends(events["position"].to_numpy(), events["time"].cast(pa.int64()).to_numpy())
-    found = bindings.find(("node", "source"), (events["node"], events["entity"]), ends)
+    found = bindings.find(("home", "source"), (events["node"], events["entity"]), ends)
     if not len(found.key):
         return found
-    rows = bindings.take(found.row, ("since", "begin", "on", "until", "end", "final"))
+    rows = bindings.take(found.row, ("node", "home", "since", "begin", "on", "until", "end", "final"))
     position, time = ends.position[found.key], ends.time[found.key]
     since, begin = rows["since"].to_numpy(), rows["begin"].to_numpy()
     until, end = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "end"))
     over = pc.fill_null(rows["final"], False).to_numpy() | (time >= end)
-    valid = (since < position) & (begin <= time) & ((position < until) | ~over)
+    here = pc.equal(rows["node"], rows["home"]).to_numpy()
+    seen = np.where(here, (since < position) & ((position < until) | ~over), time < end)
+    valid = seen & (begin <= time)
     kept = np.flatnonzero(valid)
     kept = kept[_satisfied(facts, found.key[kept], rows["on"].take(pa.array(kept)))]
     return Found(found.key[kept], found.row[kept])

@@ -22,7 +22,7 @@ from roamcast.pipeline.schemas import Table
 
 __all__ = ["FORMAT", "Ended", "Part", "PartFolder", "newest_rows"]
 
-FORMAT = "roamcast-part/4"
+FORMAT = "roamcast-part/5"
 
 Ended: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """Which rows of a table need not be kept: each the newest of its key."""

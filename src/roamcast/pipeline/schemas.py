@@ -126,6 +126,7 @@ SUBSCRIPTIONS: Final = Table(
 )
 
 # (node, since) is the place of the record that bound, `until` that of the one that unbound; `begin` and `end` are when.
+# The source is registered at node `home`, which may be another: between nodes only time tells what was first.
 # Ended bindings are kept for a while, for events that come late. A `final` one, whose subscription was removed, meets
 # no event after `until`, whenever that happened.
 BINDINGS: Final = Table(
@@ -137,6 +138,7 @@ BINDINGS: Final = Table(
             pa.field("since", pa.int64()),
             pa.field("id", pa.string()),
             pa.field("subscriber", pa.string()),
+            pa.field("home", pa.string()),
             pa.field("source", pa.string()),
             pa.field("begin", pa.int64()),
             pa.field("on", pa.string()),
