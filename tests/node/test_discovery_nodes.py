@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backbone import backbone, knows
+from backbone import backbone, invitation, knows
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
+from roamcast.errors import NotFoundError
 
 NEAREST = "Select Where &context = noise and &location in nearest"
 NOISE = {"context": "noise"}
@@ -90,6 +91,50 @@ def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
     awake(True, True)
     ann.unsubscribe("m")
     awake(False, False)
+
+
+def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
+    """Its sources are gone at once; the others stay."""
+    nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
+    nodes["west"].source("far", attributes=NOISE, x=50.0, y=0.0)
+    ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
+    ann.subscribe(NEAREST, id="q")
+    bound(ann, "q", "near@south")
+    operator = Client(nodes["north"].url, (nodes["north"].data / "operator.token").read_text().strip())
+    operator.expel("south")
+    bound(ann, "q", "far@west")
+    assert [office["domain"] for office in operator.offices()] == ["west"]
+    with pytest.raises(NotFoundError):
+        operator.expel("south")
+    operator.close()
+
+
+def test_the_nearest_node_is_told_by_any(tmp_path: Path) -> None:
+    """Of those that say where they are; itself when nobody does."""
+    with running_node(tmp_path / "alone", **SETTINGS) as alone:
+        assert alone.source("s").nearest(5.0, 5.0) == alone.url
+    with running_node(tmp_path / "north", domain="north", at=(0.0, 10.0), **SETTINGS) as north:
+        more: dict[str, Any] = {"join": north.url, "invitation": invitation(north, "south"), "at": (0.0, -10.0)}
+        with running_node(tmp_path / "south", domain="south", **more, **SETTINGS) as south:
+            for node in (north, south):
+                asked = node.source("s")
+                until(lambda asked=asked: asked.nearest(3.0, -1.0) == south.url, "the nearest to be known")
+                assert asked.nearest(3.0, 1.0) == north.url
+
+
+def test_a_source_hears_whether_it_is_wanted(nodes: dict[str, RunningNode]) -> None:
+    """Over its stream, by a callback; and it is to send when the node is gone."""
+    near = nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
+    told: list[bool] = []
+    near.on_demand(told.append)
+    until(lambda: told == [False], "the source to be told to sleep")
+    ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
+    ann.subscribe(NEAREST, id="q")
+    until(lambda: told == [False, True], "the source to be told to send")
+    ann.unsubscribe("q")
+    until(lambda: told == [False, True, False], "the source to be told to sleep again")
+    nodes["south"].stop()
+    until(lambda: told == [False, True, False, True], "the source to send, as nobody can say that it should not")
 
 
 def test_a_node_that_dies_loses_its_bindings_until_it_is_back(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from roamcast import __version__
 from roamcast.cli.bench import bench
 from roamcast.cli.change import change
 from roamcast.cli.compile import compile
+from roamcast.cli.expel import expel
 from roamcast.cli.explain_match import explain_match
 from roamcast.cli.forget import forget
 from roamcast.cli.invite import invite
@@ -50,7 +51,7 @@ app = typer.Typer(
 
 for _command in (
     up, node, pipeline, register, change, move, where, forget, renew, leave, publish, subscribe, subscriptions,
-    unsubscribe, explain_match, pull, send, trace, migrate, invite, match, compile,
+    unsubscribe, explain_match, pull, send, trace, migrate, invite, expel, match, compile,
 ):  # fmt: skip
     # A negative coordinate is no option.
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)

@@ -33,6 +33,9 @@ def node(
     space: Annotated[
         str | None, typer.Option(help="geographic (degrees) or planar (metres).", show_default="geographic")
     ] = None,
+    at: Annotated[
+        tuple[float, float] | None, typer.Option(help="Where the node is, for those who look for the nearest.")
+    ] = None,
     places: Annotated[Path | None, typer.Option(help="GeoJSON with the places that subscriptions may name.")] = None,
     scene: Annotated[
         bool | None,
@@ -52,6 +55,7 @@ def node(
 
     settings = settings_from(
         data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, url=public_url,
-        tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space, places=places, scene=scene,
+        tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space, at=at, places=places,
+        scene=scene,
     )  # fmt: skip
     serve(settings, ready=lambda url: typer.echo(f"node {settings.domain} at {url}  (API: {url}/docs)"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
+from roamcast.client.demand import DemandStream
 from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
 from roamcast.client.transport import (
     DEFAULT_URL,
@@ -166,6 +167,41 @@ class AsyncClient:
                 pause = 0.0
             await asyncio.sleep(pause)
 
+    async def demand(self) -> AsyncIterator[bool]:
+        stream = DemandStream(self._calls.delays)
+        while not self._http.is_closed:
+            try:
+                response = await self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
+                try:
+                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
+                    if is_stream(response):
+                        async for piece in response.aiter_bytes():
+                            for wanted in stream.feed(piece):
+                                yield wanted
+                    else:
+                        await response.aread()
+                        outcome = answer_of(response)
+                finally:
+                    await response.aclose()
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            told, pause = stream.broken(outcome)
+            for wanted in told:
+                yield wanted
+            await asyncio.sleep(pause)
+
+    def on_demand(self, call: Callable[[bool], None]) -> asyncio.Task[None]:
+        """A task that calls `call` with what `demand` says."""
+
+        async def listen() -> None:
+            async for wanted in self.demand():
+                call(wanted)
+
+        return asyncio.create_task(listen())
+
+    async def nearest(self, x: float, y: float) -> str:
+        return await self._run(self._calls.nearest(x, y))
+
     async def scene(self) -> dict[str, Any]:
         return await self._run(self._calls.scene())
 
@@ -179,6 +215,9 @@ class AsyncClient:
         ttl: float | None = None,
     ) -> None:
         await self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    async def expel(self, domain: str) -> None:
+        return await self._run(self._calls.expel(domain))
 
     async def invite(self, domain: str) -> str:
         return await self._run(self._calls.invite(domain))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
+from roamcast.client.demand import DemandStream
 from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
 from roamcast.client.transport import (
     DEFAULT_URL,
@@ -232,6 +234,46 @@ class Client:
                 pause = 0.0
             time.sleep(pause)
 
+    def demand(self) -> Iterator[bool]:
+        """Whether anybody wants this source to send: at once, and each time that it changes, until this client is closed.
+
+        While the node is not heard it is True, for nobody can say that the source is not wanted.
+        """
+        stream = DemandStream(self._calls.delays)
+        while not self._http.is_closed:
+            try:
+                response = self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
+                try:
+                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
+                    if is_stream(response):
+                        for piece in response.iter_bytes():
+                            yield from stream.feed(piece)
+                    else:
+                        response.read()
+                        outcome = answer_of(response)
+                finally:
+                    response.close()
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            told, pause = stream.broken(outcome)
+            yield from told
+            time.sleep(pause)
+
+    def on_demand(self, call: Callable[[bool], None]) -> threading.Thread:
+        """Have `call` called with what `demand` says, in a thread of its own that ends with this client."""
+
+        def listen() -> None:
+            for wanted in self.demand():
+                call(wanted)
+
+        thread = threading.Thread(target=listen, name="roamcast-demand", daemon=True)
+        thread.start()
+        return thread
+
+    def nearest(self, x: float, y: float) -> str:
+        """The address of the node that is nearest to a point, of all that this one knows; its own if none says."""
+        return self._run(self._calls.nearest(x, y))
+
     def scene(self) -> dict[str, Any]:
         """What the page draws, as it is now."""
         return self._run(self._calls.scene())
@@ -251,6 +293,10 @@ class Client:
         by themselves after so many seconds.
         """
         self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+
+    def expel(self, domain: str) -> None:
+        """Have the node hear another one no more. Needs the operator's token."""
+        return self._run(self._calls.expel(domain))
 
     def invite(self, domain: str) -> str:
         """Leave for the node of a domain to join this one; the token must be the operator's."""

@@ -195,12 +195,19 @@ class Calls:
         body = _given(layer=layer, set=set, remove=_texts(remove) or None, clear=clear or None, ttl=ttl)
         return exchange(Request("POST", "/v1/scene", body_of(body)), self.delays, _nothing)
 
+    def expel(self, domain: str) -> Flow[None]:
+        return exchange(Request("DELETE", f"/v1/offices/{quote(domain, safe='')}"), self.delays, _nothing)
+
     def invite(self, domain: str) -> Flow[str]:
         request = Request("POST", "/v1/office/invitations", body_of({"domain": domain}))
         return exchange(request, self.delays, lambda answer: str(answer["invitation"]))
 
     def offices(self) -> Flow[list[dict[str, Any]]]:
         return exchange(Request("GET", "/v1/offices"), self.delays, lambda answer: list(answer["offices"]))
+
+    def nearest(self, x: float, y: float) -> Flow[str]:
+        request = Request("GET", "/v1/offices/nearest", parameters={"x": x, "y": y})
+        return exchange(request, self.delays, lambda answer: str(answer["url"]))
 
     def health(self) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", "/healthz"), self.delays, dict)

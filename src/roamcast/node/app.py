@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from roamcast import __version__
 from roamcast.node.errors import ERROR_RESPONSES, handle_errors
 from roamcast.node.routes import (
+    backbone,
     demand,
     entities,
     events,
@@ -52,7 +53,7 @@ def create_app(settings: Settings, url: str = "") -> FastAPI:
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
     api = APIRouter(prefix="/v1")
-    busiest_first = (mailbox, mailboxes, letters, events, demand, entities, subscriptions, offices, scene)
+    busiest_first = (mailbox, mailboxes, letters, events, demand, entities, subscriptions, backbone, offices, scene)
     for module in busiest_first:
         api.include_router(module.router)
     app.include_router(api)

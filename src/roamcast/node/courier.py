@@ -63,6 +63,13 @@ class Courier:
         """By domain, whether the peer answered last."""
         return {domain: line.answers for domain, line in self._lines.items()}
 
+    async def forget(self, domain: str) -> None:
+        """It is a peer no more."""
+        line = self._lines.pop(domain, None)
+        if line is not None:
+            line.task.cancel()
+            await asyncio.gather(line.task, return_exceptions=True)
+
     async def stop(self) -> None:
         for line in self._lines.values():
             line.task.cancel()

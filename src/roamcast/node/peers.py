@@ -145,6 +145,16 @@ class Peers:
             self._write(replace(self._book, peers={**self._book.peers, peer.domain: peer}))
             return True
 
+    def remove(self, domain: str) -> bool:
+        """Whether it was known."""
+        with self._lock:
+            if domain not in self._book.peers:
+                return False
+            left = {name: peer for name, peer in self._book.peers.items() if name != domain}
+            kept = tuple(it for it in self._book.introductions if domain not in (it.to, it.domain))
+            self._write(replace(self._book, peers=left, introductions=kept))
+            return True
+
     def moved(self, domain: str, url: str) -> None:
         """The peer listens elsewhere now."""
         peer = self.find(domain)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -27,17 +25,6 @@ _DOMAIN = Form(DomainIn)
 _JOIN = Form(JoinIn)
 _INTRODUCTION = Form(IntroductionIn)
 _VOUCH = Form(VouchIn)
-
-
-@router.get("/offices")
-async def offices(node: TheNode) -> dict[str, Any]:
-    """This office and those it knows: `domain`, `url`, and whether each `answers`."""
-    states = node.post.courier.states()
-    known = [
-        {"domain": peer.domain, "url": peer.url, "answers": states.get(peer.domain, False)}
-        for peer in node.post.peers.all()
-    ]
-    return {"domain": node.settings.domain, "url": node.post.url, "offices": known}
 
 
 @router.post("/office/invitations", dependencies=[Operator], openapi_extra=_DOMAIN.openapi)
