@@ -235,7 +235,7 @@ class Client:
             time.sleep(pause)
 
     def demand(self) -> Iterator[bool]:
-        """Whether anybody wants this source to send: at once, and each time that it changes, until this client is closed.
+        """Whether anybody wants this source to send: at once, and each time that it changes; ends when this is closed.
 
         While the node is not heard it is True, for nobody can say that the source is not wanted.
         """
