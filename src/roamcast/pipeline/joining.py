@@ -33,7 +33,7 @@ def join(facts: Facts, bindings: Lookups) -> Found:
     until, end = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "end"))
     over = pc.fill_null(rows["final"], False).to_numpy() | (time >= end)
     here = pc.equal(rows["node"], rows["home"]).to_numpy()
-    seen = np.where(here, (since < position) & ((position < until) | ~over), time < end)
+    seen = np.where(here, (since < position) & ((position < until) | ~over), ~over)
     valid = seen & (begin <= time)
     kept = np.flatnonzero(valid)
     kept = kept[_satisfied(facts, found.key[kept], rows["on"].take(pa.array(kept)))]
