@@ -11,7 +11,7 @@ __all__ = ["OFFICE"]
 _all = MetaData()
 
 meta_of(_all)
-OFFICE = Kind("office", "roamcast-office/1", _all, {})
+OFFICE = Kind("office", "roamcast-office/2", _all, {})
 
 Table(
     "ledger",  # one row, there from the first change on
