@@ -14,14 +14,22 @@ from roamcast.deliver.port import Arriving, Contents, Leaving, Tenure, Whereabou
 from roamcast.deliver.ranges import Ranges
 from roamcast.store.session import Session
 
-__all__ = ["Account", "Accounts", "Box"]
+__all__ = ["Account", "Accounts", "Box", "Run"]
 
 _MOST = 200_000  # accounts in memory
+
+Run = tuple[str, int, int]
+"""Letters of one sender in places one after the other: the sender, its letters' place less their number, and the lowest
+number among those that are known to be in it.
+"""
 
 
 @dataclass(slots=True)
 class Box:
-    """A mailbox without its letters: those up to place `acknowledged` are dead, `readable` and `held` are alive."""
+    """A mailbox without its letters: those up to place `acknowledged` are dead, `readable` and `held` are alive.
+
+    `run` is that of the letter placed last, if it is remembered.
+    """
 
     id: int
     mailbox: Mailbox = field(default_factory=Mailbox)
@@ -29,6 +37,7 @@ class Box:
     readable: int = 0
     held: int = 0
     expired: dict[str, Ranges] = field(default_factory=dict)
+    run: Run | None = None
 
 
 @dataclass(slots=True)
@@ -149,6 +158,7 @@ class Accounts:
             session.run(f"DELETE FROM {table} WHERE mailbox = ?", box.id)  # noqa: S608 - from the line above
         self._sent.pop(box.id, None)
         box.mailbox, box.acknowledged, box.expired = Mailbox(), contents.acknowledged, dict(contents.expired)
+        box.run = None
         self.receive(box, contents.mailbox)
         for receiver, number in contents.sent.items():
             self.put_sent(session, name, receiver, number)

@@ -92,6 +92,7 @@ _letters = Table(
     Column("office", Name, nullable=False),
     Column("sent", BigInteger, nullable=False),
     Column("expires", BigInteger),
+    Column("heads", Boolean),  # a run, see `office_letters`; none if it does not, or is not known to
 )
 _readable, _held = _letters.c.place.is_not(None), _letters.c.place.is_(None)
 _mortal = _readable & _letters.c.expires.is_not(None)
@@ -112,13 +113,14 @@ Index(
     sqlite_where=_held,
     postgresql_where=_held,
 )
+_heads = _letters.c.heads.is_not(None)
 Index(
-    "letters_by_key",
+    "letters_heads",
     _letters.c.mailbox,
     _letters.c.sender,
     _letters.c.number,
-    sqlite_where=_readable,
-    postgresql_where=_readable,
+    sqlite_where=_heads,
+    postgresql_where=_heads,
 )
 Index("letters_mortal", _letters.c.mailbox, _letters.c.expires, sqlite_where=_mortal, postgresql_where=_mortal)
 
