@@ -160,6 +160,7 @@ def test_queues_keep_letters_until_they_are_taken_out(store: OfficeStore) -> Non
         assert (store.queue_length("r"), store.queue_length("nobody")) == (3, 0)
         assert store.dequeue("r", [Key("s", 9), Key("s", 9), Key("x", 1)]) == [letter(9)]
         assert store.queue_length("r") == 2
+        assert (store.unposted("s"), store.unposted("a"), store.unposted("r")) == (2, 1, 0)
 
 
 def test_duties_are_everything_unfinished(store: OfficeStore) -> None:

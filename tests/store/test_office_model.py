@@ -170,6 +170,7 @@ class Histories(RuleBasedStateMachine):
                 [store.claimed(name) for name in NAMES],
                 [store.queued(name, Key("", 0), 99) for name in NAMES],
                 [store.queue_length(name) for name in NAMES],
+                [store.unposted(sender) for sender in "xyz"],
                 sorted(store.duties()),
             )
 

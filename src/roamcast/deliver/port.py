@@ -197,6 +197,9 @@ class OfficeStore(Protocol):
 
     def queue_length(self, receiver: str) -> int: ...
 
+    def unposted(self, sender: str) -> int:
+        """How many letters of a sender are queued, to whomever."""
+
     def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
         """Those that were queued."""
 

@@ -6,7 +6,7 @@ letters of one mailbox at once would touch a page for nearly each of them, for t
 
 A letter is found by sender and number without an index of all letters, which would cost each of them when it comes. A
 sender's letters are placed in the order of their numbers; so those in places one after the other, a run, have numbers
-one after the other, and whoever finds one of a run knows the places of all. Only those that may begin a run are indexed.
+one after the other, and whoever finds one of a run knows the places of all. Only who may begin one is indexed.
 """
 
 from __future__ import annotations

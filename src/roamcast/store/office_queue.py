@@ -13,30 +13,33 @@ from roamcast.store.session import Session
 
 __all__ = ["Queue"]
 
-_MOST = 200_000  # receivers whose queue's length is remembered
+_MOST = 200_000  # receivers, or senders, whose number of letters is remembered
 
 
 class Queue:
-    """Lengths are counted once for each receiver and then kept in memory."""
+    """Letters are counted once for each receiver, and for each sender, and then kept count of in memory."""
 
     def __init__(self) -> None:
         self._lengths: dict[str, int] = {}
+        self._unposted: dict[str, int] = {}
 
     def forget(self) -> None:
         self._lengths.clear()
+        self._unposted.clear()
 
     def enqueue(self, session: Session, letters: Iterable[Letter]) -> None:
         rows = [_row(letter) for letter in letters]
         if not rows:
             return
-        if len(self._lengths) > _MOST:
-            self._lengths.clear()
+        if len(self._lengths) > _MOST or len(self._unposted) > _MOST:
+            self.forget()
         added = session.run_all(_ENQUEUE, rows)
-        for receiver, *_ in rows:
-            if added < len(rows):
-                self._lengths.pop(receiver, None)
-            elif receiver in self._lengths:
-                self._lengths[receiver] += 1
+        for receiver, sender, *_ in rows:
+            for counts, name in ((self._lengths, receiver), (self._unposted, sender)):
+                if added < len(rows):
+                    counts.pop(name, None)
+                elif name in counts:
+                    counts[name] += 1
 
     def queued(self, session: Session, receiver: str, after: Key, limit: int) -> list[Letter]:
         if self._lengths.get(receiver) == 0:
@@ -53,6 +56,13 @@ class Queue:
             length = self._lengths[receiver] = int(row[0]) if row else 0
         return length
 
+    def unposted(self, session: Session, sender: str) -> int:
+        count = self._unposted.get(sender)
+        if count is None:
+            row = session.row("SELECT count(*) FROM queue WHERE sender = ?", sender)
+            count = self._unposted[sender] = int(row[0]) if row else 0
+        return count
+
     def dequeue(self, session: Session, receiver: str, keys: Iterable[Key]) -> list[Letter]:
         if self._lengths.get(receiver) == 0:
             return []
@@ -65,6 +75,9 @@ class Queue:
             taken += [Letter(*row) for row in found]
         if receiver in self._lengths:
             self._lengths[receiver] -= len(taken)
+        for letter in taken:
+            if letter.sender in self._unposted:
+                self._unposted[letter.sender] -= 1
         return taken
 
     def claimed(self, session: Session, name: str) -> Claimed | None:

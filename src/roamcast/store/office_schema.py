@@ -124,7 +124,7 @@ Index(
 )
 Index("letters_mortal", _letters.c.mailbox, _letters.c.expires, sqlite_where=_mortal, postgresql_where=_mortal)
 
-Table(
+_queue = Table(
     "queue",
     _all,
     Column("receiver", Name, primary_key=True),
@@ -137,6 +137,8 @@ Table(
     Column("expires", BigInteger),
     sqlite_with_rowid=False,
 )
+
+Index("queue_senders", _queue.c.sender)
 
 Table(
     "claims",
