@@ -144,7 +144,7 @@ def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
 
 
 def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
-    """Its next letter is refused, whoever it is to; others' are taken, and so are its own when some have been posted."""
+    """Its next letter is refused, whoever it is to, until some have been posted; others' are taken."""
     small = Post(rules=type(post.rules)(unposted=2))
     small.register(ANN, BEN, "north.pier.ida")
     small.send("north", ANN, BEN, "one")

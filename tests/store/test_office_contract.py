@@ -31,9 +31,9 @@ def deliver(store: OfficeStore, *letters: Letter) -> None:
 def test_records_come_back_as_they_were_put(store: OfficeStore) -> None:
     """The last one put counts; what was never put is not there."""
     arriving, leaving = Arriving("o", 3, START), Leaving("p", 4)
-    whereabouts = Whereabouts("r", "o", 3, True)
+    whereabouts = Whereabouts("r", "o", 3, True, 2)
     tenure = Tenure("r", 3, frozenset({"a", "b"}), frozenset({"b"}), arriving, leaving)
-    claimed = Claimed("r", 4, "o", "warrant")
+    claimed = Claimed("r", 4, "o", "warrant", frozenset({"o", "p"}))
     with store.transaction():
         store.put_whereabouts(Whereabouts("r", "x", 1))
         store.put_whereabouts(whereabouts)

@@ -62,7 +62,7 @@ def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOffic
     tenure = Tenure("r", 3, frozenset({"a"}), frozenset({"a"}), Arriving("o", 3, START), Leaving("p", 4))
     store = reopen()
     with store.transaction():
-        store.put_whereabouts(Whereabouts("r", "o", 3, True))
+        store.put_whereabouts(Whereabouts("r", "o", 3, True, 2))
         store.put_tenure(tenure)
         store.put_contents("r", contents)
         store.enqueue(letters(1, receiver="q"))
@@ -74,7 +74,7 @@ def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOffic
     store.close()
     store = reopen()
     with store.transaction():
-        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True)
+        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True, 2)
         assert store.tenures(["r"]) == {"r": tenure}
         assert store.loads(["r"]) == {"r": Load(1, 1)}
         found = store.contents("r")

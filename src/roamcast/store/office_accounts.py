@@ -84,7 +84,7 @@ class Accounts:
 
     def _read(self, session: Session, found: dict[str, Account]) -> dict[str, Account]:
         for name, *rest in session.rows_among(_WHEREABOUTS, found):
-            found[name].whereabouts = Whereabouts(name, rest[0], rest[1], bool(rest[2]))
+            found[name].whereabouts = Whereabouts(name, rest[0], rest[1], bool(rest[2]), rest[3])
         for row in session.rows_among(_TENURES, found):
             found[row[0]].tenure = _tenure_of(row)
         boxes: dict[int, dict[str, Ranges]] = {}
@@ -222,7 +222,7 @@ def _tenure_row(it: Tenure) -> tuple[Any, ...]:
 
 
 def _whereabouts_row(it: Whereabouts) -> tuple[Any, ...]:
-    return it.name, it.office, it.epoch, it.acquaintance
+    return it.name, it.office, it.epoch, it.acquaintance, it.past
 
 
 def _box_row(box: Box) -> tuple[Any, ...]:
@@ -240,13 +240,14 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-_WHEREABOUTS = "SELECT name, office, epoch, acquaintance FROM whereabouts WHERE name IN"
+_WHEREABOUTS = "SELECT name, office, epoch, acquaintance, past FROM whereabouts WHERE name IN"
 _TENURES = "SELECT name, epoch, friends, untold, arriving, leaving FROM tenures WHERE name IN"
 _BOXES = "SELECT id, name, next_place, acknowledged, readable, held, expired FROM mailboxes WHERE name IN"
 _RECEIVED = "SELECT mailbox, sender, ranges FROM received WHERE mailbox IN"
 _PUT_WHEREABOUTS = """
-    INSERT INTO whereabouts (name, office, epoch, acquaintance) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE
-    SET office = excluded.office, epoch = excluded.epoch, acquaintance = excluded.acquaintance"""
+    INSERT INTO whereabouts (name, office, epoch, acquaintance, past) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET office = excluded.office, epoch = excluded.epoch,
+    acquaintance = excluded.acquaintance, past = excluded.past"""
 _PUT_TENURE = """
     INSERT INTO tenures (name, epoch, friends, untold, arriving, leaving) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, friends = excluded.friends, untold = excluded.untold,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import orjson
+
 from roamcast.deliver.letters import Key
 from roamcast.deliver.port import Claimed
 from roamcast.model import Letter
@@ -81,12 +83,12 @@ class Queue:
         return taken
 
     def claimed(self, session: Session, name: str) -> Claimed | None:
-        row = session.row("SELECT name, epoch, previous, warrant FROM claims WHERE name = ?", name)
-        return None if row is None else Claimed(*row)
+        row = session.row("SELECT name, epoch, previous, warrant, asked FROM claims WHERE name = ?", name)
+        return None if row is None else Claimed(*row[:4], frozenset(orjson.loads(row[4])))
 
     def put_claimed(self, session: Session, it: Claimed) -> None:
         self.drop_claimed(session, it.name)
-        session.run(_CLAIM, it.name, it.epoch, it.previous, it.warrant)
+        session.run(_CLAIM, it.name, it.epoch, it.previous, it.warrant, orjson.dumps(sorted(it.asked)).decode())
 
     def drop_claimed(self, session: Session, name: str) -> None:
         session.run("DELETE FROM claims WHERE name = ?", name)
@@ -107,4 +109,4 @@ _AMONG = """
     SELECT receiver, sender, number, body, title, office, sent, expires FROM (VALUES {}) AS wanted CROSS JOIN queue
     WHERE sender = wanted.column1 AND number = wanted.column2 AND receiver = ?"""
 _DEQUEUE = "DELETE FROM queue WHERE receiver = ? AND sender = ? AND number = ?"
-_CLAIM = "INSERT INTO claims (name, epoch, previous, warrant) VALUES (?, ?, ?, ?)"
+_CLAIM = "INSERT INTO claims (name, epoch, previous, warrant, asked) VALUES (?, ?, ?, ?, ?)"

@@ -31,6 +31,7 @@ Table(
     Column("office", Name, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("acquaintance", Boolean, nullable=False),
+    Column("past", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -147,5 +148,6 @@ Table(
     Column("epoch", BigInteger, nullable=False),
     Column("previous", Name),
     Column("warrant", Name, nullable=False),
+    Column("asked", Name, nullable=False),  # a JSON array
     sqlite_with_rowid=False,
 )
