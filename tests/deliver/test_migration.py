@@ -20,8 +20,10 @@ from roamcast.deliver.messages import (
     Query,
     Refused,
     Register,
+    Remove,
 )
 from roamcast.deliver.messages import Post as PostMessage
+from roamcast.deliver.port import Contents
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import InputError, NotFoundError
 from roamcast.model import Letter
@@ -258,6 +260,43 @@ def test_a_portion_that_was_not_claimed_is_not_taken(post: Post) -> None:
     post.lose()
     post.tell("west", portion)
     assert left(post, ANN) == ["north"]
+
+
+def test_hearsay_does_not_make_a_mailbox_past_that_is_on_its_way(post: Post) -> None:
+    """Somebody says that the subscriber is elsewhere in a later epoch: the mailbox is taken all the same."""
+    post.tell("north", letters(1))
+    post.arrive("south", ANN, 2, "north")
+    post.tell("north", post.only(Claim))
+    portion = post.only(Portion)
+    post.lose()
+    post.tell("south", Moved(ANN, "west", 99, friend=True))
+    post.lose()
+    post.tell("south", portion)
+    post.carry()
+    assert (served(post, ANN), left(post, ANN)) == ([("south", 2)], ["south"])
+    assert post.bodies("south", ANN) == ["1"]
+
+
+def test_a_portion_of_who_was_not_asked_for_the_mailbox_is_not_taken(post: Post) -> None:
+    """Another office cannot slip in a mailbox that it has made up; the right one is taken when it comes."""
+    post.tell("north", letters(1))
+    post.arrive("south", ANN, 2, "north")
+    post.tell("south", Portion(ANN, 2, "west", START, (), True, Contents()))
+    assert served(post, ANN) == [("north", 1)]
+    post.carry()
+    assert (served(post, ANN), post.bodies("south", ANN)) == ([("south", 2)], ["1"])
+
+
+def test_a_hand_over_is_answered_after_its_subscriber_has_left_for_good(post: Post) -> None:
+    """The office that handed the mailbox over lets go of it."""
+    post.arrive("south", ANN, 2, "north")
+    post.carry()
+    post.arrive("north", ANN, 3, "south")
+    post.carry(lambda message: not isinstance(message, PortionTaken))
+    post.tell("north", Remove(ANN))
+    post.ring("south")
+    post.carry()
+    assert left(post, ANN) == []
 
 
 def test_arriving_again_in_the_same_epoch_is_harmless(post: Post) -> None:

@@ -8,7 +8,7 @@ from post import ANN, BEN, EVE, Post
 from roamcast.deliver.desk import Rules
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key
-from roamcast.deliver.messages import Deposit, Moved, Posted, Query, Send, Sent
+from roamcast.deliver.messages import Deposit, Deposited, Moved, Posted, Query, Send, Sent
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
@@ -141,6 +141,30 @@ def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
     with pytest.raises(CapacityError):
         small.send("north", ANN, BEN, "three")
     small.send("north", ANN, EVE, "one")
+
+
+def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
+    """Its next letter is refused, whoever it is to, until some have been posted; others' are taken."""
+    small = Post(rules=type(post.rules)(unposted=2))
+    small.register(ANN, BEN, "north.pier.ida")
+    small.send("north", ANN, BEN, "one")
+    small.send("north", ANN, EVE, "one")
+    with pytest.raises(CapacityError, match="its letters") as caught:
+        small.send("north", ANN, BEN, "two")
+    assert caught.value.hint
+    small.send("north", ANN, "north.pier.ida", "here")
+    small.send("north", "north.pier.ida", BEN, "one")
+    small.carry()
+    small.send("north", ANN, BEN, "two")
+    small.carry()
+    assert small.bodies("south", BEN) == ["one", "one", "two"]
+
+
+def test_what_the_pipeline_deposits_is_always_taken(post: Post) -> None:
+    """It has no other place, and one receiver must not keep the others' letters waiting."""
+    small = Post(rules=type(post.rules)(queue=1, unposted=1))
+    letters = tuple(Letter(EVE, "pipeline", number, "{}") for number in (1, 2, 3))
+    assert small.tell("north", Deposit(letters))[-1] == Deposited(0, 3)
 
 
 def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:

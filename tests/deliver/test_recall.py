@@ -77,7 +77,7 @@ def test_a_home_has_nobody_entered_whom_it_has_not_made(post: Post) -> None:
     post.tell("north", Moved(name, "west", 7, True))
     assert post.stores["north"].whereabouts(name) is None
     post.register(name)
-    assert post.stores["north"].whereabouts(name) == Whereabouts(name, "north", 1)
+    assert post.stores["north"].whereabouts(name) == Whereabouts(name, "north", 1, past=1)
 
 
 def test_a_home_that_is_told_late_still_refuses_what_is_past(post: Post) -> None:

@@ -49,7 +49,10 @@ epochs = st.integers(1, 12)
 
 @dataclass
 class Model:
-    """All letters ever taken, in reading order as far as it is known; and who has the mailbox, in which epoch."""
+    """All letters ever taken, in reading order as far as it is known; and who has the mailbox, in which epoch.
+
+    That is hearsay behind `past`; `asked` are those that it was claimed from.
+    """
 
     office: str = HERE
     epoch: int = 1
@@ -58,6 +61,8 @@ class Model:
     acknowledged: int = 0
     claimed: int | None = None
     leaving: bool = False
+    past: int = 1
+    asked: set[str] = field(default_factory=set)
 
     def take(self, keys: list[tuple[str, int]]) -> None:
         for key in keys:
@@ -132,6 +137,7 @@ class Histories(RuleBasedStateMachine):
         model = self.model
         if model.office == HERE and epoch > model.epoch:
             model.office, model.epoch, model.leaving = peer, epoch, True
+            model.past = epoch
             ((to, portion),) = wires
             assert isinstance(portion, Portion)
             assert portion.contents is not None
@@ -158,26 +164,29 @@ class Histories(RuleBasedStateMachine):
                 self.tell(Arrive(ANN, epoch))
         elif model.office == HERE:
             assert Arrived(ANN, epoch) in self.tell(Arrive(ANN, epoch))
-            model.epoch = epoch
+            model.epoch = model.past = epoch
         else:
+            if model.claimed is None:
+                model.asked.clear()
+            model.asked.add(model.office)
             assert self.wires(Arrive(ANN, epoch)) == [(model.office, Claim(ANN, epoch, HERE, ""))]
             model.claimed = epoch
 
     @rule(epoch=epochs)
     def hand_back(self, epoch: int) -> None:
-        """A portion of a later epoch is taken if it was claimed; one of an earlier epoch is past."""
+        """A portion of a later epoch is taken if it was claimed there; one of an earlier epoch is past."""
         model = self.model
         contents, letters = self.away or (Contents(), ())
         peer = PEERS[0] if model.office == HERE else model.office
         wires = self.wires(Portion(ANN, epoch, peer, START, letters, True, contents))
-        if epoch <= model.epoch:
+        if epoch <= model.past:
             assert wires == [(peer, PortionTaken(ANN, epoch, START, complete=True))]
-        elif model.office == HERE or model.claimed is None:
+        elif model.office == HERE or model.claimed is None or peer not in model.asked:
             assert wires == []
         else:
             assert wires == [(peer, PortionTaken(ANN, epoch, START, complete=True))]
             model.office, model.epoch, model.claimed = HERE, max(epoch, model.claimed), None
-            model.leaving = False
+            model.leaving, model.past = False, model.epoch
 
     @rule(office=peers, ahead=st.integers(1, 3))
     def hear_where_it_is(self, office: str, ahead: int) -> None:
@@ -200,6 +209,7 @@ class Histories(RuleBasedStateMachine):
     def crash(self) -> None:
         """What is in the store is all there is; what is unfinished is due."""
         self.office = Office(HERE, self.store, Rules(portion=100))
+        self.model.asked |= set() if self.model.claimed is None else {self.model.office}
         for wake in self.office.recover():
             assert isinstance(wake, Wake)
             self.tell(Due(wake.duty))
@@ -210,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         kept = self.store.whereabouts(ANN)
         if kept is None:
             return
-        assert (kept.office, kept.epoch) == (model.office, model.epoch)
+        assert (kept.office, kept.epoch, kept.past) == (model.office, model.epoch, model.past)
         tenure = self.store.tenures([ANN]).get(ANN)
         assert (tenure is not None and tenure.active) == (model.office == HERE)
         assert (tenure is not None and not tenure.active) == model.leaving

@@ -31,9 +31,9 @@ def deliver(store: OfficeStore, *letters: Letter) -> None:
 def test_records_come_back_as_they_were_put(store: OfficeStore) -> None:
     """The last one put counts; what was never put is not there."""
     arriving, leaving = Arriving("o", 3, START), Leaving("p", 4)
-    whereabouts = Whereabouts("r", "o", 3, True)
+    whereabouts = Whereabouts("r", "o", 3, True, 2)
     tenure = Tenure("r", 3, frozenset({"a", "b"}), frozenset({"b"}), arriving, leaving)
-    claimed = Claimed("r", 4, "o", "warrant")
+    claimed = Claimed("r", 4, "o", "warrant", frozenset({"o", "p"}))
     with store.transaction():
         store.put_whereabouts(Whereabouts("r", "x", 1))
         store.put_whereabouts(whereabouts)
@@ -160,6 +160,7 @@ def test_queues_keep_letters_until_they_are_taken_out(store: OfficeStore) -> Non
         assert (store.queue_length("r"), store.queue_length("nobody")) == (3, 0)
         assert store.dequeue("r", [Key("s", 9), Key("s", 9), Key("x", 1)]) == [letter(9)]
         assert store.queue_length("r") == 2
+        assert (store.unposted("s"), store.unposted("a"), store.unposted("r")) == (2, 1, 0)
 
 
 def test_duties_are_everything_unfinished(store: OfficeStore) -> None:

@@ -159,12 +159,18 @@ class Histories(RuleBasedStateMachine):
                 [store.readable(name, 0, 99) for name in NAMES],
                 [store.readable(name, 3, 2) for name in NAMES],
                 [store.held(name, Key("x", 3), 99) for name in NAMES],
-                [store.letter(name, Key("y", 2)) for name in NAMES],
+                [
+                    store.letter(name, Key(sender, number))
+                    for name in NAMES
+                    for sender in "xyz"
+                    for number in range(1, 7)
+                ],
                 store.tenures(NAMES),
                 [store.whereabouts(name) for name in NAMES],
                 [store.claimed(name) for name in NAMES],
                 [store.queued(name, Key("", 0), 99) for name in NAMES],
                 [store.queue_length(name) for name in NAMES],
+                [store.unposted(sender) for sender in "xyz"],
                 sorted(store.duties()),
             )
 

@@ -62,7 +62,7 @@ def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOffic
     tenure = Tenure("r", 3, frozenset({"a"}), frozenset({"a"}), Arriving("o", 3, START), Leaving("p", 4))
     store = reopen()
     with store.transaction():
-        store.put_whereabouts(Whereabouts("r", "o", 3, True))
+        store.put_whereabouts(Whereabouts("r", "o", 3, True, 2))
         store.put_tenure(tenure)
         store.put_contents("r", contents)
         store.enqueue(letters(1, receiver="q"))
@@ -74,7 +74,7 @@ def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOffic
     store.close()
     store = reopen()
     with store.transaction():
-        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True)
+        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True, 2)
         assert store.tenures(["r"]) == {"r": tenure}
         assert store.loads(["r"]) == {"r": Load(1, 1)}
         found = store.contents("r")
@@ -201,6 +201,7 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.acknowledge("r", 1)
         store.enqueue(letters(1, 2, receiver="q"))
         store.queued("q", Key("a", 1), 9)
+        store.unposted("s")
         store.dequeue("q", [Key("s", 1), Key("s", 2)])
     with store.transaction():
         store._session._cursor = Noting(store._session._cursor, asked)
@@ -225,12 +226,32 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
         "SEARCH letters USING INDEX letters_held (mailbox=?)",
         "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number=?)",
-        "SEARCH letters USING INDEX letters_by_key (mailbox=? AND sender=? AND number=?)",
+        "SEARCH letters USING INDEX letters_heads (mailbox=? AND sender=? AND number<?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND sender=? AND number=?)",
+        "SEARCH queue USING INDEX queue_senders (sender=?)",
     }
+
+
+def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, file: Path) -> None:
+    """An index of all would cost each one that comes; the first is enough until another sender's comes between."""
+    store = open_office(tmp_path, "north")
+    for first in range(1, 100, 10):
+        deliver(store, letters(*range(first, first + 10)))
+    deliver(store, letters(1, sender="t"))
+    deliver(store, letters(101, 102))
+    with store.transaction():
+        found = [store.letter("r", Key("s", number)) for number in (1, 57, 100, 101, 102, 103)]
+    assert [filed and filed.place for filed in found] == [1, 57, 100, 102, 103, None]
+    store.close()
+    with sqlite3.connect(file) as connection:
+        heads = connection.execute(
+            "SELECT sender, number FROM letters WHERE heads IS NOT NULL ORDER BY place"
+        ).fetchall()
+    connection.close()
+    assert heads == [("s", 1), ("t", 1), ("s", 101)]
 
 
 def test_nothing_is_done_outside_a_transaction(tmp_path: Path) -> None:

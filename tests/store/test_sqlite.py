@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -16,7 +17,11 @@ from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Position, Standing, Subscription
 from roamcast.store.engine import open_sqlite, reading
+from roamcast.store.kinds import Kind
+from roamcast.store.office_schema import OFFICE
+from roamcast.store.schema import REGISTRY
 from roamcast.store.sql import SqlRegistry
+from roamcast.store.sql_visitors import SqlVisitors
 from roamcast.store.values import Entity, EntityAdded, SubscriptionAdded
 
 
@@ -112,9 +117,35 @@ def test_a_store_of_another_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/4") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/5") as caught:
         open_sqlite(path)
     assert caught.value.hint
+
+
+def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> None:
+    """Their tables are part of its format: when it is opened, not when the first visitor comes."""
+    open_sqlite(path).dispose()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE visitors")
+        connection.execute("CREATE TABLE visitors (name TEXT PRIMARY KEY, epoch BIGINT, link BLOB, token_hash TEXT)")
+        connection.execute("UPDATE meta SET value = 'roamcast-store/4' WHERE name = 'schema'")
+    connection.close()
+    with pytest.raises(ConflictError):
+        SqlVisitors(open_sqlite(path))
+
+
+FORMATS = {"roamcast-store/5": "4a9c7957c5e3c824", "roamcast-office/2": "79c4f7e7d9154da9"}
+
+
+@pytest.mark.parametrize("kind", [REGISTRY, OFFICE], ids=lambda kind: kind.name)
+def test_a_format_has_the_tables_it_always_had(path: Path, kind: Kind) -> None:
+    """Who changes a column or an index gives the format another number, or old stores would fail later."""
+    open_sqlite(path, kind).dispose()
+    with sqlite3.connect(path) as connection:
+        made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name").fetchall()
+    connection.close()
+    digest = hashlib.sha256("\n".join(" ".join(sql.split()) for (sql,) in made).encode()).hexdigest()
+    assert digest.startswith(FORMATS[kind.format])
 
 
 def test_somebody_elses_database_is_refused(path: Path) -> None:

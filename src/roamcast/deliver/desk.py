@@ -29,6 +29,8 @@ class Rules:
     """Letters held back from which on a mailbox takes only those it can hand out."""
     queue: int = 100_000
     """Letters to one receiver that subscribers may have waiting to be posted."""
+    unposted: int = 100_000
+    """Letters of one subscriber, to whomever, that may wait to be posted."""
     first_wait: int = 250_000
     """How long an answer is waited for; twice as long each time there is none."""
     longest_wait: int = 5_000_000

@@ -83,7 +83,7 @@ class Directory:
     def settle(self, tenure: Tenure) -> Tenure:
         """The subscriber is served here in a new epoch: note it, and tell its home and all its friends."""
         name, here = tenure.name, self._desk.domain
-        self._keep(Whereabouts(name, here, tenure.epoch, here in tenure.friends))
+        self._keep(Whereabouts(name, here, tenure.epoch, here in tenure.friends, past=tenure.epoch))
         tenure = replace(tenure, untold=(tenure.friends | {home_of(name)}) - {here})
         self._desk.store.put_tenure(tenure)
         self.tell(tenure, tenure.untold)
@@ -92,7 +92,7 @@ class Directory:
     def depart(self, name: str, office: str, epoch: int) -> None:
         """The subscriber is served by another office in a new epoch."""
         kept = self._desk.store.whereabouts(name)
-        self._keep(Whereabouts(name, office, epoch, kept is not None and kept.acquaintance))
+        self._keep(Whereabouts(name, office, epoch, kept is not None and kept.acquaintance, past=epoch))
         self._desk.rest(Duty(Kind.TELL, name))
 
     # The paper's AddressAdd, AddressUpdate and UdtAdr_Dom.

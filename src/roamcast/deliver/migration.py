@@ -80,8 +80,9 @@ class Migration:
             self._desk.store.erase(name)
             self._finish(name)
             self._desk.rest(Duty(Kind.TELL, name))
-            epoch = 1 if kept is None else kept.epoch + 1
-            self._desk.store.put_whereabouts(Whereabouts(name, NOBODY, epoch))
+            last = kept or Whereabouts(name, NOBODY, 0)
+            gone = Whereabouts(name, NOBODY, last.epoch + 1, past=last.past)
+            self._desk.store.put_whereabouts(gone)
             self._posting.drop(name)
         self._desk.say(Removed(name))
 
@@ -104,7 +105,8 @@ class Migration:
         if epoch is not None and epoch < pending:
             raise refusals.stale_arrival(name, self._desk.domain, pending)
         warrant = RECALL if claimed is not None and claimed.warrant == RECALL else message.warrant
-        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, warrant))
+        asked = frozenset[str]() if claimed is None else claimed.asked
+        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, warrant, asked))
         self._desk.rest(Duty(Kind.CLAIM, name))
         self.go_on_claiming(name)
 
@@ -121,12 +123,13 @@ class Migration:
         known, kept = self._directory.known(name), self._directory.kept(name)
         if claimed.epoch == 0 and kept is not None:
             claimed = replace(claimed, epoch=kept.epoch + 1)
-            self._desk.store.put_claimed(claimed)
         tried = known and known.office, claimed.previous, kept and kept.office
         offices = [office for office in tried if office]  # NOBODY is none
-        for office in dict.fromkeys(offices if unanswered else offices[:1]):
-            if office != self._desk.domain:
-                self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
+        asked = dict.fromkeys(offices if unanswered else offices[:1])
+        asked.pop(self._desk.domain, None)
+        self._put_claimed(replace(claimed, asked=claimed.asked | set(asked)))
+        for office in asked:
+            self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
         if not offices or unanswered:
             self._directory.ask_home(name)
         self._desk.wake(duty)
@@ -232,9 +235,16 @@ class Migration:
             self._directory.settle(replace(tenure, epoch=epoch))
         self._desk.say(Arrived(tenure.name, epoch))
 
+    def _put_claimed(self, claimed: Claimed) -> None:
+        if self._desk.store.claimed(claimed.name) != claimed:
+            self._desk.store.put_claimed(claimed)
+
+    def _drop_claim(self, name: str) -> None:
+        self._desk.store.drop_claimed(name)
+        self._desk.rest(Duty(Kind.CLAIM, name))
+
     def _give_up(self, message: Located) -> None:
-        self._desk.store.drop_claimed(message.name)
-        self._desk.rest(Duty(Kind.CLAIM, message.name))
+        self._drop_claim(message.name)
         self._directory.forget_hint(message.name)
         self._desk.say(Refused(message.name, message.office, message.epoch))
 
@@ -264,19 +274,18 @@ class Migration:
         return tuple(letters), len(letters) == len(found)
 
     def _past(self, name: str, epoch: int) -> bool:
-        """Whether we have had the mailbox in that epoch, or have it."""
+        """Whether we have had the mailbox in that epoch or since, or have it. What others say of it is no proof."""
         kept = self._desk.store.whereabouts(name)
-        return kept is not None and kept.epoch >= epoch
+        return kept is not None and kept.past >= epoch
 
     def _adopt(self, message: Portion) -> Tenure | None:
-        """The first portion of a mailbox. None is taken that was not claimed."""
+        """The first portion of a mailbox. None is taken that was not claimed, nor from who was not asked for it."""
         name = message.name
         claimed = self._desk.store.claimed(name)
-        if message.contents is None or claimed is None:
+        if message.contents is None or claimed is None or message.office not in claimed.asked:
             return None
         self._finish(name)  # what is left of an earlier stay
-        self._desk.store.drop_claimed(name)
-        self._desk.rest(Duty(Kind.CLAIM, name))
+        self._drop_claim(name)
         self._desk.store.put_contents(name, message.contents)
         epoch = max(message.epoch, claimed.epoch)  # it may have arrived again while the mailbox was on its way
         tenure = self._directory.settle(self._store(Tenure(name, epoch, message.friends), message))

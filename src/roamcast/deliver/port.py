@@ -35,17 +35,19 @@ RECALL: Final = "recall"
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a subscriber was in an epoch, the latest that is known.
+    """Where a subscriber was in an epoch, the latest that is known; mostly by hearsay.
 
     Kept by its home, by offices whose address book it is in (`acquaintance`), and, for good, by offices it has been
-    served by: thereby these know that what comes late of an earlier epoch is late. An `office` that is NOBODY says that
-    the subscriber has left for good.
+    served by. `past` is the last epoch in which it was served here, or for which its mailbox was given away here, 0 for
+    none: what comes of one up to that is late, whatever others say. An `office` that is NOBODY says that the subscriber
+    has left for good.
     """
 
     name: str
     office: str
     epoch: int
     acquaintance: bool = False
+    past: int = 0
 
     @property
     def gone(self) -> bool:
@@ -111,12 +113,16 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A subscriber is here and its mailbox is asked for. Epoch 0 while the present one is not known."""
+    """A subscriber is here and its mailbox is asked for. Epoch 0 while the present one is not known.
+
+    `asked` are the offices that it was claimed from: from nobody else is it taken.
+    """
 
     name: str
     epoch: int
     previous: str | None
     warrant: str
+    asked: frozenset[str] = frozenset()
 
 
 class Load(NamedTuple):
@@ -196,6 +202,9 @@ class OfficeStore(Protocol):
         """In order of sender and number."""
 
     def queue_length(self, receiver: str) -> int: ...
+
+    def unposted(self, sender: str) -> int:
+        """How many letters of a sender are queued, to whomever."""
 
     def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
         """Those that were queued."""

@@ -98,7 +98,10 @@ class Posting:
         return outcomes
 
     def deposit(self, message: Deposit) -> None:
-        """What cannot be filed at once is queued, for one mailbox must not keep those of others waiting."""
+        """What cannot be filed at once is queued, for one mailbox must not keep those of others waiting.
+
+        Queues have no bound for it: what is refused would stay with the pipeline, and keep back all that comes after.
+        """
         names = {letter.receiver for letter in message.letters}
         for name in names:
             check_name(name)
@@ -207,6 +210,8 @@ class Posting:
             raise refusals.unknown_receiver(receiver)
         if store.queue_length(receiver) >= self._desk.rules.queue:
             raise refusals.queue_full(receiver)
+        if store.unposted(message.sender) >= self._desk.rules.unposted:
+            raise refusals.too_many_unposted(message.sender)
         store.enqueue([letter])
         self.start(receiver)
 

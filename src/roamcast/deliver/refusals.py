@@ -16,6 +16,7 @@ __all__ = [
     "out_of_turn",
     "queue_full",
     "stale_arrival",
+    "too_many_unposted",
     "unknown_receiver",
     "unknown_subscriber",
 ]
@@ -85,6 +86,12 @@ def out_of_turn(number: int, last: int) -> ConflictError:
 
 def mailbox_full(receiver: str) -> CapacityError:
     return CapacityError("the mailbox is full", where=receiver, hint="keep the letter and send it again later")
+
+
+def too_many_unposted(sender: str) -> CapacityError:
+    return CapacityError(
+        "too many of its letters wait to be posted", where=sender, hint="keep the letter and send it again later"
+    )
 
 
 def queue_full(receiver: str) -> CapacityError:

@@ -90,8 +90,8 @@ class Membership:
             introduction
             for other in others
             for introduction in (
-                Introduction(domain, other.domain, other.url, keys[other.domain]),
-                Introduction(other.domain, domain, url, keys[other.domain]),
+                Introduction(domain, other.domain, keys[other.domain]),
+                Introduction(other.domain, domain, keys[other.domain]),
             )
         ]
         await run_in_threadpool(self._peers.put, peer, *introductions)

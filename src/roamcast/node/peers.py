@@ -78,7 +78,6 @@ class Introduction:
 
     to: str
     domain: str
-    url: str
     key: str
 
 
@@ -93,7 +92,7 @@ class _Book:
         return cls(
             {peer["domain"]: Peer(**peer) for peer in content["peers"]},
             {given["id"]: Invitation(**given) for given in content["invitations"]},
-            tuple(Introduction(**given) for given in content["introductions"]),
+            tuple(Introduction(it["to"], it["domain"], it["key"]) for it in content["introductions"]),
         )
 
 

@@ -193,6 +193,9 @@ class MemoryOfficeStore:
     def queue_length(self, receiver: str) -> int:
         return len(self._queues.get(receiver, ()))
 
+    def unposted(self, sender: str) -> int:
+        return sum(key.sender == sender for queue in self._queues.values() for key in queue)
+
     def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
         queue = self._queues.get(receiver, {})
         taken = [queue[key] for key in dict.fromkeys(keys) if key in queue]

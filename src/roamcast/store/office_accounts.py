@@ -14,14 +14,22 @@ from roamcast.deliver.port import Arriving, Contents, Leaving, Tenure, Whereabou
 from roamcast.deliver.ranges import Ranges
 from roamcast.store.session import Session
 
-__all__ = ["Account", "Accounts", "Box"]
+__all__ = ["Account", "Accounts", "Box", "Run"]
 
 _MOST = 200_000  # accounts in memory
+
+Run = tuple[str, int, int]
+"""Letters of one sender in places one after the other: the sender, its letters' place less their number, and the lowest
+number among those that are known to be in it.
+"""
 
 
 @dataclass(slots=True)
 class Box:
-    """A mailbox without its letters: those up to place `acknowledged` are dead, `readable` and `held` are alive."""
+    """A mailbox without its letters: those up to place `acknowledged` are dead, `readable` and `held` are alive.
+
+    `run` is that of the letter placed last, if it is remembered.
+    """
 
     id: int
     mailbox: Mailbox = field(default_factory=Mailbox)
@@ -29,6 +37,7 @@ class Box:
     readable: int = 0
     held: int = 0
     expired: dict[str, Ranges] = field(default_factory=dict)
+    run: Run | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +84,7 @@ class Accounts:
 
     def _read(self, session: Session, found: dict[str, Account]) -> dict[str, Account]:
         for name, *rest in session.rows_among(_WHEREABOUTS, found):
-            found[name].whereabouts = Whereabouts(name, rest[0], rest[1], bool(rest[2]))
+            found[name].whereabouts = Whereabouts(name, rest[0], rest[1], bool(rest[2]), rest[3])
         for row in session.rows_among(_TENURES, found):
             found[row[0]].tenure = _tenure_of(row)
         boxes: dict[int, dict[str, Ranges]] = {}
@@ -149,6 +158,7 @@ class Accounts:
             session.run(f"DELETE FROM {table} WHERE mailbox = ?", box.id)  # noqa: S608 - from the line above
         self._sent.pop(box.id, None)
         box.mailbox, box.acknowledged, box.expired = Mailbox(), contents.acknowledged, dict(contents.expired)
+        box.run = None
         self.receive(box, contents.mailbox)
         for receiver, number in contents.sent.items():
             self.put_sent(session, name, receiver, number)
@@ -212,7 +222,7 @@ def _tenure_row(it: Tenure) -> tuple[Any, ...]:
 
 
 def _whereabouts_row(it: Whereabouts) -> tuple[Any, ...]:
-    return it.name, it.office, it.epoch, it.acquaintance
+    return it.name, it.office, it.epoch, it.acquaintance, it.past
 
 
 def _box_row(box: Box) -> tuple[Any, ...]:
@@ -230,13 +240,14 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-_WHEREABOUTS = "SELECT name, office, epoch, acquaintance FROM whereabouts WHERE name IN"
+_WHEREABOUTS = "SELECT name, office, epoch, acquaintance, past FROM whereabouts WHERE name IN"
 _TENURES = "SELECT name, epoch, friends, untold, arriving, leaving FROM tenures WHERE name IN"
 _BOXES = "SELECT id, name, next_place, acknowledged, readable, held, expired FROM mailboxes WHERE name IN"
 _RECEIVED = "SELECT mailbox, sender, ranges FROM received WHERE mailbox IN"
 _PUT_WHEREABOUTS = """
-    INSERT INTO whereabouts (name, office, epoch, acquaintance) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE
-    SET office = excluded.office, epoch = excluded.epoch, acquaintance = excluded.acquaintance"""
+    INSERT INTO whereabouts (name, office, epoch, acquaintance, past) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET office = excluded.office, epoch = excluded.epoch,
+    acquaintance = excluded.acquaintance, past = excluded.past"""
 _PUT_TENURE = """
     INSERT INTO tenures (name, epoch, friends, untold, arriving, leaving) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, friends = excluded.friends, untold = excluded.untold,

@@ -3,6 +3,10 @@
 A letter that is acknowledged, or whose mailbox is dropped, is dead: nobody sees it any more, but its row stays until a
 sweep comes by. Sweeps go through the rows in the order in which they were written, a stretch at a time. To delete the
 letters of one mailbox at once would touch a page for nearly each of them, for they came at different times.
+
+A letter is found by sender and number without an index of all letters, which would cost each of them when it comes. A
+sender's letters are placed in the order of their numbers; so those in places one after the other, a run, have numbers
+one after the other, and whoever finds one of a run knows the places of all. Only who may begin one is indexed.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from roamcast.deliver.letters import Key
 from roamcast.deliver.mailbox import Filed, Receipt
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
-from roamcast.store.office_accounts import Accounts, Box
+from roamcast.store.office_accounts import Accounts, Box, Run
 from roamcast.store.session import Session
 
 __all__ = ["Letters"]
@@ -60,11 +64,16 @@ class Letters:
             self._accounts.receive(box, mailbox)
         for letter, place in receipt.filed:
             box = boxes[letter.receiver]
+            heads = None
             if place is None:
                 box.held += 1
             else:
                 box.readable += 1
-            self._filed.append(_row(box.id, letter, place))
+                run = box.run
+                if run is None or letter.sender != run[0] or place - letter.number != run[1] or letter.number < run[2]:
+                    box.run = letter.sender, place - letter.number, letter.number
+                    heads = True
+            self._filed.append((*_row(box.id, letter, place), heads))
         for name, sender, first, last, place in receipt.released:
             box = boxes[name]
             count = last - first + 1
@@ -76,13 +85,19 @@ class Letters:
     def add(self, session: Session, name: str, letters: Iterable[Filed]) -> None:
         box = self._accounts.box(session, name)
         self.flush(session)
-        placed = [_row(box.id, letter, place) for letter, place in letters if place is not None]
-        held = [_row(box.id, letter, place) for letter, place in letters if place is None]
+        placed: list[tuple[Any, ...]] = []
+        run: Run | None = None
+        for letter, place in letters:
+            if place is not None:
+                last, run = run, (letter.sender, place - letter.number, 0)
+                placed.append((*_row(box.id, letter, place), True if run != last else None))
+        held = [(*_row(box.id, letter, place), None) for letter, place in letters if place is None]
         before = box.readable + box.held
         box.readable += len(placed) - session.run_all(_DELETE_PLACE, [row[:2] for row in placed])
         box.held += len(held) - session.run_all(_DELETE_HELD, [(row[0], *row[2:4]) for row in held])
         self.live += box.readable + box.held - before
         session.run_all(_FILE, placed + held)
+        box.run = None
         self._accounts.touch(box)
 
     def readable(self, session: Session, name: str, after: int, limit: int) -> list[Filed]:
@@ -97,8 +112,18 @@ class Letters:
     def letter(self, session: Session, name: str, key: Key) -> Filed | None:
         """Among those held back, or else those that are readable."""
         found = self._found(session, name, _HELD_ONE, lambda _: key)
-        found = found or self._found(session, name, _READABLE_ONE, lambda box: (box.acknowledged, *key))
-        return found[0] if found else None
+        if found:
+            return found[0]
+        # Of the run that it is in, who heads it; or, if that one is dead, the first letter of all.
+        known = self._found(session, name, _HEAD, lambda _: key)
+        known += self.readable(session, name, 0, 1)
+        for other, place in known:
+            if other.sender == key.sender and place is not None:
+                at = place + key.number - other.number
+                found = self.readable(session, name, at - 1, 1)
+                if found and (found[0].letter.sender, found[0].letter.number) == key:
+                    return found[0]
+        return None
 
     def acknowledge(self, session: Session, name: str, through: int) -> int:
         box = self._accounts.box(session, name)
@@ -118,6 +143,7 @@ class Letters:
         box = self._accounts.box(session, name)
         self.flush(session)
         gone = session.run_all(_DELETE_PLACE, [(box.id, place) for _, place in letters])
+        session.run_all(_HEADS_NOW, [(box.id, place + 1) for _, place in letters if place is not None])
         for letter, _ in letters:
             box.expired[letter.sender] = box.expired.get(letter.sender, Ranges()).add(letter.number)
         box.readable -= gone
@@ -175,8 +201,8 @@ def _row(box: int, it: Letter, place: int | None) -> tuple[Any, ...]:
 
 
 _FILE = """
-    INSERT INTO letters (mailbox, place, sender, number, body, title, office, sent, expires)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    INSERT INTO letters (mailbox, place, sender, number, body, title, office, sent, expires, heads)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RELEASE = """
     UPDATE letters SET place = number + ?
     WHERE mailbox = ? AND sender = ? AND number BETWEEN ? AND ? AND place IS NULL"""
@@ -188,7 +214,8 @@ _HELD = f"{_LETTERS} AND place IS NULL AND (sender, number) > (?, ?) ORDER BY se
 # The plus keeps SQLite from going through all that is readable.
 _OVERDUE = f"{_LETTERS} AND place IS NOT NULL AND expires <= ? AND +place > ? ORDER BY place"
 _HELD_ONE = f"{_LETTERS} AND place IS NULL AND sender = ? AND number = ?"
-_READABLE_ONE = f"{_LETTERS} AND place IS NOT NULL AND +place > ? AND sender = ? AND number = ?"
+_HEAD = f"{_LETTERS} AND heads IS NOT NULL AND sender = ? AND number <= ? ORDER BY number DESC LIMIT 1"
+_HEADS_NOW = "UPDATE letters SET heads = TRUE WHERE mailbox = ? AND place = ?"
 _COUNT = "SELECT count(*) FROM letters WHERE mailbox = ? AND place > ? AND place <= ?"
 _STRETCH_END = "SELECT max(id) FROM (SELECT id FROM letters WHERE id > ? ORDER BY id LIMIT ?) AS stretch"
 _SWEEP = """

@@ -11,7 +11,7 @@ __all__ = ["OFFICE"]
 _all = MetaData()
 
 meta_of(_all)
-OFFICE = Kind("office", "roamcast-office/1", _all, {})
+OFFICE = Kind("office", "roamcast-office/2", _all, {})
 
 Table(
     "ledger",  # one row, there from the first change on
@@ -31,6 +31,7 @@ Table(
     Column("office", Name, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("acquaintance", Boolean, nullable=False),
+    Column("past", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -92,6 +93,7 @@ _letters = Table(
     Column("office", Name, nullable=False),
     Column("sent", BigInteger, nullable=False),
     Column("expires", BigInteger),
+    Column("heads", Boolean),  # a run, see `office_letters`; none if it does not, or is not known to
 )
 _readable, _held = _letters.c.place.is_not(None), _letters.c.place.is_(None)
 _mortal = _readable & _letters.c.expires.is_not(None)
@@ -112,17 +114,18 @@ Index(
     sqlite_where=_held,
     postgresql_where=_held,
 )
+_heads = _letters.c.heads.is_not(None)
 Index(
-    "letters_by_key",
+    "letters_heads",
     _letters.c.mailbox,
     _letters.c.sender,
     _letters.c.number,
-    sqlite_where=_readable,
-    postgresql_where=_readable,
+    sqlite_where=_heads,
+    postgresql_where=_heads,
 )
 Index("letters_mortal", _letters.c.mailbox, _letters.c.expires, sqlite_where=_mortal, postgresql_where=_mortal)
 
-Table(
+_queue = Table(
     "queue",
     _all,
     Column("receiver", Name, primary_key=True),
@@ -136,6 +139,8 @@ Table(
     sqlite_with_rowid=False,
 )
 
+Index("queue_senders", _queue.c.sender)
+
 Table(
     "claims",
     _all,
@@ -143,5 +148,6 @@ Table(
     Column("epoch", BigInteger, nullable=False),
     Column("previous", Name),
     Column("warrant", Name, nullable=False),
+    Column("asked", Name, nullable=False),  # a JSON array
     sqlite_with_rowid=False,
 )

@@ -19,10 +19,12 @@ __all__ = [
     "PIPELINE",
     "REGISTRY",
     "bindings",
+    "departures",
     "entities",
     "meta",
     "subscriptions",
     "to_journal",
+    "visitors",
 ]
 
 # Names in `meta`.
@@ -97,4 +99,25 @@ to_journal = Table(
     Column("ticket", BigSerial, primary_key=True),
     Column("record", Name, nullable=False),  # a JSON object
     sqlite_autoincrement=True,  # tickets are never given twice
+)
+
+visitors = Table(
+    "visitors",
+    _all,
+    Column("name", Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("warrant", Name, nullable=False),
+    Column("secret_hash", Name, nullable=False),
+    Column("token_hash", Name),  # none until its mailbox is here
+    sqlite_with_rowid=False,
+)
+
+departures = Table(
+    "departures",
+    _all,
+    Column("name", Name, primary_key=True),
+    Column("token_hash", Name, nullable=False),
+    Column("office", Name, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )

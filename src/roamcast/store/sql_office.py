@@ -173,6 +173,9 @@ class SqlOfficeStore:
     def queue_length(self, receiver: str) -> int:
         return self._queue.length(self._session, receiver)
 
+    def unposted(self, sender: str) -> int:
+        return self._queue.unposted(self._session, sender)
+
     def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
         return self._queue.dequeue(self._session, receiver, keys)
 

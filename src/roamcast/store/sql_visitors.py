@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, Engine, MetaData, Table, Text, select
+from sqlalchemy import Engine, select
 
 from roamcast.store.engine import reading, writing
+from roamcast.store.schema import departures, visitors
 
 __all__ = ["Departure", "SqlVisitors", "Visitor"]
-
-_all = MetaData()
-_visitors = Table(
-    "visitors",
-    _all,
-    Column("name", Text, primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
-    Column("warrant", Text, nullable=False),
-    Column("secret_hash", Text, nullable=False),
-    Column("token_hash", Text),  # none until its mailbox is here
-    sqlite_with_rowid=False,
-)
-_departures = Table(
-    "departures",
-    _all,
-    Column("name", Text, primary_key=True),
-    Column("token_hash", Text, nullable=False),
-    Column("office", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
 
 
 class Visitor(NamedTuple):
@@ -55,33 +35,31 @@ class Departure(NamedTuple):
 
 
 class SqlVisitors:
-    """The engine may be shared with other stores. Every change is durable when it returns; raises StorageError."""
+    """The engine is that of the registry. Every change is durable when it returns; raises StorageError."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        with writing(engine) as connection:
-            _all.create_all(connection)
 
     def all(self) -> Iterator[Visitor]:
         with reading(self._engine) as connection:
-            rows = connection.execute(select(_visitors)).all()
+            rows = connection.execute(select(visitors)).all()
         return (Visitor(*row) for row in rows)
 
     def put(self, visitor: Visitor) -> None:
         """Add it, or replace what was known of it."""
         with writing(self._engine) as connection:
-            connection.execute(_visitors.delete().filter_by(name=visitor.name))
-            connection.execute(_visitors.insert(), visitor._asdict())
+            connection.execute(visitors.delete().filter_by(name=visitor.name))
+            connection.execute(visitors.insert(), visitor._asdict())
 
     def departures(self) -> Iterator[Departure]:
         with reading(self._engine) as connection:
-            rows = connection.execute(select(_departures)).all()
+            rows = connection.execute(select(departures)).all()
         return (Departure(*row) for row in rows)
 
     def remove(self, name: str, departure: Departure | None = None) -> None:
         """With its departure, which replaces an earlier one."""
         with writing(self._engine) as connection:
-            connection.execute(_visitors.delete().filter_by(name=name))
+            connection.execute(visitors.delete().filter_by(name=name))
             if departure is not None:
-                connection.execute(_departures.delete().filter_by(name=name))
-                connection.execute(_departures.insert(), departure._asdict())
+                connection.execute(departures.delete().filter_by(name=name))
+                connection.execute(departures.insert(), departure._asdict())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.directory import Directory
 from roamcast.deliver.messages import Moved, Noted
-from roamcast.deliver.port import Tenure, Whereabouts
+from roamcast.deliver.port import Tenure
 
 __all__ = ["BelievesAnything", "FriendsUntold", "HomeUntold", "OneAnswerIsEnough", "TellsOnce"]
 
@@ -55,8 +55,7 @@ class BelievesAnything(Directory):
         kept = self._desk.store.whereabouts(message.name)
         tenure = self._desk.tenure(message.name)
         if kept is not None and tenure is None:
-            where = Whereabouts(message.name, message.office, message.epoch, kept.acquaintance)
-            self._desk.store.put_whereabouts(where)
+            self._desk.store.put_whereabouts(replace(kept, office=message.office, epoch=message.epoch))
 
 
 class OneAnswerIsEnough(Directory):
