@@ -52,7 +52,12 @@ class Track:
     """A closed line, gone along for ever."""
 
     def __init__(self, *corners: Point) -> None:
-        self.points = (*corners, corners[0])
+        """The corners are rounded off."""
+        rounded = corners
+        for _ in range(3):
+            sides = pairwise((*rounded, rounded[0]))
+            rounded = tuple(cut for a, b in sides for cut in (_on(a, b, 0.25), _on(a, b, 0.75)))
+        self.points = (*rounded, rounded[0])
         self._lengths = [math.dist(a, b) for a, b in pairwise(self.points)]
         self.length = sum(self._lengths)
 
@@ -61,10 +66,13 @@ class Track:
         left = metres % self.length
         for length, (a, b) in zip(self._lengths, pairwise(self.points), strict=True):
             if left < length:
-                share = left / length
-                return a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share
+                return _on(a, b, left / length)
             left -= length
         return self.points[0]
+
+
+def _on(a: Point, b: Point, share: float) -> Point:
+    return a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share
 
 
 TRACK: Final = Track(
@@ -80,8 +88,12 @@ def loudness(sensor: Point, speaker: Point) -> float:
 
 def scenery(shown_by_node: str) -> Mapping[str, Features]:
     """What never changes. Stage, speaker and its own sensors are shown by the node itself."""
-    cables = {
-        sensor.name: _feature("LineString", [COMPUTERS[sensor.domain], sensor.point], sensor.domain, "cable")
+    room = {
+        "room": _feature("Polygon", [_ROOM], "conference room", "room"),
+        "track": _feature("LineString", TRACK.points, "the speaker's track", "track"),
+    }
+    room |= {
+        f"cable of {sensor.name}": _feature("LineString", [COMPUTERS[sensor.domain], sensor.point], "cable", "cable")
         for sensor in SENSORS
     }
     sensors = {
@@ -89,12 +101,7 @@ def scenery(shown_by_node: str) -> Mapping[str, Features]:
         for sensor in SENSORS
         if sensor.domain != shown_by_node
     }
-    return {
-        "room": {"room": _feature("Polygon", [_ROOM], "conference room", "room")},
-        "track": {"track": _feature("LineString", TRACK.points, "the speaker's track", "track")},
-        "cables": cables,
-        "other sensors": sensors,
-    }
+    return {"room": room, "other sensors": sensors}
 
 
 def at_work(awake: Collection[str]) -> Mapping[str, Features]:
