@@ -24,6 +24,7 @@ class _Other(NamedTuple):
 
     domain: str
     port: int
+    shared: Sequence[str]  # options that all nodes have
 
 
 def up(
@@ -46,6 +47,8 @@ def up(
     Example: roamcast up --port 8080 --data ./roamcast-data
 
     Example: roamcast up --scenario roaming
+
+    Example: roamcast up --scenario conference --data ./conference-data
     """
     import asyncio
 
@@ -62,11 +65,21 @@ def up(
         world = SCENARIOS[scenario]()
     find_java()  # better said now than by a child in half a minute
     title = world.title if world else None
-    names = _DOMAINS[: domains or (world.domains if world else 1)]
+    needed = tuple(world.domains) if world else ()
+    if domains is not None and domains < len(needed):
+        raise InputError(f"{scenario} needs {len(needed)} nodes", where="domains", hint="leave --domains out")
+    if world and world.places and places:
+        raise InputError(f"{scenario} has places of its own", where="places", hint="leave --places out")
+    names = dict.fromkeys([*needed, *_DOMAINS])
+    first, *more = list(names)[: domains or len(needed) or 1]
+    places = world.places if world and world.places else places
     settings = settings_from(
-        data=data, port=port, host=host, places=places, scene=scene, title=title, domain=names[0] if names[1:] else None
-    )
-    others = [_Other(name, settings.port and settings.port + step) for step, name in enumerate(names[1:], start=1)]
+        data=data, port=port, host=host, places=places, scene=scene, title=title, space=world.space if world else None,
+        domain=first if more else None,
+    )  # fmt: skip
+    shared = ["--data", str(settings.data.absolute()), "--space", settings.space]
+    shared += ["--places", str(settings.places.absolute())] if settings.places else []
+    others = [_Other(name, settings.port and settings.port + step, shared) for step, name in enumerate(more, start=1)]
     asyncio.run(_run(NodeServer(settings), settings.data.absolute(), world, others))
 
 
@@ -87,7 +100,7 @@ async def _run(server: NodeServer, data: Path, world: Scenario | None, others: S
         command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
         parts.append(asyncio.create_task(keep_running("pipeline", command, stop)))
         token = DataFolder(data).operator_token()
-        parts.extend(asyncio.create_task(_keep_joined(other, url, token, data, stop)) for other in others)
+        parts.extend(asyncio.create_task(_keep_joined(other, url, token, stop)) for other in others)
         if world:
             parts.append(asyncio.create_task(world.run(url, token, stop, data / "scenarios")))
         for part in parts:
@@ -102,7 +115,7 @@ async def _run(server: NodeServer, data: Path, world: Scenario | None, others: S
         part.result()
 
 
-async def _keep_joined(other: _Other, url: str, token: str, data: Path, stop: asyncio.Event) -> None:
+async def _keep_joined(other: _Other, url: str, token: str, stop: asyncio.Event) -> None:
     """Run a node that joins the one at `url`."""
     import sys
 
@@ -111,6 +124,6 @@ async def _keep_joined(other: _Other, url: str, token: str, data: Path, stop: as
 
     async with AsyncClient(url, token) as operator:
         invitation = await operator.invite(other.domain)
-    command = [sys.executable, "-m", "roamcast", "node", "--data", str(data), "--domain", other.domain]
+    command = [sys.executable, "-m", "roamcast", "node", *other.shared, "--domain", other.domain]
     command += ["--port", str(other.port), "--join", url]
     await keep_running(f"node of {other.domain}", command, stop, {"ROAMCAST_INVITATION": invitation})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -15,8 +14,7 @@ import httpx
 import numpy as np
 
 from roamcast.client import AsyncClient, Letter
-from roamcast.errors import NotFoundError
-from roamcast.scenarios.crew import Crew, Sleep, enduring, until
+from roamcast.scenarios.crew import Crew, Sleep, enduring, until, want, where_shown
 from roamcast.scenarios.tokens import Tokens
 from roamcast.scenarios.town import Layout, Person, Town, load_layout
 
@@ -63,7 +61,9 @@ class City:
     """Port Lume. The same seed gives the same town life; `sleep` is the clock it lives by."""
 
     title = "Port Lume"
-    domains = 1
+    domains = ()
+    space = "geographic"
+    places = None
 
     def __init__(self, seed: int = 7, sleep: Sleep = asyncio.sleep, layout: Layout | None = None) -> None:
         self._layout = layout or load_layout()
@@ -79,8 +79,8 @@ class City:
             operator = AsyncClient(url, operator_token, delays=(), http=http)
             work = [
                 partial(self._live, crew),
-                partial(_where_shown, partial(self._draw, operator, sketch)),
-                partial(_where_shown, partial(self._keep_scenery, operator)),
+                partial(where_shown, partial(self._draw, operator, sketch)),
+                partial(where_shown, partial(self._keep_scenery, operator)),
                 *(partial(self._read, crew, person, sketch) for person in self._layout.people),
             ]
             await until(stop, [enduring(part, self._sleep) for part in work])
@@ -110,14 +110,7 @@ class City:
         """Have exactly the subscriptions that the person wants, then read and acknowledge each letter."""
         attributes = {"kind": person.kind, "label": person.label}
         client = await crew.join("subscriber", person.id, attributes, *person.point)
-        wanted = dict.fromkeys(want.text for want in person.wants)
-        for subscription in await client.subscriptions():
-            if subscription.text in wanted:
-                del wanted[subscription.text]
-            else:
-                await client.unsubscribe(subscription.id)
-        for text in wanted:
-            await client.subscribe(text)
+        await want(client, (wish.text for wish in person.wants))
         async for letter in client.letters():
             sketch.add(person, letter)
 
@@ -137,9 +130,3 @@ class City:
                 if drawn.get(layer, {}).keys() != features.keys():
                     await operator.update_scene(layer, set=features, clear=True)
             await self._sleep(SCENERY_PAUSE)
-
-
-async def _where_shown(drawing: Callable[[], Awaitable[None]]) -> None:
-    """Draw, but at a node that shows no scene live on without."""
-    with contextlib.suppress(NotFoundError):
-        await drawing()

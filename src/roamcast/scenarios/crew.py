@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx
 
 from roamcast.client import AsyncClient
-from roamcast.errors import AuthenticationError, CapacityError, ConflictError, StorageError, UnavailableError
+from roamcast.errors import (
+    AuthenticationError,
+    CapacityError,
+    ConflictError,
+    NotFoundError,
+    StorageError,
+    UnavailableError,
+)
 from roamcast.scenarios.tokens import Identity, Tokens
 
-__all__ = ["RETRY", "TRANSIENT", "Crew", "Sleep", "enduring", "until"]
+__all__ = ["RETRY", "TRANSIENT", "Crew", "Sleep", "enduring", "until", "want", "where_shown"]
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +71,24 @@ class Crew:
                 self._tokens.keep(name, Identity(id, token))
                 return client
         raise ConflictError(f"{_IDS_AT_MOST} ids like it are taken", where=name, hint="use another data folder")
+
+
+async def want(client: AsyncClient, texts: Iterable[str]) -> None:
+    """Have exactly these subscriptions, each in the canonical form of LACL."""
+    wanted = dict.fromkeys(texts)
+    for subscription in await client.subscriptions():
+        if subscription.text in wanted:
+            del wanted[subscription.text]
+        else:
+            await client.unsubscribe(subscription.id)
+    for text in wanted:
+        await client.subscribe(text)
+
+
+async def where_shown(drawing: Callable[[], Awaitable[None]]) -> None:
+    """Draw, but at a node that shows no scene live on without."""
+    with contextlib.suppress(NotFoundError):
+        await drawing()
 
 
 async def enduring(work: Callable[[], Awaitable[None]], sleep: Sleep) -> None:

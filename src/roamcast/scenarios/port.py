@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +22,16 @@ class Scenario(Protocol):
         """Its name for people, such as the heading of the live page."""
 
     @property
-    def domains(self) -> int:
-        """How many nodes it needs."""
+    def domains(self) -> Sequence[str]:
+        """The domains it needs, with a node for each; it lives at that of the first. None if any one node will do."""
+
+    @property
+    def space(self) -> str:
+        """What its coordinates mean."""
+
+    @property
+    def places(self) -> Path | None:
+        """GeoJSON with the places that its subscriptions name."""
 
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
         """Live at the node at `url` until `stop` is set, then return soon.

@@ -72,7 +72,9 @@ class Roaming:
     """The same seed gives the same journeys; `sleep` is the clock they go by."""
 
     title = "Roaming agents"
-    domains = 3
+    domains = ("north", "south", "west")
+    space = "geographic"
+    places = None
 
     def __init__(self, seed: int = 5, sleep: Sleep = asyncio.sleep) -> None:
         self._rng = np.random.default_rng(seed)
@@ -107,7 +109,7 @@ class Roaming:
         domain = (await operator.health())["domain"]
         while True:
             known = {office["domain"]: office["url"] for office in await operator.offices() if office["answers"]}
-            if len(known) + 1 >= self.domains:
+            if len(known) + 1 >= len(self.domains):
                 self._offices = [(domain, operator.url), *sorted(known.items())][: len(CORNERS)]
                 return
             await self._sleep(TICK)

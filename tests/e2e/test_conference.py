@@ -1,0 +1,161 @@
+"""The conference room: a speaker walks past the sensors of three nodes, through HTTP and Spark."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from roamcast.bench.processes import Process, free_port, node, pipeline, until
+from roamcast.client import Client, Letter
+from roamcast.model import global_name, local_name
+from roamcast.scenarios.conference import Conference
+from roamcast.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
+SILENCE = 3.0  # seconds after which a node is taken for dead
+LIMIT = 30.0
+STEPS = [TRACK.at(metres) for metres in range(0, round(TRACK.length), 3)]
+BESIDE_B7 = (12.3, 2.4)
+SUBSCRIPTIONS = {"a": ON_STAGE, "b": OFF_STAGE}
+
+
+class Room:
+    """The nodes, the sensors at them, and a speaker at the first. What the speaker should get is counted."""
+
+    def __init__(self, data: Path, opened: ExitStack) -> None:
+        ports = {domain: free_port() for domain in Conference.domains}
+        self.urls = {domain: f"http://127.0.0.1:{port}" for domain, port in ports.items()}
+        self.nodes: dict[str, Process] = {}
+        for domain, port in ports.items():
+            more = ["--domain", domain, "--space", Conference.space, "--places", str(Conference.places)]
+            if self.nodes:
+                with Client(self.urls["pc1"], (data / "operator.token").read_text().strip()) as operator:
+                    more += ["--join", self.urls["pc1"], "--invitation", operator.invite(domain)]
+            self.nodes[domain] = opened.enter_context(node(data, port, *more))
+        opened.enter_context(pipeline(data))
+        self.sensors: dict[Sensor, Client] = {}
+        self.wanted: dict[str, bool] = {}
+        for sensor in SENSORS:
+            client = opened.enter_context(Client(self.urls[sensor.domain], delays=PATIENCE))
+            attributes = {"context": "noise", "sensorid": sensor.name}
+            client.register_source(sensor.name, attributes=attributes, x=sensor.point[0], y=sensor.point[1])
+            client.on_demand(partial(self.wanted.__setitem__, sensor.name))
+            self.sensors[sensor] = client
+        self.speaker = opened.enter_context(Client(self.urls["pc1"], delays=PATIENCE))
+        self.speaker.register_subscriber("speaker", x=STEPS[0][0], y=STEPS[0][1])
+        for id, text in SUBSCRIPTIONS.items():
+            self.speaker.subscribe(text, id=id)
+        self.expected: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
+        self.last: dict[str, str] = {}
+
+    def is_bound(self, id: str, sensor: Sensor) -> bool:
+        """Whether this subscription alone runs, with this source."""
+        (other,) = SUBSCRIPTIONS.keys() - {id}
+        found, resting = self.speaker.subscription(id), self.speaker.subscription(other)
+        return (found.state, found.sources, resting.state, resting.sources) == ("active", (called(sensor),), "stop", ())
+
+    def settle(self, id: str, sensor: Sensor, silent: Iterable[str] = ()) -> None:
+        """Wait until this is bound, and no other is awake but those at nodes that nobody hears."""
+        until(lambda: self.is_bound(id, sensor), LIMIT, f"({id}) to be bound to {called(sensor)}")
+        if not self.expected[id] and sensor.name in self.last:
+            self.expected[id][self.last[sensor.name]] += 1  # news to one who has just begun to listen
+        awake = {one.name: one == sensor or one.domain in silent for one in SENSORS}
+        until(lambda: self.wanted == awake, LIMIT, f"{sensor.name} alone to be wanted")
+
+    def publish(self, id: str, bound: Sensor, silent: Iterable[str] = ()) -> None:
+        """A reading of each sensor, also of those that should sleep: no letter comes of theirs."""
+        for sensor, client in self.sensors.items():
+            if sensor.domain not in silent:
+                number = client.publish({"readings": {"noise": 60.0}}).last_seq
+                self.last[sensor.name] = event = f"{sensor.name}:{number}"
+                if sensor == bound:
+                    self.expected[id][event] += 1
+
+    def letters(self) -> list[Letter]:
+        return self.speaker.pull(limit=1000)
+
+    def is_delivered(self) -> bool:
+        return all(by_subscription(self.letters())[id] >= expected for id, expected in self.expected.items())
+
+
+def called(sensor: Sensor) -> str:
+    """As the speaker's node names it."""
+    return sensor.name if sensor.domain == "pc1" else global_name(sensor.name, sensor.domain)
+
+
+def wanted_at(point: Point, domains: Iterable[str] = Conference.domains) -> tuple[str, Sensor]:
+    """The subscription that should run there, and by brute force its source among those of these nodes."""
+    if point[0] >= 14.0:
+        return "a", next(sensor for sensor in SENSORS if sensor.name == "A")
+    others = [sensor for sensor in SENSORS if sensor.name != "A" and sensor.domain in domains]
+    return "b", min(others, key=lambda sensor: (math.dist(point, sensor.point), sensor.name))
+
+
+def by_subscription(letters: Iterable[Letter]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
+    for letter in letters:
+        found[letter.subscription][letter.event["id"]] += 1
+    return found
+
+
+def came_of_a_binding(letter: Letter, speaker: Client) -> bool:
+    """Whether its source was bound when its event happened, or is the last that it said before the first binding."""
+    time = datetime.fromisoformat(letter.event["time"])
+    history = speaker.bindings(letter.subscription)
+    first = history[-1]
+    if letter.why and letter.why.startswith("the last of"):
+        return local_name(first.source)[0] == letter.event["source"] and time < datetime.fromisoformat(first.bound_at)
+    return any(
+        local_name(binding.source)[0] == letter.event["source"]
+        and datetime.fromisoformat(binding.bound_at) <= time
+        and (binding.unbound_at is None or time < datetime.fromisoformat(binding.unbound_at))
+        for binding in history
+    )
+
+
+def test_the_speaker_hears_the_nearest_sensor_of_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(a) on the stage and (b) off it, each from its sensor alone, though the mailbox migrates and a node is killed."""
+    monkeypatch.setenv("ROAMCAST_SILENCE", str(SILENCE))
+    with ExitStack() as opened:
+        room = Room(tmp_path, opened)
+        sources = []
+        for step, point in enumerate(STEPS):
+            room.speaker.move(*point)
+            id, sensor = wanted_at(point)
+            room.settle(id, sensor)
+            if step == len(STEPS) // 2:
+                before = room.speaker.bindings(id)
+                room.speaker.migrate(room.urls["pc2"])
+                assert room.speaker.bindings(id) == before
+            room.publish(id, sensor)
+            sources.append((id, sensor))
+        changes = [one for number, one in enumerate(sources) if one != sources[number - 1]]
+        assert {id for id, _ in changes} == {"a", "b"}
+        assert {sensor.domain for _, sensor in changes} == set(Conference.domains)
+
+        room.speaker.move(*BESIDE_B7)
+        first, next_nearest = wanted_at(BESIDE_B7)[1], wanted_at(BESIDE_B7, ("pc1", "pc2"))[1]
+        assert first.domain == "pc3"
+        room.settle("b", first)
+        room.publish("b", first)
+        room.nodes["pc3"].kill()
+        until(lambda: room.is_bound("b", next_nearest), SILENCE + LIMIT, "the next nearest to be bound")
+        room.settle("b", next_nearest, silent=("pc3",))
+        room.publish("b", next_nearest, silent=("pc3",))
+        room.nodes["pc3"].start()
+        room.settle("b", first)
+        room.publish("b", first)
+
+        until(room.is_delivered, 60, "the last letter")
+        letters = room.letters()
+        assert by_subscription(letters) == room.expected
+        assert [letter for letter in letters if not came_of_a_binding(letter, room.speaker)] == []
