@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 from roamcast.scenarios.city import City
 from roamcast.scenarios.port import Scenario
+from roamcast.scenarios.relief import Relief
 from roamcast.scenarios.roaming import Roaming
 
 __all__ = ["SCENARIOS", "Scenario"]
 
-SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City, "roaming": Roaming}
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City, "relief": Relief, "roaming": Roaming}
