@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.journal.records import EVENT, Record, guest_entity, to_batch, with_homes
 from roamcast.lacl import holds
 from roamcast.pipeline.facts import Facts, on_of
 from roamcast.pipeline.joining import join
@@ -59,7 +59,7 @@ def joined(folder: Path, bonds: Sequence[Sequence[Bond]], events: Sequence[Readi
     tables = [pa.Table.from_pylist([bond.row() for bond in part], BINDINGS.schema) for part in bonds if part]
     layers = Lookups(folder, BINDINGS.name, [parts.write(BINDINGS, table) for table in tables])
     batch = pa.concat_batches([to_batch("local", 1, [])[:0], *(event.batch() for event in events)])
-    found = join(Facts(batch), layers)
+    found = join(Facts(with_homes(batch)), layers)
     rows = layers.take(found.row, ("node", "since")).to_pylist()
     return [(key, row["node"], row["since"]) for key, row in zip(found.key.tolist(), rows, strict=True)]
 
@@ -104,6 +104,17 @@ def test_a_binding_counts_from_its_beginning_to_its_end(
 ) -> None:
     """Begin is included and end is not; of what is journalled after an event it sees nothing."""
     assert bool(joined(tmp_path, [[bond]], [Reading(position, time)])) == meets
+
+
+@pytest.mark.parametrize(
+    ("bond", "time", "meets"), [(OPEN, 99, False), (OPEN, 100, True), (ENDED, 199, True), (ENDED, 200, False)]
+)
+def test_an_event_that_came_elsewhere_meets_the_bindings_of_its_time(
+    tmp_path: Path, bond: Bond, time: int, meets: bool
+) -> None:
+    """Between nodes there is no order: it sees all that the batch knows of its source's home."""
+    event = Reading(1, time, guest_entity("local", "cam"), node="south")
+    assert bool(joined(tmp_path, [[bond]], [event])) == meets
 
 
 def test_only_the_bindings_of_its_source_are_met(tmp_path: Path) -> None:

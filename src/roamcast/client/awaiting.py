@@ -87,8 +87,8 @@ class AsyncClient:
     async def where(self, id: str) -> dict[str, Any]:
         return await self._run(self._calls.where(id))
 
-    async def publish(self, events: Events) -> Accepted:
-        return await self._run(self._calls.publish(events))
+    async def publish(self, events: Events, *, at: str | None = None) -> Accepted:
+        return await self._run(self._calls.publish(events, at))
 
     async def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         return await self._run(self._calls.move(x, y, time))

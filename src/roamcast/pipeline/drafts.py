@@ -92,14 +92,14 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
     for binding, row in zip(found.key.tolist(), earlier, strict=True):
         known[binding].append(row)
     told = fresh.filter(pc.is_valid(fresh["event"])).select(
-        ["node", "entity", "position", "seq", "time", "event", "attributes"]
+        ["node", "home", "entity", "position", "seq", "time", "event", "attributes"]
     )
     here: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in told.to_pylist():
-        here.setdefault((row["node"], row["entity"]), []).append(row)
+        here.setdefault((row["home"], row["entity"]), []).append(row)
     for rows, binding in zip(known, initial, strict=True):
         of_source = here.get((binding["node"], binding["source"]), [])
-        rows += (row for row in of_source if row["position"] < binding["since"])
+        rows += (row for row in of_source if row["node"] == row["home"] and row["position"] < binding["since"])
     return [
         max((row for row in rows if row["event"] is not None), key=lambda row: row["seq"], default=None)
         for rows in known

@@ -13,6 +13,7 @@ from roamcast.pipeline.lookups import Ends, Found, Integers, Lookups
 __all__ = ["join"]
 
 _NEVER = np.iinfo(np.int64).max
+_END = _NEVER - 1
 
 
 def join(facts: Facts, bindings: Lookups) -> Found:
@@ -20,11 +21,13 @@ def join(facts: Facts, bindings: Lookups) -> Found:
 
     An event sees what its node had journalled before it. Of that a binding counts if it had begun when the event
     happened, and had not ended; and if its `On` holds. All of it is told by the records alone, so that a batch cut
-    elsewhere makes the same pairs.
+    elsewhere makes the same pairs. An event that another node took in comes at the end of its batch.
     """
     events = facts.events
-    ends = Ends(events["position"].to_numpy(), events["time"].cast(pa.int64()).to_numpy())
-    found = bindings.find(("node", "source"), (events["node"], events["entity"]), ends)
+    at_home = pc.equal(events["node"], events["home"]).to_numpy(zero_copy_only=False)
+    place = np.where(at_home, events["position"].to_numpy(), _END)
+    ends = Ends(place, events["time"].cast(pa.int64()).to_numpy())
+    found = bindings.find(("node", "source"), (events["home"], events["entity"]), ends)
     if not len(found.key):
         return found
     rows = bindings.take(found.row, ("since", "begin", "on", "until", "end", "final"))
