@@ -1,68 +1,106 @@
-"""Events carried out of a disaster area, through HTTP and Spark: every letter once."""
+"""Events carried out of a disaster area to several nodes, through HTTP and Spark: every letter once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from backbone import node_processes
 
-from roamcast.bench.processes import free_port, node, pipeline, until
-from roamcast.scenarios.relief import Relief
-from roamcast.scenarios.relief_area import Area
+from roamcast.bench.processes import pipeline, until
+from roamcast.client import Client
+from roamcast.scenarios.relief import TICK, Relief
+from roamcast.scenarios.relief_area import Area, Team
+from roamcast.scenarios.tokens import Tokens
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
-ENOUGH = 150
+DOMAINS = ("north", "south", "west")
+POSTED, AT_TWO_NODES = 120, 30
+TEAMS = Area.of(7).teams()
+
+Event = tuple[str, int]  # source and number
 
 
-def test_every_letter_comes_once(tmp_path: Path) -> None:
-    """However often and in whatever order teams post an event, each team that wants it reads it once."""
-    posted: dict[tuple[str, int], Mapping[str, Any]] = {}
-    copies, read = 0, defaultdict[str, list[tuple[str, int]]](list)
-    stopped = False
+class Witness:
+    """What teams posted where, and what they read."""
 
-    def witness(what: str, who: str, event: Mapping[str, Any]) -> None:
-        nonlocal copies
+    def __init__(self) -> None:
+        self.readings: dict[Event, Mapping[str, float]] = {}
+        self.domains: dict[Event, list[str]] = defaultdict(list)
+        self.read: dict[str, list[Event]] = defaultdict(list)
+
+    def __call__(self, what: str, who: str, event: Mapping[str, Any]) -> None:
+        key = event["source"], int(event["seq"])
         if what == "read":
-            read[who].append((event["source"], int(event["seq"])))
+            self.read[who].append(key)
         else:
-            copies += (who, event["seq"]) in posted
-            posted[who, event["seq"]] = event
+            self.readings[key] = event["readings"]
+            self.domains[key].append(who)
 
-    teams = Area.of(7).teams()
+    @property
+    def at_two_nodes(self) -> set[Event]:
+        return {key for key, domains in self.domains.items() if len(set(domains)) > 1}
 
-    def wanted(team: str) -> set[tuple[str, int]]:
-        its = next(each for each in teams if each.id == team)
-        return {key for key, e in posted.items() if e["readings"]["a1"] < its.a1 and e["readings"]["a2"] < its.a2}
+    @property
+    def enough(self) -> bool:
+        return len(self.domains) >= POSTED and len(self.at_two_nodes) >= AT_TWO_NODES
+
+    def wanted(self, team: Team) -> set[Event]:
+        return {key for key, it in self.readings.items() if it["a1"] < team.a1 and it["a2"] < team.a2}
+
+
+async def carry(url: str, operator: str, folder: Path, witness: Witness) -> None:
+    """Let the area live until enough was posted. A team posts all it carries, or nothing, between two ticks."""
+    enough, stop = asyncio.Event(), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
-        """The area stands still when enough was posted, so that all that was can be read."""
-        nonlocal stopped
-        while len(posted) >= ENOUGH and copies and seconds < 1.0:
-            stopped = True
-            await asyncio.sleep(0.1)
+        if seconds == TICK and witness.enough:
+            enough.set()
+            await stop.wait()
         await asyncio.sleep(seconds)
 
-    async def both(url: str) -> None:
-        stop = asyncio.Event()
-        operator = (tmp_path / "operator.token").read_text().strip()
-        relief = Relief(sleep=sleep, pace=40.0, witness=witness).run(url, operator, stop, tmp_path / "relief")
-        living = asyncio.create_task(relief)
-        complete = lambda: stopped and all(set(read[team.id]) >= wanted(team.id) for team in teams)  # noqa: E731
-        waiting = asyncio.create_task(asyncio.to_thread(until, complete, 150, "every letter"))
-        await asyncio.wait([living, waiting], return_when=asyncio.FIRST_COMPLETED)
-        stop.set()
-        await living
-        await waiting
+    living = asyncio.create_task(Relief(sleep=sleep, pace=40.0, witness=witness).run(url, operator, stop, folder))
+    waiting = asyncio.create_task(enough.wait())
+    await asyncio.wait([living, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=120)
+    stop.set()
+    await living
+    assert enough.is_set()
+    await waiting
 
-    port = free_port()
-    with node(tmp_path, port, "--scene"), pipeline(tmp_path):
-        asyncio.run(both(f"http://127.0.0.1:{port}"))
-    assert copies > 0
-    for team in teams:
-        assert len(read[team.id]) == len(set(read[team.id]))
-        assert set(read[team.id]) == wanted(team.id)
+
+def test_every_letter_comes_once_though_copies_come_at_several_nodes(tmp_path: Path) -> None:
+    """Late, out of order, in copies at three nodes: each team reads each event that it wants once, wherever it is."""
+    witness = Witness()
+    with ExitStack() as opened:
+        nodes = opened.enter_context(node_processes(tmp_path, *DOMAINS))
+        urls = {domain: url for domain, (url, _) in nodes.items()}
+        operator = (tmp_path / "operator.token").read_text().strip()
+        opened.enter_context(pipeline(tmp_path))
+        asyncio.run(carry(urls[DOMAINS[0]], operator, tmp_path / "relief", witness))
+
+        tokens = Tokens(tmp_path / "relief", "relief")
+        for team in TEAMS:
+            domain, identity = DOMAINS[team.home], tokens.get(team.id)
+            assert identity is not None
+            client = opened.enter_context(Client(urls[domain], identity.token, name=f"{domain}.node.{team.id}"))
+
+            def complete(team: Team = team, client: Client = client) -> bool:
+                for letter in client.pull(limit=1000):
+                    witness("read", team.id, letter.event)
+                    client.acknowledge(letter)
+                return set(witness.read[team.id]) >= witness.wanted(team)
+
+            until(complete, 60, f"every letter to {team.id}")
+            assert client.pull(wait=0.5) == []
+
+    assert len(witness.at_two_nodes) >= AT_TWO_NODES
+    for team in TEAMS:
+        assert len(witness.read[team.id]) == len(set(witness.read[team.id]))
+        assert set(witness.read[team.id]) == witness.wanted(team)
+        assert witness.wanted(team) & witness.at_two_nodes

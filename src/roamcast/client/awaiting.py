@@ -90,6 +90,9 @@ class AsyncClient:
     async def publish(self, events: Events, *, at: str | None = None) -> Accepted:
         return await self._run(self._calls.publish(events, at))
 
+    async def take_numbers(self, count: int) -> list[int]:
+        return await self._run(self._calls.take_numbers(count))
+
     async def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         return await self._run(self._calls.move(x, y, time))
 

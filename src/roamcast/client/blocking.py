@@ -120,6 +120,12 @@ class Client:
         """
         return self._run(self._calls.publish(events, at))
 
+    def take_numbers(self, count: int) -> list[int]:
+        """Numbers, rising, that nothing else of the source gets: for events that may be published more than once, from
+        several places.
+        """
+        return self._run(self._calls.take_numbers(count))
+
     def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970).
 

@@ -97,7 +97,7 @@ class Calls:
         if not batch:
             raise InputError("there is no event to publish", where="events", hint="give at least one")
         unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self._take_numbers(len(unnumbered))
+        numbers = yield from self.take_numbers(len(unnumbered))
         for event, number in zip(unnumbered, numbers, strict=True):
             event["seq"] = number
         body = body_of(batch)
@@ -114,7 +114,7 @@ class Calls:
             self._abroad.forget()
             raise
 
-    def _take_numbers(self, count: int) -> Flow[list[int]]:
+    def take_numbers(self, count: int) -> Flow[list[int]]:
         """Numbers that the node has set aside for this client alone: others may publish for the source meanwhile.
 
         More are set aside each time, so that a client that goes on publishing seldom asks, and one that publishes

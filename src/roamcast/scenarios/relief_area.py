@@ -5,7 +5,7 @@ Pure: no node, no clock. A shift is simulated as a whole (`roamcast.collect`), a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import cos, hypot, radians
 from typing import Any, Final
@@ -13,32 +13,33 @@ from typing import Any, Final
 import numpy as np
 
 from roamcast.collect.community import Communities, find_communities
+from roamcast.collect.contacts import entries_of, meetings
 from roamcast.collect.field import Field, World, draw
 from roamcast.collect.protocols import CET
+from roamcast.collect.reference.communities import layers
 from roamcast.collect.simulate import simulate
 from roamcast.lacl import parse, to_text
 
-__all__ = ["AREA", "BASE", "Area", "Carried", "Shift", "Team"]
+__all__ = ["AREA", "BASES", "COVERAGE", "Area", "Carried", "Shift", "Team", "place"]
 
 Point = tuple[float, float]
-Feature = dict[str, Any]
 
 AREA: Final = Field(
     side=600.0,
     cells=15,
     sensors=40,
     mules=6,
-    gap_s=12.0,
+    gap_s=30.0,
     duration_s=900.0,
     silence_s=0.0,
     speed_min=4.0,
     speed_max=12.0,
     pause_max_s=15.0,
 )
-BASE: Final = 300.0, 300.0
-"""Where there is coverage, in metres from the south-west corner."""
-COVERAGE: Final = 90.0
-"""Metres from the base."""
+BASES: Final[tuple[Point, ...]] = ((150.0, 180.0), (450.0, 180.0), (300.0, 450.0))
+"""Where there is coverage, each of the node of a domain; in metres from the south-west corner."""
+COVERAGE: Final = 80.0
+"""Metres from a base."""
 _CORNER: Final = -31.31, 44.52
 _METRES: Final = 111_320.0  # a degree of latitude
 _KINDS: Final = ("smoke", "water", "voices", "gas")
@@ -46,9 +47,10 @@ _KINDS: Final = ("smoke", "water", "voices", "gas")
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A mule that is also a subscriber. It wants reports with both readings below its bounds."""
+    """A mule that is also a subscriber, of the node of a base. It wants reports with both readings below its bounds."""
 
     id: str
+    home: int
     a1: int
     a2: int
 
@@ -77,41 +79,33 @@ class Area:
     @staticmethod
     def of(seed: int) -> Area:
         world = draw(AREA, seed)
-        return Area(world, find_communities(world))
+        # Each team wants a good part of what there is.
+        want = np.random.default_rng(seed).integers(5, AREA.values, (AREA.mules, 2), np.int32, endpoint=True)
+        return Area(world._replace(want=want), find_communities(world))
 
     def sensor(self, number: int) -> str:
         return f"sensor-{number}"
 
     def point(self, number: int) -> Point:
+        """Longitude and latitude of a sensor."""
         return place(float(self.world.x[number]), float(self.world.y[number]))
 
+    def home(self, number: int) -> int:
+        """The base that a sensor was registered at: the nearest one."""
+        x, y = float(self.world.x[number]), float(self.world.y[number])
+        return min(range(len(BASES)), key=lambda base: hypot(x - BASES[base][0], y - BASES[base][1]))
+
+    def near(self, sensor: int) -> list[int]:
+        """Those that a sensor can hear."""
+        start, end = self.communities.start[sensor : sensor + 2]
+        neighbours: list[int] = self.communities.neighbour[start:end].tolist()
+        return neighbours
+
     def teams(self) -> list[Team]:
-        return [Team(f"team-{number + 1}", int(a1), int(a2)) for number, (a1, a2) in enumerate(self.world.want)]
-
-    def scenery(self) -> Mapping[str, Mapping[str, Feature]]:
-        """Cells that sensors are in, communities, and the base: layer -> id -> feature."""
-        size, field = AREA.side / AREA.cells, self.world
-        cells: dict[str, Feature] = {}
-        lines: dict[str, Feature] = {}
-        for sensor in range(AREA.sensors):
-            column, row = int(field.x[sensor] // size), int(field.y[sensor] // size)
-            corners = [(column, row), (column + 1, row), (column + 1, row + 1), (column, row + 1), (column, row)]
-            ring = [list(place(c * size, r * size)) for c, r in corners]
-            group = int(self.communities.of[sensor])
-            count = self.communities.first[group + 1] - self.communities.first[group]
-            label = f"community {group}" if count > 1 else "loner"
-            cells[f"{column}-{row}"] = _feature("Polygon", [ring], label, "cell" if count > 1 else "loner's cell")
-            for at in range(self.communities.start[sensor], self.communities.start[sensor + 1]):
-                other = int(self.communities.neighbour[at])
-                if sensor < other:
-                    ends = [list(self.point(sensor)), list(self.point(other))]
-                    lines[f"{sensor}-{other}"] = _feature("LineString", ends, label, "community")
-        around = [place(BASE[0] + COVERAGE * cos(a), BASE[1] + COVERAGE * cos(a - radians(90))) for a in _CIRCLE]
-        base = {"base": _feature("Polygon", [[list(point) for point in around]], "base", "coverage")}
-        return {"cells": cells, "communities": lines, "coverage": base}
-
-
-_CIRCLE: Final = tuple(radians(10 * step) for step in range(37))
+        return [
+            Team(f"team-{number + 1}", number % len(BASES), int(a1), int(a2))
+            for number, (a1, a2) in enumerate(self.world.want)
+        ]
 
 
 class Shift:
@@ -119,7 +113,9 @@ class Shift:
 
     def __init__(self, area: Area, seed: int) -> None:
         fresh = draw(AREA, seed)
+        self._area = area
         self.world = area.world._replace(legs=fresh.legs, births=fresh.births, seed=fresh.seed)
+        self._contacts = meetings(self.world, entries_of(AREA, fresh.legs))
         outcome = simulate(self.world, CET(gamma=4))
         received = self.world.births.time[outcome.delivered[:, 2]] + outcome.delay_s
         self.carried = [
@@ -127,38 +123,61 @@ class Shift:
             for time, (_, mule, event, _) in zip(received, outcome.delivered.tolist(), strict=True)
         ]
         # What no team ever takes over gets no number: each gap would cost the pipeline a range for ever.
-        self._number: dict[int, int] = {}
-        count = [0] * AREA.sensors
+        self._place: dict[int, int] = {}
+        self.count = [0] * AREA.sensors
+        """How many events of each sensor are carried."""
         for event in sorted({it.event for it in self.carried}):
             sensor = self.world.births.sensor[event]
-            count[sensor] += 1
-            self._number[event] = count[sensor]
+            self._place[event] = self.count[sensor]
+            self.count[sensor] += 1
 
     def where(self, team: int, time: float) -> Point:
         """In metres."""
-        legs = self.world.legs
-        leg = np.flatnonzero((legs.mule == team) & (legs.start <= time))[-1]
+        legs, leg = self.world.legs, self._leg(team, time)
         took = legs.arrive[leg] - legs.start[leg]
         part = min(max((time - legs.start[leg]) / took, 0.0), 1.0) if took > 0 else 1.0
         x0, y0, x1, y1 = (float(column[leg]) for column in (legs.x0, legs.y0, legs.x1, legs.y1))
         return x0 + part * (x1 - x0), y0 + part * (y1 - y0)
 
-    def in_coverage(self, team: int, time: float) -> bool:
+    def base(self, team: int, time: float) -> int | None:
+        """The base whose coverage a team is in."""
         x, y = self.where(team, time)
-        return hypot(x - BASE[0], y - BASE[1]) <= COVERAGE
+        reached = (n for n, (bx, by) in enumerate(BASES) if hypot(x - bx, y - by) <= COVERAGE)
+        return next(reached, None)
 
-    def report(self, event: int, *, began: float, pace: float, first: Sequence[int]) -> tuple[int, dict[str, Any]]:
-        """The sensor of an event, and what is posted of it. `began` is when the shift began, on the node's clock."""
+    def paths(self, team: int, time: float) -> list[tuple[int, int | None]]:
+        """The path sets that lead to a team now: each sensor, and the one above it; None above is the team itself.
+
+        Layer 1 are those of a community that the rest of the leg has in reach, as long as one of them is in reach now.
+        """
+        met, end = self._contacts, self.world.legs.end[self._leg(team, time)]
+        ahead = (met.mule == team) & (met.end > time) & (met.begin < end)
+        now = ahead & (met.begin <= time)
+        of = self._area.communities.of
+        roots = [sensor for sensor in set(met.sensor[ahead].tolist()) if of[sensor] in of[met.sensor[now]]]
+        if not roots:
+            return []
+        layer = layers({n: self._area.near(n) for n in range(AREA.sensors)}, roots)
+        above = {n: [m for m in self._area.near(n) if layer[m] == layer[n] - 1] for n in layer}
+        in_reach = set(met.sensor[now].tolist())
+        return [(n, above[n][0]) for n in sorted(layer) if above[n]] + [(n, None) for n in sorted(in_reach)]
+
+    def report(
+        self, event: int, *, began: float, pace: float, numbers: Sequence[Sequence[int]]
+    ) -> tuple[int, dict[str, Any]]:
+        """The sensor of an event, and what is posted of it.
+
+        `began` is when the shift began, on the node's clock; `numbers` are those that each sensor has for its events.
+        """
         births = self.world.births
         sensor = int(births.sensor[event])
-        x, y = place(float(self.world.x[sensor]), float(self.world.y[sensor]))
-        kind = _KINDS[sensor % len(_KINDS)]
+        x, y = self._area.point(sensor)
         return sensor, {
-            "seq": first[sensor] + self._number[event] - 1,
+            "seq": numbers[sensor][self._place[event]],
             "time": began + float(births.time[event]) / pace,
             "x": x,
             "y": y,
-            "terms": ["report", kind],
+            "terms": ["report", _KINDS[sensor % len(_KINDS)]],
             "readings": {"a1": float(births.a1[event]), "a2": float(births.a2[event])},
         }
 
@@ -166,11 +185,11 @@ class Shift:
         """What teams have taken over between two times."""
         return (it for it in self.carried if after < it.time <= until)
 
+    def _leg(self, team: int, time: float) -> int:
+        legs = self.world.legs
+        return int(np.flatnonzero((legs.mule == team) & (legs.start <= time))[-1])
+
 
 def place(x: float, y: float) -> Point:
     """Longitude and latitude of a point of the area."""
     return _CORNER[0] + x / (_METRES * cos(radians(_CORNER[1]))), _CORNER[1] + y / _METRES
-
-
-def _feature(kind: str, coordinates: list[Any], label: str, look: str) -> Feature:
-    return {"geometry": {"type": kind, "coordinates": coordinates}, "label": label, "kind": look}
