@@ -92,6 +92,7 @@ def assemble(
         kept=np.zeros((events if cet.put_back else 0, -(-groups // 64)), np.uint64),
         restless=np.zeros(-(-sensors // 64), np.uint64),
         mask=np.zeros(words, np.uint64),
+        tried=np.zeros(words, np.uint64),
         moved=np.zeros(words, np.uint64),
         line=np.zeros(sensors + 1, np.int32),
         delivered=np.empty((_DELIVERED_ROOM + mules, 4), np.int64),

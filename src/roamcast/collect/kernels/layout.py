@@ -186,6 +186,7 @@ class World(NamedTuple):
     kept: Bits  # by event: groups that it was put back to
     restless: Bits  # sensors that may have something to relay
     mask: Bits  # scratch: mules
+    tried: Bits  # scratch: mules
     moved: Bits  # scratch: mules
     line: Integers  # scratch: sensors
     delivered: Ticks  # handed out: tick, mule, event, hops

@@ -6,7 +6,7 @@ from roamcast.collect.kernels.compiled import kernel
 from roamcast.collect.kernels.layout import AT_CELL, NEVER_AGAIN, Integers, World, u64
 from roamcast.collect.kernels.queueing import forget_mule, strand
 
-__all__ = ["change_leg", "insert", "lose", "meet_sensor", "remove", "wake", "wake_group"]
+__all__ = ["change_leg", "insert", "lose", "meet_sensor", "remove", "wake"]
 
 
 @kernel
@@ -23,9 +23,13 @@ def wake(w: World, sensor: int) -> None:
 
 
 @kernel
-def wake_group(w: World, g: int) -> None:
+def _wake_for(w: World, mule: int, g: int) -> None:
+    """The ways to this mule are others now."""
     for at in range(w.group[g].first, w.group[g + 1].first):
-        wake(w, w.member[at])
+        sensor = w.member[at]
+        w.pair[mule, sensor].done = 0
+        w.restless[sensor >> 6] |= u64(1) << u64(sensor & 63)
+    w.mule[mule].thirsty = 1
 
 
 @kernel
@@ -51,7 +55,7 @@ def _lay_paths(w: World, mule: int, g: int, tick: int) -> None:
                 w.pair[mule, other].layer = w.pair[mule, sensor].layer + 1
                 w.line[filled] = other
                 filled += 1
-    wake_group(w, g)
+    _wake_for(w, mule, g)
 
 
 @kernel
@@ -74,7 +78,7 @@ def _cut_paths(w: World, mule: int, g: int, sensor: int) -> None:
                 if held == 0:
                     w.pair[mule, member].layer = 0
         depth += 1
-    wake_group(w, g)
+    _wake_for(w, mule, g)
 
 
 @kernel

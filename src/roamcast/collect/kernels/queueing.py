@@ -5,7 +5,10 @@ from __future__ import annotations
 from roamcast.collect.kernels.compiled import kernel
 from roamcast.collect.kernels.layout import EXPIRED, MISSING, STRANDED, Row, World, i64, u64
 
-__all__ = ["add_copy", "demote", "drop_copy", "drop_expired", "first_ready", "forget_mule", "has_room", "strand"]
+__all__ = [
+    "add_copy", "demote", "drop_copy", "drop_expired", "first_ready", "forget_mule", "free_for", "has_room",
+    "may_go", "strand",
+]  # fmt: skip
 
 
 @kernel
@@ -132,24 +135,34 @@ def forget_mule(w: World, sensor: int, mule: int) -> None:
 
 
 @kernel
+def free_for(w: World, sensor: int, at: int, word: int) -> int:
+    """Of mules of a word of `mask` those that a copy of the owner's may still go to."""
+    free = w.mask[word] & ~w.sent[sensor, at, word]
+    if w.rules[0].resend == MISSING:
+        free &= ~w.known[w.copy[sensor, at].event, word]
+    return free  # type: ignore[no-any-return]
+
+
+@kernel
+def may_go(w: World, sensor: int, at: int) -> bool:
+    """Whether a copy may go to a mule of `mask`."""
+    tag = w.copy[sensor, at].tag
+    if tag >= 0:
+        return bool((w.mask[tag >> 6] >> u64(tag & 63)) & u64(1))
+    free = u64(0)
+    for word in range(w.mask.shape[0]):
+        free |= free_for(w, sensor, at, word)
+    return bool(free)
+
+
+@kernel
 def first_ready(w: World, sensor: int, tick: int) -> int:
     """The first copy in order that may go to a mule of `mask` now, or -1; -2 if one has come only in this tick."""
     drop_expired(w, sensor, tick)
-    rules = w.rules[0]
     nothing = -1
     for at in range(w.sensor[sensor].used - 1, -1, -1):
-        copy = w.copy[sensor, at]
-        if copy.tag >= 0:
-            ready = (w.mask[copy.tag >> 6] >> u64(copy.tag & 63)) & u64(1)
-        else:
-            ready = u64(0)
-            for word in range(w.mask.shape[0]):
-                free = w.mask[word] & ~w.sent[sensor, at, word]
-                if rules.resend == MISSING:
-                    free &= ~w.known[copy.event, word]
-                ready |= free
-        if ready != u64(0):
-            if copy.arrived < tick or rules.instant:
+        if may_go(w, sensor, at):
+            if w.copy[sensor, at].arrived < tick or w.rules[0].instant:
                 return int(at)
             nothing = -2
     return nothing

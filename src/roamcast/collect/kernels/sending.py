@@ -13,7 +13,6 @@ from roamcast.collect.kernels.layout import (
     DUPLICATES,
     HOPS,
     LOGGED,
-    MISSING,
     SPENT,
     TO_MULES,
     World,
@@ -21,7 +20,16 @@ from roamcast.collect.kernels.layout import (
     u64,
 )
 from roamcast.collect.kernels.paths import wake
-from roamcast.collect.kernels.queueing import add_copy, demote, drop_copy, first_ready, has_room
+from roamcast.collect.kernels.queueing import (
+    add_copy,
+    demote,
+    drop_copy,
+    drop_expired,
+    first_ready,
+    free_for,
+    has_room,
+    may_go,
+)
 from roamcast.collect.kernels.trees import pay
 
 __all__ = ["collect", "hop", "note", "relay", "square_to_mule"]
@@ -170,20 +178,47 @@ def _wait_for_room(w: World, sensor: int) -> None:
 
 
 @kernel
-def _mule_of(w: World, sensor: int, at: int) -> int:
-    """Whom a copy goes to: whom it is for, or the first in contact that may have it. There is one in `mask`."""
+def _has_way(w: World, sensor: int, mule: int, tick: int) -> bool:
+    """Whether somebody above can take an event for a mule of `mask`. It is tried once; who has none leaves the mask."""
+    word, bit = mule >> 6, u64(1) << u64(mule & 63)
+    if not w.tried[word] & bit:
+        w.tried[word] |= bit
+        if _next_upper(w, sensor, mule, tick) < 0:
+            w.mask[word] &= ~bit
+    return bool(w.mask[word] & bit)
+
+
+@kernel
+def _mule_of(w: World, sensor: int, at: int, tick: int) -> int:
+    """Whom a copy goes to: whom it is for, or the first in contact that may have it and has a way; -1 for nobody."""
     copy, g = w.copy[sensor, at], w.sensor[sensor].group
-    mule = copy.tag
-    k = 0
-    while mule < 0:
+    if copy.tag >= 0:
+        return int(copy.tag) if _has_way(w, sensor, copy.tag, tick) else -1
+    for k in range(w.group[g].contacts):
         other = w.contact[g, k]
-        free = w.mask[other >> 6] & ~w.sent[sensor, at, other >> 6]
-        if w.rules[0].resend == MISSING:
-            free &= ~w.known[copy.event, other >> 6]
-        if (free >> u64(other & 63)) & u64(1):
-            mule = other
-        k += 1
-    return int(mule)
+        free = free_for(w, sensor, at, other >> 6)
+        if (free >> u64(other & 63)) & u64(1) and _has_way(w, sensor, other, tick):
+            return int(other)
+    return -1
+
+
+@kernel
+def _rest(w: World, sensor: int, tick: int) -> None:
+    """Nothing can be handed up. Who is still in `mask` has all there is; the others wait for those above."""
+    g, full, busy = w.sensor[sensor].group, 0, 0
+    for k in range(w.group[g].contacts):
+        mule = w.contact[g, k]
+        if w.pair[mule, sensor].layer > 1 and not w.pair[mule, sensor].done:
+            if (w.mask[mule >> 6] >> u64(mule & 63)) & u64(1):
+                w.pair[mule, sensor].done = 1
+            else:
+                upper = _next_upper(w, sensor, mule, tick)
+                full += upper == -1
+                busy += upper == -2
+    if busy == 0:
+        w.restless[sensor >> 6] &= ~(u64(1) << u64(sensor & 63))
+        if full > 0:
+            _wait_for_room(w, sensor)
 
 
 @kernel
@@ -193,37 +228,36 @@ def relay(w: World, sensor: int) -> int:
     if w.sensor[sensor].sent_at == tick and not w.rules[0].instant:
         return 0
     for word in range(w.mask.shape[0]):
-        w.mask[word] = u64(0)
-    w.sensor[sensor].alarm = -1
-    ways, full, busy, found = 0, 0, 0, -1
+        w.mask[word] = w.tried[word] = u64(0)
     for k in range(w.group[g].contacts):
         mule = w.contact[g, k]
         if w.pair[mule, sensor].layer > 1 and not w.pair[mule, sensor].done:
-            upper = _next_upper(w, sensor, mule, tick)
-            if upper >= 0:
-                w.mask[mule >> 6] |= u64(1) << u64(mule & 63)
-            ways += upper >= 0
-            full += upper == -1
-            busy += upper == -2
-    if ways > 0:
-        found = first_ready(w, sensor, tick)
-    if found >= 0:
-        copy, to = w.copy[sensor, found], _mule_of(w, sensor, found)
-        at = _next_upper(w, sensor, to, tick)
-        receiver = w.link[at].sensor
-        w.sensor[sensor].upper, w.sensor[receiver].got_at = receiver, tick
-        hop(w, sensor, at, copy.event)
-        add_copy(w, receiver, copy.event, to, copy.successes, copy.hops + 1, tick)
-        wake(w, receiver)
-        _forwarded(w, sensor, found, to)
-        return 1
-    if found == -1:
-        for k in range(w.group[g].contacts):
-            mule = w.contact[g, k]
-            if (w.mask[mule >> 6] >> u64(mule & 63)) & u64(1):
-                w.pair[mule, sensor].done = 1
-        if busy == 0:
-            w.restless[sensor >> 6] &= ~(u64(1) << u64(sensor & 63))
-            if full > 0:
-                _wait_for_room(w, sensor)
+            w.mask[mule >> 6] |= u64(1) << u64(mule & 63)
+    w.sensor[sensor].alarm = -1
+    drop_expired(w, sensor, tick)
+    fresh = 0
+    for place in range(w.sensor[sensor].used - 1, -1, -1):
+        if not may_go(w, sensor, place):
+            continue
+        if w.copy[sensor, place].arrived >= tick and not w.rules[0].instant:
+            fresh = 1
+            continue
+        to = _mule_of(w, sensor, place, tick)
+        if to >= 0:
+            _hand_up(w, sensor, place, to)
+            return 1
+    if not fresh:
+        _rest(w, sensor, tick)
     return 0
+
+
+@kernel
+def _hand_up(w: World, sensor: int, place: int, to: int) -> None:
+    tick, copy = w.clock[CLOCK], w.copy[sensor, place]
+    at = _next_upper(w, sensor, to, tick)
+    receiver = w.link[at].sensor
+    w.sensor[sensor].upper, w.sensor[receiver].got_at = receiver, tick
+    hop(w, sensor, at, copy.event)
+    add_copy(w, receiver, copy.event, to, copy.successes, copy.hops + 1, tick)
+    wake(w, receiver)
+    _forwarded(w, sensor, place, to)
