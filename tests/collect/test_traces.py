@@ -106,5 +106,5 @@ def test_contacts_that_follow_at_once_are_one(tmp_path: Path) -> None:
 
 def test_missing_trace_is_named(tmp_path: Path) -> None:
     """A file that is not there is a plain error."""
-    with pytest.raises(Exception, match="nothing-here"):
+    with pytest.raises(InputError, match="nothing-here"):
         read_movement(tmp_path / "nothing-here", MULE_IDS, side=1.0, duration_s=1.0)

@@ -62,11 +62,11 @@ class Figures:
     """Until the first sensor died, if one did."""
 
 
-def wanted_pairs(world: World) -> int:
-    """How many pairs of an event and a mule that wants it there are."""
+def wanted_pairs(world: World, born: int) -> int:
+    """How many pairs of an event and a mule that wants it there are, of the first `born` events."""
     births, top = world.births, world.field.values + 1
     table = np.zeros((top + 1, top + 1), np.int64)
-    np.add.at(table, (births.a1 + 1, births.a2 + 1), 1)
+    np.add.at(table, (births.a1[:born] + 1, births.a2[:born] + 1), 1)
     below = table.cumsum(0).cumsum(1)
     return int(below[world.want[:, 0], world.want[:, 1]].sum())
 

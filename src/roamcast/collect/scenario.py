@@ -64,6 +64,8 @@ def sensor_names(count: int) -> list[str]:
 
 def load_scenario(path: Path) -> Scenario:
     """Raises InputError with the key for what is wrong in the file, and with the line for what is in its traces."""
+    if not path.is_file():
+        raise InputError("there is no such file", where=str(path), hint="there are some fields in examples/fields")
     try:
         with refusals_named(path), path.open("rb") as file:
             content = tomllib.load(file)

@@ -78,7 +78,7 @@ def simulate(
         held,
         under_way,
         _end(plan, int(state.clock[layout.DEATH])),
-        wanted_pairs(world),
+        wanted_pairs(world, int(state.counts[layout.Count.born])),
         _end(plan, last) or 0.0,
         np.concatenate(transfers) if log else None,
     )

@@ -163,6 +163,8 @@ def _points(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _lines(path: Path, *, comma: bool = False) -> Iterator[tuple[int, list[str]]]:
+    if not path.is_file():
+        raise InputError("there is no such file", where=str(path), hint="traces lie beside the field's file")
     try:
         with refusals_named(path):
             text = path.read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ def simulate_slowly(
 
 def _outcome(world: World, run: Run, rules: CommunityTransmission | Gathering | Contagion) -> Outcome:
     delivered = np.array(run.deliveries, np.int64).reshape(-1, 4)
-    pairs = ((mule, event) for event in range(len(world.births.time)) for mule in range(world.field.mules))
+    pairs = ((mule, event) for event in range(run.counts["born"]) for mule in range(world.field.mules))
     death = run.first_death
     return Outcome(
         {name: run.counts[name] for name in COUNTS},
