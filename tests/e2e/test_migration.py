@@ -12,8 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from backbone import node_processes
 
-from roamcast.bench.processes import Process, free_port, node, pipeline, until
+from roamcast.bench.processes import Process, pipeline, until
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
 from roamcast.errors import UnavailableError
@@ -107,17 +108,11 @@ def kill_pipeline(process: Process, outbox: Outbox, pause: threading.Event) -> N
 def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path: Path) -> None:
     """10 subscribers, 200 migrations, 20,000 letters; nodes and pipeline killed; each letter once and in order."""
     chance = random.Random(20262)
-    ports = {domain: free_port() for domain in DOMAINS}
-    urls = {domain: f"http://127.0.0.1:{port}" for domain, port in ports.items()}
     unset, done = threading.Event(), threading.Event()
     with ExitStack() as opened:
-        nodes: list[Process] = []
-        for domain in DOMAINS:
-            more = ["--domain", domain]
-            if nodes:
-                with Client(urls["north"], (tmp_path / "operator.token").read_text().strip()) as operator:
-                    more += ["--join", urls["north"], "--invitation", operator.invite(domain)]
-            nodes.append(opened.enter_context(node(tmp_path, ports[domain], *more)))
+        started = opened.enter_context(node_processes(tmp_path, *DOMAINS))
+        urls = {domain: url for domain, (url, _) in started.items()}
+        nodes = [process for _, process in started.values()]
         the_pipeline = opened.enter_context(pipeline(tmp_path))
         threads = opened.enter_context(ThreadPoolExecutor(20))
 

@@ -29,7 +29,7 @@ from roamcast.space import GEOGRAPHIC
 
 def sifted(*rows: Mapping[str, Any]) -> pa.Table:
     """Events as the executors tell of them, the n-th at position n unless it says otherwise."""
-    plain = {"node": "local", "entity": "cam", "whole": True, "subscriptions": [], "bindings": []}
+    plain = {"node": "local", "home": "local", "entity": "cam", "whole": True, "subscriptions": [], "bindings": []}
     return pa.Table.from_pylist([{**plain, "position": n, **row} for n, row in enumerate(rows, 1)], SIFTED_SCHEMA)
 
 

@@ -54,6 +54,16 @@ def test_sources_of_two_nodes_are_two_sources() -> None:
     assert (intake.duplicates, set(intake.seen)) == (0, {Source("north", "cam"), Source("south", "cam")})
 
 
+def test_copies_that_came_at_two_nodes_are_one() -> None:
+    """Whichever node a source's event was taken in by, its number counts once; and again in later batches."""
+    rows = [*placed([event("north/cam", 1)], "south", 4), *placed([event("cam", 1)], "north", 9)]
+    intake = take(rows)
+    assert (fresh(intake), intake.duplicates) == ([("north", 9)], 1)
+    later = take(placed([event("north/cam", 1), event("north/cam", 2)], "west"), dict(intake.seen))
+    assert (fresh(later), later.duplicates) == ([("west", 2)], 1)
+    assert later.seen == {Source("north", "cam"): Ranges.from_text("1-2")}
+
+
 def test_a_source_that_leaves_too_many_gaps_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or what was seen of it would grow with every event; copies of what it has sent are still known."""
     monkeypatch.setattr("roamcast.pipeline.intake.MOST_GAPS", 2)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.journal.records import EVENT, Record, to_batch, with_homes
 from roamcast.lacl import holds
+from roamcast.model import global_name
 from roamcast.pipeline.facts import Facts, on_of
 from roamcast.pipeline.joining import join
 from roamcast.pipeline.lookups import Lookups
@@ -41,7 +42,7 @@ class Bond(NamedTuple):
         """Whether it was valid for an event of its source: by both, or between nodes by time alone."""
         if self.begin > event.time:
             return False
-        if self.home not in (None, self.node):
+        if self.node != event.node:
             return self.end is None or event.time < self.end
         if self.since >= event.position:
             return False
@@ -70,7 +71,7 @@ def joined(folder: Path, bonds: Sequence[Sequence[Bond]], events: Sequence[Readi
     tables = [pa.Table.from_pylist([bond.row() for bond in part], BINDINGS.schema) for part in bonds if part]
     layers = Lookups(folder, BINDINGS.name, [parts.write(BINDINGS, table) for table in tables])
     batch = pa.concat_batches([to_batch("local", 1, [])[:0], *(event.batch() for event in events)])
-    found = join(Facts(batch), layers)
+    found = join(Facts(with_homes(batch)), layers)
     rows = layers.take(found.row, ("node", "since")).to_pylist()
     return [(key, row["node"], row["since"]) for key, row in zip(found.key.tolist(), rows, strict=True)]
 
@@ -115,6 +116,17 @@ def test_a_binding_counts_from_its_beginning_to_its_end(
 ) -> None:
     """Begin is included and end is not; of what is journalled after an event it sees nothing."""
     assert bool(joined(tmp_path, [[bond]], [Reading(position, time)])) == meets
+
+
+@pytest.mark.parametrize(
+    ("bond", "time", "meets"), [(OPEN, 99, False), (OPEN, 100, True), (ENDED, 199, True), (ENDED, 200, False)]
+)
+def test_an_event_that_came_elsewhere_meets_the_bindings_of_its_time(
+    tmp_path: Path, bond: Bond, time: int, meets: bool
+) -> None:
+    """Between nodes there is no order: it sees all that the batch knows of its source's home."""
+    event = Reading(1, time, global_name("cam", "local"), node="south")
+    assert bool(joined(tmp_path, [[bond]], [event])) == meets
 
 
 def test_only_the_bindings_of_its_source_are_met(tmp_path: Path) -> None:

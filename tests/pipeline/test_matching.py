@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from pure import Placed, PureStream, control, is_whole, placed
 from worlds import event, removal, subscription
 
 from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record, to_batch
+from roamcast.pipeline.intake import take_in
 from roamcast.pipeline.matching import sift
 from roamcast.pipeline.numbering import Numbered
 
@@ -94,6 +96,16 @@ def test_an_event_that_nobody_wants_is_no_letter(tmp_path: Path) -> None:
     assert run(tmp_path, placed(rows)) == {}
 
 
+def test_of_copies_at_two_nodes_the_one_that_counts_is_told(tmp_path: Path) -> None:
+    """In one Arrow batch too: what is known of a source later is its newest event, wherever it came first."""
+    copies = [to_batch("south", 3, [event("north/cam", 7)]), to_batch("north", 9, [event("cam", 7)])]
+    stream = PureStream(tmp_path)
+    page = stream.books.open(control([]), 0)
+    (sifted,) = sift(page.sieve)([pa.concat_batches(copies)])
+    fresh = take_in(pa.Table.from_batches([sifted]), {}).fresh.to_pylist()
+    assert [(row["node"], orjson.loads(row["event"])["source"]) for row in fresh] == [("north", "cam")]
+
+
 def test_a_letter_carries_the_whole_event(tmp_path: Path) -> None:
     """Absent terms and readings are empty ones; times are ISO 8601 in UTC."""
     bare = event("cam", 1)._replace(terms=None, readings=None, time=0)
@@ -123,7 +135,7 @@ class Interpreter:
 
     def __init__(self) -> None:
         self.live: dict[tuple[str, str], Wish] = {}
-        self.seen: set[tuple[str, str | None, int | None]] = set()
+        self.seen: set[tuple[str, str, int | None]] = set()
         self.letters: Letters = defaultdict(list)
 
     def run(self, rows: Sequence[Placed]) -> None:
@@ -132,8 +144,10 @@ class Interpreter:
         for row in sorted(rows, key=lambda row: (row.node, row.position)):
             record = row.record
             name = row.node, str(record.id)
-            if record.kind == EVENT and is_whole(record) and (row.node, record.entity, record.seq) not in self.seen:
-                self.seen.add((row.node, record.entity, record.seq))
+            home, _, source = str(record.entity).rpartition("/")
+            copy = home or row.node, source, record.seq
+            if record.kind == EVENT and is_whole(record) and copy not in self.seen:
+                self.seen.add(copy)
                 own.append((row, {n: wish for n, wish in self.live.items() if n[0] == row.node}))
             elif record.kind == REMOVAL:
                 self.live.pop(name, None)
@@ -158,7 +172,7 @@ _terms = st.sets(st.sampled_from(["fire", "ice"]), max_size=2).map(sorted)
 _boxes = st.sampled_from([None, (-1, -1, 1, 1), (0, 0, 9, 9), (0, 0, 0, 0)])
 _ids, _people = st.sampled_from(["s1", "s2", "s3"]), st.sampled_from(["ann", "bob"])
 _points = st.sampled_from([0.0, 1.0, 5.0, -1.0])
-_events = st.builds(event, st.sampled_from(["cam", "car"]), st.integers(0, 9), _points, _points, _terms)
+_events = st.builds(event, st.sampled_from(["cam", "car", "north/cam"]), st.integers(0, 9), _points, _points, _terms)
 _records = st.one_of(
     _events,
     _events,

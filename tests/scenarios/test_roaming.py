@@ -11,6 +11,7 @@ from backbone import backbone
 from nodes import LIMIT, RunningNode, until
 
 from roamcast.scenarios import SCENARIOS
+from roamcast.scenarios.crew import Office
 from roamcast.scenarios.roaming import AGENTS, Agent, Roaming, sketch
 
 
@@ -59,7 +60,7 @@ def test_an_office_shows_how_many_letters_wait_there() -> None:
         Agent("B", 1, 0, 0, 0, waiting=1),
         Agent("C", 2, 0, 0, 1, 3, waiting=9),
     ]
-    shown = sketch([("north", ""), ("south", "")], agents)
+    shown = sketch([Office("north", ""), Office("south", "")], agents)
     assert shown["offices"]["north"]["label"] == "north: agents 2, letters waiting 3"
     assert shown["offices"]["south"]["label"] == "south: agents 0, letters waiting 0"
     assert [shown["agents"][name]["kind"] for name in "ABC"] == ["agent", "agent", "traveller"]

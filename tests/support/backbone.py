@@ -10,6 +10,8 @@ from typing import Any
 
 from nodes import RunningNode, running_node, until
 
+from roamcast.bench.processes import Process, free_port
+from roamcast.bench.processes import node as node_process
 from roamcast.client import Client
 
 
@@ -43,6 +45,22 @@ def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str,
         for domain, node in nodes.items():
             others = [other for other in domains if other != domain]
             until(lambda node=node, others=others: knows(node, *others), f"{domain} to know the others")
+        yield nodes
+
+
+@contextmanager
+def node_processes(data: Path, *domains: str) -> Iterator[dict[str, tuple[str, Process]]]:
+    """Nodes of these domains as processes over one data folder, by address; all but the first join the first."""
+    nodes: dict[str, tuple[str, Process]] = {}
+    with ExitStack() as opened:
+        for domain in domains:
+            more = ["--domain", domain]
+            if nodes:
+                first, _ = nodes[domains[0]]
+                with Client(first, (data / "operator.token").read_text().strip()) as operator:
+                    more += ["--join", first, "--invitation", operator.invite(domain)]
+            port = free_port()
+            nodes[domain] = f"http://127.0.0.1:{port}", opened.enter_context(node_process(data, port, *more))
         yield nodes
 
 

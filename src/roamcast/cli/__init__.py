@@ -30,6 +30,7 @@ from roamcast.cli.register import register
 from roamcast.cli.renew import renew
 from roamcast.cli.reproduce import reproduce
 from roamcast.cli.send import send
+from roamcast.cli.simulate import simulate
 from roamcast.cli.subscribe import subscribe
 from roamcast.cli.subscriptions import subscriptions
 from roamcast.cli.torture import torture
@@ -51,7 +52,8 @@ app = typer.Typer(
 
 for _command in (
     up, node, pipeline, register, change, move, where, forget, renew, leave, publish, subscribe, subscriptions,
-    unsubscribe, explain_match, pull, send, trace, migrate, invite, expel, match, compile,
+    unsubscribe, explain_match, pull, send, trace, migrate, invite, expel, match, simulate,
+    compile,
 ):  # fmt: skip
     # A negative coordinate is no option.
     app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)

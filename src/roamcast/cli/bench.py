@@ -88,6 +88,20 @@ def deliver(
     _report(bench_deliver(letters, clients, moves, ever, _say), json)
 
 
+@bench.command()
+def collect(json: JsonFile = None) -> None:
+    """What a simulated sensor field costs: one run, two hundred through Spark, and a field of 10,000 sensors.
+
+    Example: roamcast bench collect --json collect.json
+    """
+    from roamcast.bench.collect import bench_collect
+    from roamcast.cli.spark import spark_session
+    from roamcast.pipeline.replications import replicate
+
+    with spark_session("roamcast bench collect", "local[2]") as spark:
+        _report(bench_collect(_say, lambda jobs, folder: replicate(spark, jobs, folder)), json)
+
+
 def _numbers(text: str) -> list[int]:
     from roamcast.errors import InputError
 

@@ -11,7 +11,9 @@ def compile() -> None:
     Example: roamcast compile
     """
     from roamcast.bind import rehearsal as bind
+    from roamcast.collect import rehearsal as collect
     from roamcast.match import rehearsal as match
 
     bind.rehearse()
     match.rehearse()
+    collect.rehearse()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roamcast.cli.progress import Progress
-from roamcast.errors import UnavailableError
+from roamcast.cli.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +64,11 @@ def match(
     check_request(events, subscriptions, out, overwrite=overwrite)
     # Spark works in a thread of its own, so that Ctrl-C finds this one free: it stops Spark, the work fails and
     # clears up behind itself, and then it is over.
-    with Progress("starting Spark") as progress, ThreadPoolExecutor(1) as worker, _spark(master) as spark:
+    with (
+        Progress("starting Spark") as progress,
+        ThreadPoolExecutor(1) as worker,
+        spark_session("roamcast match", master) as spark,
+    ):
         progress.measure = lambda: _tasks(spark)
         work = worker.submit(
             match_files,
@@ -91,31 +91,6 @@ def match(
         f"{counts.events:,} events, {counts.subscriptions:,} subscriptions, {counts.matches:,} matches, "
         f"{time.monotonic() - started:.1f} seconds"
     )
-
-
-@contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
-    """A session of our own. What Spark says of itself is kept only if Spark is what fails."""
-    from roamcast.pipeline.session import session
-
-    descriptor, name = tempfile.mkstemp(prefix="roamcast-match-", suffix=".log")
-    os.close(descriptor)
-    log = Path(name)
-    try:
-        spark = session("roamcast match", master=master, log=log)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-    except UnavailableError as error:
-        if not log.stat().st_size:
-            log.unlink()
-            raise
-        raise UnavailableError(error.message, where=error.where, hint=f"{error.hint}; Spark's log: {log}") from error
-    except BaseException:
-        log.unlink()
-        raise
-    log.unlink()
 
 
 def _report(path: Path, good: int, bad: BadRows) -> None:

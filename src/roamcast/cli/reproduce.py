@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +25,7 @@ def postoffice(out: Folder = Path("artifacts"), json: JsonFile = None) -> None:
     """
     from roamcast.experiments.postoffice import reproduce
 
-    figures = reproduce(out, lambda line: typer.echo(line, err=True))
+    figures = reproduce(out, _say)
     for what, deviation in figures["largest_deviation"].items():
         typer.echo(f"{what}: counted and formula differ by at most {100 * deviation:.2f} %")
     for file in figures["files"]:
@@ -55,3 +56,64 @@ def lcesm(
     for file in figures["files"]:
         typer.echo(file)
     write_figures(figures, json)
+
+
+@reproduce.command()
+def cet(
+    out: Folder = Path("artifacts"),
+    json: JsonFile = None,
+    runs: Annotated[int, typer.Option(min=2, help="Independent runs for each point.")] = 100,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+) -> None:
+    """Events out of disconnected sensor fields: tables 2 and 3 and figures 7 to 10, on Spark, the paper's beside ours.
+
+    What is finished is kept in the folder: the same command goes on where it was stopped.
+
+    Example: roamcast reproduce cet --runs 100 --json cet.json
+    """
+    from roamcast.cli.progress import Progress
+    from roamcast.cli.spark import spark_session
+    from roamcast.experiments.cet import reproduce
+    from roamcast.pipeline.replications import replicate
+
+    done = 0, 0
+
+    def note(*counts: int) -> None:
+        nonlocal done
+        done = counts[0], counts[1]
+
+    with Progress("starting Spark") as progress, spark_session("roamcast reproduce cet", master) as spark:
+        progress.measure = lambda: done
+        progress.say("running replications")
+        figures = reproduce(out, lambda jobs: replicate(spark, jobs, out, progress=note), _say, runs=runs)
+    _print_cet(figures)
+    write_figures(figures, json)
+
+
+def _print_cet(figures: Mapping[str, Any]) -> None:
+    from roamcast.cli.tables import table
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.4g}"
+
+    def lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        typer.echo(table(head, rows) + "\n")
+
+    rows = [
+        [r["protocol"], r["what"], number(r["paper"]), f"{r['ours']:.4g} ± {r['half']:.2g}"] for r in figures["tables"]
+    ]
+    lines(["", "", "paper", "ours"], rows)
+    verdict = {True: "reproduced", False: "NOT reproduced"}
+    claims = [
+        [str(v["figure"]), v["of"], v["what"], v["paper"], v["ours"], verdict[v["reproduced"]]]
+        for v in figures["verdicts"]
+    ]
+    lines(["figure", "of", "what", "paper", "ours", ""], claims)
+    names = [name for name in figures["readings"][0] if name != "reading"]
+    lines(["reading", *names], [[r["reading"], *(number(r[name]) for name in names)] for r in figures["readings"]])
+    for file in figures["files"]:
+        typer.echo(file)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

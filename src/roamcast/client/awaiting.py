@@ -88,8 +88,11 @@ class AsyncClient:
     async def where(self, id: str) -> dict[str, Any]:
         return await self._run(self._calls.where(id))
 
-    async def publish(self, events: Events) -> Accepted:
-        return await self._run(self._calls.publish(events))
+    async def publish(self, events: Events, *, at: str | None = None) -> Accepted:
+        return await self._run(self._calls.publish(events, at))
+
+    async def take_numbers(self, count: int) -> list[int]:
+        return await self._run(self._calls.take_numbers(count))
 
     async def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         return await self._run(self._calls.move(x, y, time))

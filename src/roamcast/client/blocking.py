@@ -110,14 +110,23 @@ class Client:
         """An entity: where it is, and its subscriptions or those bound to it. The operator's token shows everybody."""
         return self._run(self._calls.where(id))
 
-    def publish(self, events: Events) -> Accepted:
+    def publish(self, events: Events, *, at: str | None = None) -> Accepted:
         """Publish one event or several, all or none; they are on the node's disk when this returns.
 
         An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without
         `seq` get numbers that the node has set aside for this client, so that a repeated try cannot double
         them. Do not mix numbers of your own with these for one source.
+
+        `at` is the domain of another node that has joined: events are taken in there, with `x` and `y` given. The
+        same event, by its number, at several nodes is one. The token is not sent there, only what is made from it.
         """
-        return self._run(self._calls.publish(events))
+        return self._run(self._calls.publish(events, at))
+
+    def take_numbers(self, count: int) -> list[int]:
+        """Numbers, rising, that nothing else of the source gets: for events that may be published more than once, from
+        several places.
+        """
+        return self._run(self._calls.take_numbers(count))
 
     def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970).

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from roamcast.client.abroad import Abroad
 from roamcast.client.events import EventReader
 from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
 from roamcast.client.post import Post
@@ -23,7 +24,7 @@ from roamcast.client.values import (
     subscription_of,
 )
 from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError
+from roamcast.errors import InputError, UnavailableError
 from roamcast.model import Box
 
 __all__ = ["DELAYS", "Attributes", "Calls", "Events", "LetterStream"]
@@ -47,6 +48,7 @@ class Calls:
         self._named = name is not None
         self.delays = delays
         self.post = Post(lambda: self._token, name, delays)
+        self._abroad = Abroad(lambda: self._token, delays)
         self._numbers: deque[int] = deque()
         self._reserve = 1
         self._numbering = threading.Lock()
@@ -90,23 +92,29 @@ class Calls:
     def where(self, id: str) -> Flow[dict[str, Any]]:
         return exchange(Request("GET", f"/v1/entities/{quote(id, safe='')}"), self.delays, dict)
 
-    def publish(self, events: Events) -> Flow[Accepted]:
+    def publish(self, events: Events, at: str | None) -> Flow[Accepted]:
         batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
         if not batch:
             raise InputError("there is no event to publish", where="events", hint="give at least one")
         unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self._take_numbers(len(unnumbered))
+        numbers = yield from self.take_numbers(len(unnumbered))
         for event, number in zip(unnumbered, numbers, strict=True):
             event["seq"] = number
-        return (
-            yield from exchange(
-                Request("POST", "/v1/events", body_of(batch)),
-                self.delays,
-                lambda answer: Accepted(answer["accepted"], answer["first_seq"], answer["last_seq"]),
+        body = body_of(batch)
+        request = Request("POST", "/v1/events", body) if at is None else (yield from self._abroad.request(at, body))
+        try:
+            return (
+                yield from exchange(
+                    request,
+                    self.delays,
+                    lambda answer: Accepted(answer["accepted"], answer["first_seq"], answer["last_seq"]),
+                )
             )
-        )
+        except UnavailableError:
+            self._abroad.forget()
+            raise
 
-    def _take_numbers(self, count: int) -> Flow[list[int]]:
+    def take_numbers(self, count: int) -> Flow[list[int]]:
         """Numbers that the node has set aside for this client alone: others may publish for the source meanwhile.
 
         More are set aside each time, so that a client that goes on publishing seldom asks, and one that publishes

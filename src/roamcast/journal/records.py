@@ -12,6 +12,9 @@
 Bodies are JSON, see `bodies`; an event of a source without attributes has none. Positions are dense per node and begin
 with 1. A position counts for the regions around its subscriber that are in force at its place. Unknown kinds are set
 aside by the pipeline, never guessed.
+
+An event may be taken in by another node than its source's own. Its entity is then `source@domain`, see
+`global_name`; so is that of a binding to a source of another node.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = [
     "BINDING",
@@ -32,6 +36,7 @@ __all__ = [
     "UNBINDING",
     "Record",
     "to_batch",
+    "with_homes",
 ]
 
 FORMAT = "roamcast-journal/1"
@@ -74,6 +79,19 @@ class Record(NamedTuple):
     terms: Sequence[str] | None = None
     readings: Mapping[str, float] | None = None
     body: str | None = None
+
+
+def with_homes(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Events with one column more: `home`, the node that their source is registered at. `entity` is its id there."""
+    node, entity = events["node"], events["entity"]
+    guests = pc.fill_null(pc.match_substring(entity, "@"), False)
+    if not pc.any(guests).as_py():
+        return events.append_column("home", node)
+    parts = pc.extract_regex(entity, r"^(?P<id>[^@]*)@(?P<home>.*)$")
+    home, id = (pc.struct_field(parts, name) for name in ("home", "id"))
+    place = events.schema.get_field_index("entity")
+    named = events.set_column(place, "entity", pc.if_else(guests, id, entity))
+    return named.append_column("home", pc.if_else(guests, home, node))
 
 
 def to_batch(node: str, first_position: int, records: Sequence[Record]) -> pa.RecordBatch:

@@ -27,7 +27,8 @@ from roamcast.node.settings import DOMAIN, Limits
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "SceneIn", "SubscriptionIn", "VouchIn",
+    "IdentityIn", "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "SceneIn", "SubscriptionIn",
+    "VouchIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -294,6 +295,13 @@ class VouchIn(_In):
     name: Name
     epoch: int = Field(ge=1, le=HIGHEST_SEQ)
     warrant: str = Field(max_length=200)
+
+
+class IdentityIn(_In):
+    """Is this the passport of a source of yours?"""
+
+    id: str
+    proof: str
 
 
 _Point = Annotated[tuple[float, float], Field()]

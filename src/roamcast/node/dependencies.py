@@ -7,13 +7,16 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from roamcast.collect.passports import Passport
 from roamcast.errors import PermissionDeniedError
 from roamcast.node import security
+from roamcast.node.guests import Guest
 from roamcast.node.security import Caller
 from roamcast.node.service import Node
 
 __all__ = [
-    "AnyCaller", "CallerOrOperator", "Operator", "Reader", "Source", "Subscriber", "SubscriberOrOperator", "TheNode",
+    "AnyCaller", "CallerOrOperator", "Operator", "Publisher", "Reader", "Source", "Subscriber", "SubscriberOrOperator",
+    "TheNode",
 ]  # fmt: skip
 
 _bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
@@ -55,6 +58,16 @@ async def _source(caller: AnyCaller) -> Caller:
     return caller
 
 
+async def _publisher(request: Request, node: TheNode, given: _Credentials) -> Caller | Guest:
+    passport = Passport.parse(given.credentials) if given else None
+    if passport is None or passport.home == node.settings.domain:
+        return await _source(await _caller(node, given))
+    if (guest := node.guests.known(passport)) is not None:
+        return guest
+    node.rates.check(request.client.host if request.client else "")
+    return await node.guests.ask(passport)
+
+
 async def _subscriber(caller: AnyCaller) -> Caller:
     if caller.kind != "subscriber":
         raise PermissionDeniedError(
@@ -72,6 +85,7 @@ async def _operator(node: TheNode, given: _Credentials) -> None:
 
 
 Source = Annotated[Caller, Depends(_source)]
+Publisher = Annotated[Caller | Guest, Depends(_publisher)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
 Reader = Annotated[security.Reader, Depends(_reader)]
 Operator = Depends(_operator)

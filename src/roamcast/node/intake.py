@@ -12,8 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import EVENT, Record
+from roamcast.model import global_name
 from roamcast.node.bodies import HIGHEST_SEQ, EventIn
 from roamcast.node.directory import Directory
+from roamcast.node.guests import Guest
 from roamcast.node.metrics import Metrics
 from roamcast.node.settings import Limits
 from roamcast.node.times import check_time
@@ -96,16 +98,47 @@ class Intake:
 
     async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
         """`bulk` says how to name the event that is wrong; `now` is the time of events that have none."""
-        for row, event in enumerate(events):
-            if event.time is not None:
-                check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
+        self._check_times(events, bulk, now)
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
         attributes = self._directory.attributes_text(source)
+        return await self._journalled(source, source, attributes, events, numbers, points, now)
+
+    async def take_from(self, guest: Guest, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
+        """As `take`, of a source that is registered elsewhere: there its numbers are kept, and its position."""
+        self._check_times(events, bulk, now)
+        for row, event in enumerate(events):
+            for field in ("seq", "x"):
+                if getattr(event, field) is None:
+                    raise InputError(
+                        f"{guest.id} is of {guest.home}, where its number and its position are known",
+                        where=_where(row, field, bulk),
+                        hint="give seq, x and y",
+                    )
+        points = self._points(guest.id, events, bulk)
+        numbers = [event.seq or 0 for event in events]
+        entity = global_name(guest.id, guest.home)
+        return await self._journalled(entity, guest.id, guest.attributes, events, numbers, points, now)
+
+    def _check_times(self, events: Sequence[EventIn], bulk: bool, now: int) -> None:
+        for row, event in enumerate(events):
+            if event.time is not None:
+                check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
+
+    async def _journalled(
+        self,
+        entity: str,
+        source: str,
+        attributes: str | None,
+        events: Sequence[EventIn],
+        numbers: Sequence[int],
+        points: Sequence[tuple[float, float]],
+        now: int,
+    ) -> Intaken:
         records = [
             Record(
                 EVENT,
-                source,
+                entity,
                 seq,
                 event.id or f"{source}:{seq}",
                 now if event.time is None else event.time,

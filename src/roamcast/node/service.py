@@ -25,6 +25,7 @@ from roamcast.node.counter import Delivery
 from roamcast.node.discovery import Discovery, ask_first
 from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.folder import DataFolder
+from roamcast.node.guests import Guests
 from roamcast.node.intake import Intake, Sequences
 from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
@@ -108,6 +109,7 @@ class Node:
             self.directory = self.bindery.directory
             self.post.attend(self.directory)
             self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
+            self.guests = Guests(settings.domain, self.directory, self.post.exchange, self.post.peers)
             self.sequences = Sequences(self.registry)
             self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
             self.scene = self._new_scene() if settings.scene else None

@@ -225,7 +225,7 @@ class Books:
         keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
         columns = ("node", "source", "seq", "time", "event", "attributes")
         before = lookups.take(lookups.find(SOURCES.keys, keys).row, columns)
-        now = intake.fresh.select(["node", "entity", *columns[2:]]).rename_columns(columns)
+        now = intake.fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
         told = pa.concat_tables([before, now])
         told = told.filter(pc.is_valid(told["event"])).sort_by([("seq", "ascending")])
         newest = {Source(row["node"], row["source"]): row for row in newest_rows(SOURCES, told).to_pylist()}
@@ -259,11 +259,11 @@ def _late(fresh: pa.Table, forgotten: dict[Source, int]) -> list[SetAside]:
         return []
     fresh = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
     reason = "it came too late: how its source was bound when it happened is known no more"
-    columns = (fresh[name].to_pylist() for name in ("node", "entity", "position", "time"))
+    columns = (fresh[name].to_pylist() for name in ("node", "position", "home", "entity", "time"))
     return [
         SetAside(node, position, reason)
-        for node, entity, position, time in zip(*columns, strict=True)
-        if time < forgotten.get(Source(node, entity), time)
+        for node, position, home, entity, time in zip(*columns, strict=True)
+        if time < forgotten.get(Source(home, entity), time)
     ]
 
 

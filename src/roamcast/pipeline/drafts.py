@@ -96,11 +96,11 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
     for binding, row in zip(found.key.tolist(), earlier, strict=True):
         known[binding].append(row)
     told = fresh.filter(pc.is_valid(fresh["event"])).select(
-        ["node", "entity", "position", "seq", "time", "event", "attributes"]
+        ["node", "home", "entity", "position", "seq", "time", "event", "attributes"]
     )
     here: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in told.to_pylist():
-        here.setdefault((row["node"], row["entity"]), []).append(row)
+        here.setdefault((row["home"], row["entity"]), []).append(row)
     for rows, binding in zip(known, initial, strict=True):
         of_source = here.get((binding["home"], binding["source"]), [])
         rows += (row for row in of_source if _was_before(row, binding))
@@ -111,8 +111,8 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
 
 
 def _was_before(event: Mapping[str, Any], binding: Binding) -> bool:
-    """In the journal, or, of a source at another node, by time."""
-    if binding["home"] == binding["node"]:
+    """In the journal, or, if the two are in different ones, by time."""
+    if event["node"] == binding["node"]:
         return bool(event["position"] < binding["since"])
     return bool(event["time"] < binding["begin"])
 

@@ -28,7 +28,7 @@ CONTEXT = "context"
 
 
 class Facts:
-    """The columns of a batch of events (RECORD_SCHEMA), worked out when they are first asked for."""
+    """The columns of a batch of events (RECORD_SCHEMA with homes), worked out when they are first asked for."""
 
     def __init__(self, events: pa.RecordBatch) -> None:
         self.events = events

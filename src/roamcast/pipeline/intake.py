@@ -24,7 +24,7 @@ MOST_GAPS = 10_000
 
 
 class Source(NamedTuple):
-    """A source by the node it is registered at: nodes give ids on their own."""
+    """A source by the node it is registered at: nodes give ids on their own. Its events may come from other nodes."""
 
     node: str
     name: str
@@ -43,7 +43,7 @@ class Intake:
 def take_in(sifted: pa.Table, seen: Mapping[Source, Ranges]) -> Intake:
     """`sifted` has SIFTED_SCHEMA; what matched does not matter here. `seen` are the numbers seen of each source.
 
-    Of copies of an event the first counts. Nodes give ids on their own: (node, id) is the identity of a source.
+    Of copies of an event the first counts, whichever nodes they come from.
     """
     sifted = sifted.sort_by([("node", "ascending"), ("position", "ascending")])
     broken = sifted.filter(pc.invert(sifted["whole"])).select(["node", "position"]).to_pylist()
@@ -67,9 +67,9 @@ def _first_copies(
     refused: list[SetAside] = []
     if not events.num_rows:
         return is_new, changed, refused
-    nodes, names = (events[name].combine_chunks().dictionary_encode() for name in ("node", "entity"))
+    nodes, names = (events[name].combine_chunks().dictionary_encode() for name in ("home", "entity"))
     pairs = nodes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
-    seqs, positions = events["seq"].to_numpy(), events["position"].to_numpy()
+    seqs = events["seq"].to_numpy()
     order = np.argsort(pairs, kind="stable")
     starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
@@ -78,7 +78,8 @@ def _first_copies(
         ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
         if ranges.gaps > MOST_GAPS:
             reason = f"the numbers of {source.name} have more than {MOST_GAPS} gaps: number events densely"
-            refused += [SetAside(source.node, int(positions[row]), reason) for row in rows[np.array(fresh)]]
+            extra = events.select(["node", "position"]).take(pa.array(rows[np.array(fresh)])).to_pylist()
+            refused += [SetAside(row["node"], row["position"], reason) for row in extra]
             continue
         is_new[rows] = fresh
         if any(fresh):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import EVENT
+from roamcast.journal.records import EVENT, with_homes
 from roamcast.match.index import Candidates, Index
 from roamcast.match.layers import Layer
 from roamcast.match.moving import CircleTest
@@ -79,7 +79,7 @@ def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         state = _fetched(sieve)
         for records in batches:
-            yield _sifted(records.filter(pc.equal(records["kind"], EVENT)), state, sieve)
+            yield _sifted(with_homes(records.filter(pc.equal(records["kind"], EVENT))), state, sieve)
 
     return run
 
@@ -120,7 +120,7 @@ def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBa
     json[rows[told]] = _as_json(events.take(pa.array(told)))
     event = pa.array(json, pa.string())
     columns = {
-        **{name: records[name] for name in ("node", "position", "entity", "seq")},
+        **{name: records[name] for name in ("node", "position", "home", "entity", "seq")},
         "time": records["time"].cast(pa.int64()),
         "whole": whole,
         "event": event,
@@ -140,13 +140,14 @@ def _lists(found: Found, rows: Integers, count: int) -> pa.ListArray:
 
 
 def _newest(events: pa.RecordBatch) -> Integers:
-    """The event of each source with the highest number, and of its copies the first.
+    """The event of each source with the highest number, and of its copies the first, by node and position.
 
     If that is itself a copy of one that was seen before, there is nothing newer here.
     """
     source = _pairs(events)
     seq, position = events["seq"].to_numpy(), events["position"].to_numpy()
-    order = np.lexsort((-position, seq, source))
+    _, node = np.unique(events["node"].to_numpy(zero_copy_only=False), return_inverse=True)
+    order = np.lexsort((-position, -node, seq, source))
     last: Integers = order[np.append(np.diff(source[order]) != 0, True)] if len(order) else order
     return last
 
@@ -154,13 +155,13 @@ def _newest(events: pa.RecordBatch) -> Integers:
 def _of(events: pa.RecordBatch, sources: frozenset[tuple[str, str]]) -> Integers:
     if not sources:
         return np.empty(0, np.int64)
-    pairs = zip(events["node"].to_pylist(), events["entity"].to_pylist(), strict=True)
+    pairs = zip(events["home"].to_pylist(), events["entity"].to_pylist(), strict=True)
     return np.flatnonzero([pair in sources for pair in pairs])
 
 
 def _pairs(events: pa.RecordBatch) -> Integers:
-    """A number for each (node, source)."""
-    nodes, names = (events[name].dictionary_encode() for name in ("node", "entity"))
+    """A number for each source."""
+    nodes, names = (events[name].dictionary_encode() for name in ("home", "entity"))
     numbers: Integers = nodes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
     return numbers
 

@@ -38,14 +38,16 @@ RECORDS: Final = spark_schema(RECORD_SCHEMA)
 EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
 
-# What the driver is told of each event: its place and identity, and whether it has all it needs. Of an event that
-# matched, or that is the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as
-# rows of the layers of their tables. `candidates` are those of the index that were looked at, told with one event for
-# many. Times are microseconds since 1970, as in all tables below.
+# What the driver is told of each event: its place and identity, and whether it has all it needs. `home` is the node
+# that its source `entity` is registered at, `node` the one that took the event in. Of an event that matched, or that is
+# the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as rows of the layers of
+# their tables. `candidates` are those of the index that were looked at, told with one event for many. Times are
+# microseconds since 1970, as in all tables below.
 SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("position", pa.int64()),
+        pa.field("home", pa.string()),
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
         pa.field("time", pa.int64()),

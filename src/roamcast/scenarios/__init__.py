@@ -5,8 +5,11 @@ from collections.abc import Callable, Mapping
 from roamcast.scenarios.city import City
 from roamcast.scenarios.conference import Conference
 from roamcast.scenarios.port import Scenario
+from roamcast.scenarios.relief import Relief
 from roamcast.scenarios.roaming import Roaming
 
 __all__ = ["SCENARIOS", "Scenario"]
 
-SCENARIOS: Mapping[str, Callable[[], Scenario]] = {"city": City, "conference": Conference, "roaming": Roaming}
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
+    "city": City, "conference": Conference, "relief": Relief, "roaming": Roaming,
+}  # fmt: skip

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 
 from roamcast.client import AsyncClient, Letter
-from roamcast.scenarios.crew import Crew, Sleep, enduring, until, want, where_shown
+from roamcast.scenarios.crew import Crew, Sleep, ask_for, enduring, until
+from roamcast.scenarios.drawing import Feature, feature, keep_scenery, where_shown
 from roamcast.scenarios.tokens import Tokens
 from roamcast.scenarios.town import Layout, Person, Town, load_layout
 
@@ -23,12 +23,11 @@ __all__ = ["City", "Sketch"]
 TICK = 0.25  # seconds
 TICKS_PER_MOVE = 4
 DRAWING_PAUSE = 0.1
-SCENERY_PAUSE = 5.0
 FLASH_LASTS = 1.5
 FLASHES_AT_MOST = 50
 """A mailbox that has filled up is read at once; only the last of it is drawn."""
 
-Features = dict[str, dict[str, Any]]
+Features = dict[str, Feature]
 
 
 @dataclass
@@ -41,14 +40,11 @@ class Sketch:
     def add(self, person: Person, letter: Letter) -> None:
         event = letter.event
         at = [event["x"], event["y"]]
-        line = {"type": "LineString", "coordinates": [at, list(person.point)]}
         label = ", ".join(event["terms"])
-        self.events[event["id"]] = {
-            "geometry": {"type": "Point", "coordinates": at}, "label": label, "kind": "event",
-        }  # fmt: skip
-        self.letters[f"{person.id}-{letter.place}"] = {
-            "geometry": line, "label": f"{label} → {person.label}", "kind": "letter",
-        }  # fmt: skip
+        self.events[event["id"]] = feature("Point", at, label, "event")
+        self.letters[f"{person.id}-{letter.place}"] = feature(
+            "LineString", [at, list(person.point)], f"{label} → {person.label}", "letter"
+        )
 
     def take(self) -> tuple[Features, Features]:
         """The newest events and letters; the sketch is empty afterwards."""
@@ -80,7 +76,7 @@ class City:
             work = [
                 partial(self._live, crew),
                 partial(where_shown, partial(self._draw, operator, sketch)),
-                partial(where_shown, partial(self._keep_scenery, operator)),
+                partial(where_shown, partial(keep_scenery, operator, self._layout.scenery, self._sleep)),
                 *(partial(self._read, crew, person, sketch) for person in self._layout.people),
             ]
             await until(stop, [enduring(part, self._sleep) for part in work])
@@ -110,7 +106,7 @@ class City:
         """Have exactly the subscriptions that the person wants, then read and acknowledge each letter."""
         attributes = {"kind": person.kind, "label": person.label}
         client = await crew.join("subscriber", person.id, attributes, *person.point)
-        await want(client, (wish.text for wish in person.wants))
+        await ask_for(client, [want.text for want in person.wants])
         async for letter in client.letters():
             sketch.add(person, letter)
 
@@ -121,12 +117,3 @@ class City:
                 await operator.update_scene("events", set=events, ttl=FLASH_LASTS)
                 await operator.update_scene("letters", set=letters, ttl=FLASH_LASTS)
             await self._sleep(DRAWING_PAUSE)
-
-    async def _keep_scenery(self, operator: AsyncClient) -> None:
-        """Draw the town, and again whenever a node that has restarted has forgotten it."""
-        while True:
-            drawn = (await operator.scene())["layers"]
-            for layer, features in self._layout.scenery.items():
-                if drawn.get(layer, {}).keys() != features.keys():
-                    await operator.update_scene(layer, set=features, clear=True)
-            await self._sleep(SCENERY_PAUSE)

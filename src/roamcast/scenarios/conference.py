@@ -15,7 +15,8 @@ import httpx
 import numpy as np
 
 from roamcast.client import AsyncClient
-from roamcast.scenarios.crew import Crew, Sleep, enduring, until, want, where_shown
+from roamcast.scenarios.crew import Crew, Sleep, ask_for, enduring, until
+from roamcast.scenarios.drawing import keep_scenery, where_shown
 from roamcast.scenarios.room import (
     COMPUTERS,
     OFF_STAGE,
@@ -40,7 +41,6 @@ SPEED: Final = 1.0  # metres in a second
 STEP: Final = 0.25  # seconds
 BETWEEN_READINGS: Final = 0.5
 DRAWING_PAUSE: Final = 0.2
-SCENERY_PAUSE: Final = 5.0
 FLASH_LASTS: Final = 0.8
 
 _CrewOf = Callable[[str], Awaitable[Crew]]
@@ -100,7 +100,7 @@ class Conference:
         """Along the track, with both subscriptions, reading every letter."""
         crew = await crew_of(self.domains[0])
         speaker = await crew.join("subscriber", SPEAKER, {"kind": "person", "label": "Speaker"}, *self._seen.speaker)
-        await want(speaker, (ON_STAGE, OFF_STAGE))
+        await ask_for(speaker, (ON_STAGE, OFF_STAGE))
         await until(asyncio.Event(), [self._go(speaker), self._read(speaker)])
 
     async def _go(self, speaker: AsyncClient) -> None:
@@ -157,11 +157,4 @@ class Conference:
             await self._sleep(DRAWING_PAUSE)
 
     async def _keep_scenery(self, operator: AsyncClient) -> None:
-        """Draw the room, and again whenever a node that has restarted has forgotten it."""
-        still = scenery((await operator.health())["domain"])
-        while True:
-            drawn = (await operator.scene())["layers"]
-            for layer, features in still.items():
-                if drawn.get(layer, {}).keys() != features.keys():
-                    await operator.update_scene(layer, set=features, clear=True)
-            await self._sleep(SCENERY_PAUSE)
+        await keep_scenery(operator, scenery((await operator.health())["domain"]), self._sleep)

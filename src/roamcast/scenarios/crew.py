@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import httpx
 
@@ -15,13 +15,12 @@ from roamcast.errors import (
     AuthenticationError,
     CapacityError,
     ConflictError,
-    NotFoundError,
     StorageError,
     UnavailableError,
 )
 from roamcast.scenarios.tokens import Identity, Tokens
 
-__all__ = ["RETRY", "TRANSIENT", "Crew", "Sleep", "enduring", "until", "want", "where_shown"]
+__all__ = ["RETRY", "TRANSIENT", "Crew", "Office", "Sleep", "ask_for", "enduring", "find_offices", "until"]
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +34,14 @@ TRANSIENT = (UnavailableError, StorageError, CapacityError, AuthenticationError)
 """What may pass. A token refused means that the node has another data folder now: joining again mends it."""
 
 _IDS_AT_MOST = 100
+_LOOK_AGAIN = 0.5  # seconds
+
+
+class Office(NamedTuple):
+    """A node, by the domain that it serves."""
+
+    domain: str
+    url: str
 
 
 class Crew:
@@ -73,8 +80,18 @@ class Crew:
         raise ConflictError(f"{_IDS_AT_MOST} ids like it are taken", where=name, hint="use another data folder")
 
 
-async def want(client: AsyncClient, texts: Iterable[str]) -> None:
-    """Have exactly these subscriptions, each in the canonical form of LACL."""
+async def find_offices(operator: AsyncClient, count: int, sleep: Sleep) -> list[Office]:
+    """The operator's node and all that have joined it, as soon as they are `count`."""
+    own = Office((await operator.health())["domain"], operator.url)
+    while True:
+        known = sorted(Office(it["domain"], it["url"]) for it in await operator.offices() if it["answers"])
+        if len(known) + 1 >= count:
+            return [own, *known]
+        await sleep(_LOOK_AGAIN)
+
+
+async def ask_for(client: AsyncClient, texts: Iterable[str]) -> None:
+    """Have exactly these subscriptions, in the canonical form of LACL."""
     wanted = dict.fromkeys(texts)
     for subscription in await client.subscriptions():
         if subscription.text in wanted:
@@ -83,12 +100,6 @@ async def want(client: AsyncClient, texts: Iterable[str]) -> None:
             await client.unsubscribe(subscription.id)
     for text in wanted:
         await client.subscribe(text)
-
-
-async def where_shown(drawing: Callable[[], Awaitable[None]]) -> None:
-    """Draw, but at a node that shows no scene live on without."""
-    with contextlib.suppress(NotFoundError):
-        await drawing()
 
 
 async def enduring(work: Callable[[], Awaitable[None]], sleep: Sleep) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from roamcast.client import AsyncClient, Letter
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import NotFoundError
-from roamcast.scenarios.crew import Crew, Sleep, enduring, until
+from roamcast.scenarios.crew import Crew, Office, Sleep, enduring, find_offices, until
+from roamcast.scenarios.drawing import Feature, feature
 from roamcast.scenarios.tokens import Tokens
 
 __all__ = ["AGENTS", "Agent", "Roaming", "sketch"]
@@ -61,9 +62,9 @@ class Agent:
 class _Drawn:
     """Lines of the letters that were read since the last look."""
 
-    letters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    letters: dict[str, Feature] = field(default_factory=dict)
 
-    def take(self) -> dict[str, dict[str, Any]]:
+    def take(self) -> dict[str, Feature]:
         letters, self.letters = self.letters, {}
         return letters
 
@@ -79,7 +80,7 @@ class Roaming:
     def __init__(self, seed: int = 5, sleep: Sleep = asyncio.sleep) -> None:
         self._rng = np.random.default_rng(seed)
         self._sleep = sleep
-        self._offices: list[tuple[str, str]] = []
+        self._offices: list[Office] = []
         self.agents: list[Agent] = []
 
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
@@ -91,8 +92,8 @@ class Roaming:
             await until(stop, [enduring(work, self._sleep) for work in (live, draw)])
 
     async def _live(self, operator: AsyncClient, http: httpx.AsyncClient, tokens: Tokens, drawn: _Drawn) -> None:
-        await self._find_offices(operator)
-        crews = [Crew(url, http, tokens) for _, url in self._offices]
+        self._offices = (await find_offices(operator, len(self.domains), self._sleep))[: len(CORNERS)]
+        crews = [Crew(office.url, http, tokens) for office in self._offices]
         homes = [number % len(crews) for number in range(len(AGENTS))]
         self.agents = [
             Agent(name, n, home, home, home) for (n, name), home in zip(enumerate(AGENTS), homes, strict=True)
@@ -103,16 +104,6 @@ class Roaming:
             )
             agent.address = (await agent.client.me())["name"]
         await asyncio.gather(*(self._wander(agent, drawn) for agent in self.agents))
-
-    async def _find_offices(self, operator: AsyncClient) -> None:
-        """As soon as enough nodes have joined the first."""
-        domain = (await operator.health())["domain"]
-        while True:
-            known = {office["domain"]: office["url"] for office in await operator.offices() if office["answers"]}
-            if len(known) + 1 >= len(self.domains):
-                self._offices = [(domain, operator.url), *sorted(known.items())][: len(CORNERS)]
-                return
-            await self._sleep(TICK)
 
     async def _wander(self, agent: Agent, drawn: _Drawn) -> None:
         """Travel, write and read, for ever."""
@@ -136,12 +127,14 @@ class Roaming:
 
     async def _arrive(self, agent: Agent) -> None:
         assert agent.client is not None  # noqa: S101  (it has one from the beginning)
-        await agent.client.migrate(self._offices[agent.at][1])
+        await agent.client.migrate(self._offices[agent.at].url)
 
     async def _write(self, agent: Agent) -> None:
         assert agent.client is not None  # noqa: S101
         other = self.agents[self._another(agent.number, len(self.agents))]
-        await agent.client.send(other.address, {"text": f"Greetings from {self._offices[agent.at][0]}"}, title="hello")
+        await agent.client.send(
+            other.address, {"text": f"Greetings from {self._offices[agent.at].domain}"}, title="hello"
+        )
         other.waiting += 1
 
     async def _read(self, agent: Agent, drawn: _Drawn) -> None:
@@ -158,10 +151,10 @@ class Roaming:
         agent.waiting = max(0, agent.waiting - len(letters))
         return None
 
-    def _line(self, letter: Letter, agent: Agent) -> dict[str, Any]:
+    def _line(self, letter: Letter, agent: Agent) -> Feature:
         sender = next((other for other in self.agents if other.address == letter.sender), agent)
-        line = {"type": "LineString", "coordinates": [list(sender.point), list(agent.point)]}
-        return {"geometry": line, "label": f"{sender.name} → {agent.name}", "kind": "letter"}
+        ends = [list(sender.point), list(agent.point)]
+        return feature("LineString", ends, f"{sender.name} → {agent.name}", "letter")
 
     def _another(self, one: int, count: int) -> int:
         return (one + int(self._rng.integers(1, count))) % count
@@ -179,19 +172,17 @@ class Roaming:
             await self._sleep(DRAWING_PAUSE)
 
 
-def sketch(offices: list[tuple[str, str]], agents: list[Agent]) -> Mapping[str, dict[str, dict[str, Any]]]:
+def sketch(offices: Sequence[Office], agents: list[Agent]) -> Mapping[str, dict[str, Feature]]:
     """Layers of the scene: domains, offices with what waits there, agents with what waits for them."""
     areas, buildings = {}, {}
     for number, (domain, _) in enumerate(offices):
         here = [agent for agent in agents if agent.at == number and not agent.steps_left]
         waiting = sum(agent.waiting for agent in here)
-        areas[domain] = _feature("Polygon", [_circle(CORNERS[number])], domain, "domain")
+        areas[domain] = feature("Polygon", [_circle(CORNERS[number])], domain, "domain")
         label = f"{domain}: agents {len(here)}, letters waiting {waiting}"
-        buildings[domain] = _feature("Point", list(CORNERS[number]), label, "office")
+        buildings[domain] = feature("Point", list(CORNERS[number]), label, "office")
     people = {
-        agent.name: _feature(
-            "Point", list(agent.point), _named(agent), "agent" if not agent.steps_left else "traveller"
-        )
+        agent.name: feature("Point", list(agent.point), _named(agent), "agent" if not agent.steps_left else "traveller")
         for agent in agents
     }
     return {"domains": areas, "offices": buildings, "agents": people}
@@ -199,10 +190,6 @@ def sketch(offices: list[tuple[str, str]], agents: list[Agent]) -> Mapping[str, 
 
 def _named(agent: Agent) -> str:
     return f"{agent.name} ({agent.waiting})" if agent.waiting else agent.name
-
-
-def _feature(kind_of_geometry: str, coordinates: list[Any], label: str, kind: str) -> dict[str, Any]:
-    return {"geometry": {"type": kind_of_geometry, "coordinates": coordinates}, "label": label, "kind": kind}
 
 
 def _place(office: int, number: int) -> Point:

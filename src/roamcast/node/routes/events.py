@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request
 from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.model import Position
 from roamcast.node.bodies import EventIn, NumbersIn, PositionIn
-from roamcast.node.dependencies import AnyCaller, Source, TheNode
+from roamcast.node.dependencies import AnyCaller, Publisher, Source, TheNode
 from roamcast.node.forms import Form
+from roamcast.node.guests import Guest
 from roamcast.node.service import acknowledged
 from roamcast.node.times import check_time
 
@@ -22,15 +23,22 @@ _NUMBERS = Form(NumbersIn)
 
 
 @router.post("/events", status_code=202, openapi_extra=_EVENTS.openapi)
-async def post_events(request: Request, node: TheNode, caller: Source) -> dict[str, Any]:
+async def post_events(request: Request, node: TheNode, publisher: Publisher) -> dict[str, Any]:
     """Publish one event or a list of them, all or none.
 
     The answer comes when they are safe on disk. Sending events again with the same `seq` is harmless: copies are
     dropped later. Events without `seq` get the next numbers, and sending those again doubles them: take numbers first
     where an answer could be lost. Do not mix numbers of your own with the node's for one source.
+
+    A source of another domain brings, in place of a token, a passport made from it for this domain. Its events need
+    `seq`, `x` and `y`; those that come at several nodes with the same `seq` are copies.
     """
     events, bulk = await _EVENTS.read_bulk(request, node)
-    taken = await node.intake.take(caller.id, events, bulk=bulk, now=node.clock.now())
+    now = node.clock.now()
+    if isinstance(publisher, Guest):
+        taken = await node.intake.take_from(publisher, events, bulk=bulk, now=now)
+    else:
+        taken = await node.intake.take(publisher.id, events, bulk=bulk, now=now)
     return taken._asdict()
 
 

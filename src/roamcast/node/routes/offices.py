@@ -12,7 +12,7 @@ from roamcast.deliver.port import NOBODY
 from roamcast.deliver.warrants import LAST_EPOCH, Warrant
 from roamcast.errors import PermissionDeniedError
 from roamcast.node.asking import decode_asked, encode
-from roamcast.node.bodies import DomainIn, IntroductionIn, JoinIn, VouchIn
+from roamcast.node.bodies import DomainIn, IdentityIn, IntroductionIn, JoinIn, VouchIn
 from roamcast.node.dependencies import Operator, TheNode
 from roamcast.node.forms import Form, read_bytes
 from roamcast.node.peers import Peer
@@ -25,6 +25,7 @@ _DOMAIN = Form(DomainIn)
 _JOIN = Form(JoinIn)
 _INTRODUCTION = Form(IntroductionIn)
 _VOUCH = Form(VouchIn)
+_IDENTITY = Form(IdentityIn)
 
 
 @router.post("/office/invitations", dependencies=[Operator], openapi_extra=_DOMAIN.openapi)
@@ -56,6 +57,13 @@ async def vouch(request: Request, node: TheNode) -> Response:
     warrant = Warrant.parse(given.warrant)
     verdict = await run_in_threadpool(node.post.arrivals.judge, given.name, given.epoch, warrant)
     return _answer(node, peer, nonce, {"verdict": verdict})
+
+
+@router.post("/office/passports", include_in_schema=False)
+async def identify(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    given = _IDENTITY.parse(body)
+    return _answer(node, peer, nonce, node.guests.judge(peer.domain, given.id, given.proof)._asdict())
 
 
 @router.post("/office/messages", include_in_schema=False)

@@ -1,0 +1,158 @@
+"""`roamcast reproduce cet`: tables 2 and 3 and figures 7 to 10 of the CET paper, beside the paper's own figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roamcast.collect.replication import Job
+from roamcast.durable import make_folder, write_whole
+from roamcast.experiments.cet_plan import BOTH, DEFAULTS, LIFETIMES, PAPER, READINGS, SWEEPS, Claim, Sweep, jobs_of
+from roamcast.experiments.cet_plots import SweepPlot
+from roamcast.experiments.statistics import Mean, mean_of, paired
+
+__all__ = ["MEASURES", "judge", "plan", "reproduce"]
+
+MEASURES = ("delivery_ratio", "copies", "copies_to_mules", "copies_all_hops", "delay_s")
+_MARKED = 0.1  # a change by less than this part of the first value is no marked one
+
+Result = Mapping[str, float | None]
+Run = Callable[[Sequence[Job]], list[Result]]
+Group = tuple[str, ...]
+
+
+def plan(runs: int) -> dict[Group, list[Job]]:
+    """All jobs, by what they are for."""
+    groups: dict[Group, list[Job]] = {("default", name): list(jobs_of(DEFAULTS, BOTH[name], runs)) for name in BOTH}
+    lives = max(10, runs // 10)
+    for name, field in LIFETIMES.items():
+        groups["lifetime", name] = list(jobs_of(field, BOTH[name], lives, until_death=True))
+    for sweep in SWEEPS:
+        for value in sweep.values:
+            field, protocols = sweep.point(value)
+            for name, protocol in protocols.items():
+                groups[f"figure {sweep.figure}", f"{value:g}", name] = list(jobs_of(field, protocol, runs))
+    for reading, (field, protocol) in READINGS.items():
+        groups["reading", reading] = list(jobs_of(field, protocol, runs))
+    return groups
+
+
+def reproduce(folder: Path, run: Run, say: Callable[[str], None], *, runs: int = 100) -> dict[str, Any]:
+    """All of it, as PNG and CSV in `folder`, and as what is returned. `run` gives figures of jobs, in order."""
+    plots = SweepPlot()
+    make_folder(folder)
+    groups = plan(runs)
+    lives = len(groups["lifetime", "CET"])
+    say(f"{sum(map(len, groups.values())):,} runs: {runs} for each point, {lives} to the first death")
+    results = iter(run([job for jobs in groups.values() for job in jobs]))
+    found = {group: [next(results) for _ in jobs] for group, jobs in groups.items()}
+    files = [_write_csv(folder / "cet-table2.csv", tables := _tables(found))]
+    verdicts = []
+    for sweep in SWEEPS:
+        rows = _rows(sweep, found)
+        files.append(_write_csv(folder / f"cet-figure{sweep.figure}.csv", rows))
+        files.append(plots.draw(folder / f"cet-figure{sweep.figure}.png", sweep, rows))
+        verdicts += [{"figure": sweep.figure, **judge(sweep, claim, found)} for claim in sweep.claims]
+    readings = [
+        {"reading": name, **{what: _mean(found["reading", name], what) for what in MEASURES}} for name in READINGS
+    ]
+    files += [_write_csv(folder / "cet-readings.csv", readings), _write_csv(folder / "cet-verdicts.csv", verdicts)]
+    return {
+        "runs": runs,
+        **{name: _summary(found, name) for name in BOTH},
+        "paper": PAPER,
+        "tables": tables,
+        "verdicts": verdicts,
+        "readings": [_plain(row) for row in readings],
+        "files": [str(file) for file in files],
+    }
+
+
+def judge(sweep: Sweep, claim: Claim, found: Mapping[Group, Sequence[Result]]) -> dict[str, Any]:
+    """Whether a claim holds with 95 % confidence, run by run of the same seed."""
+    figure, what = f"figure {sweep.figure}", claim.what
+
+    def at(value: float, protocol: str) -> list[float]:
+        return _column(found[figure, f"{value:g}", protocol], what)
+
+    if claim.change in ("above", "below"):
+        gaps = [paired(at(value, "CET"), at(value, "DG")) for value in sweep.values]
+        sign = 1 if claim.change == "above" else -1
+        holds = all(sign * gap.mean > gap.half for gap in gaps)
+        narrowest = min(gaps, key=lambda gap: sign * gap.mean)
+        said = f"CET − DG is {narrowest} where it is narrowest"
+    else:
+        first, last = at(sweep.values[0], claim.protocol), at(sweep.values[-1], claim.protocol)
+        change = paired(last, first)
+        marked = abs(change.mean) > _MARKED * mean_of(first).mean
+        holds = {
+            "rises": change.mean > change.half,
+            "falls": -change.mean > change.half,
+            "stays": not marked,
+        }[claim.change]
+        said = f"{mean_of(first)} to {mean_of(last)}"
+    return {
+        "of": claim.protocol,
+        "what": what,
+        "paper": claim.change,
+        "ours": said,
+        "reproduced": bool(holds),
+    }
+
+
+def _column(results: Sequence[Result], what: str) -> list[float]:
+    return [float(value) for result in results if (value := result[what]) is not None]
+
+
+def _mean(results: Sequence[Result], what: str) -> Mean:
+    return mean_of(_column(results, what))
+
+
+def _summary(found: Mapping[Group, Sequence[Result]], name: str) -> dict[str, float]:
+    default, lives = found["default", name], found["lifetime", name]
+    means = {what: _mean(default, what) for what in MEASURES}
+    life = _mean(lives, "lifetime_days")
+    summary = {what: mean.mean for what, mean in means.items()}
+    summary |= {f"{what}_half": mean.half for what, mean in means.items()}
+    return summary | {"lifetime_days": life.mean, "lifetime_days_half": life.half, "lifetime_runs": life.runs}
+
+
+def _tables(found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
+    """Tables 2 and 3, a row for each of their figures, the paper's beside ours."""
+    rows = []
+    for name in BOTH:
+        summary = _summary(found, name)
+        for what in (*MEASURES, "lifetime_days"):
+            row = {"protocol": name, "what": what, "paper": PAPER[name].get(what), "ours": summary[what]}
+            rows.append({**row, "half": summary[f"{what}_half"]})
+    return rows
+
+
+def _rows(sweep: Sweep, found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
+    rows = []
+    for value in sweep.values:
+        for name in sweep.protocols:
+            results = found[f"figure {sweep.figure}", f"{value:g}", name]
+            row: dict[str, Any] = {sweep.parameter: value, "protocol": name}
+            for what in MEASURES:
+                mean = _mean(results, what)
+                row |= {what: mean.mean, f"{what}_half": mean.half}
+            rows.append(row)
+    return rows
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.mean if isinstance(value, Mean) else value for name, value in row.items()}
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+    write_whole(path, text.getvalue().encode(), durable=False)
+    return path

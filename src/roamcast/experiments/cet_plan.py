@@ -1,0 +1,128 @@
+"""What the CET paper measured, what it found, and which runs that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from roamcast.collect.field import Field
+from roamcast.collect.protocols import CET, DG, Epidemic, Protocol
+from roamcast.collect.replication import Job
+
+__all__ = ["BOTH", "DEFAULTS", "LIFETIMES", "PAPER", "READINGS", "SWEEPS", "Claim", "Sweep", "jobs_of"]
+
+DEFAULTS = Field()
+BOTH: dict[str, Protocol] = {"CET": CET(), "DG": DG()}
+
+PAPER = {
+    "CET": {"delivery_ratio": 0.910, "copies": 5.5, "delay_s": 193.8, "lifetime_days": 2.57},
+    "DG": {"delivery_ratio": 0.470, "copies": 75.9, "delay_s": 615.5, "lifetime_days": 6.04},
+}
+"""Tables 2 and 3."""
+
+LIFETIMES = {"CET": replace(DEFAULTS, duration_s=4 * 86_400.0), "DG": replace(DEFAULTS, duration_s=9 * 86_400.0)}
+"""Long enough for most; a run in which nobody dies is given more."""
+
+
+class Claim(NamedTuple):
+    """What the paper says of a figure: how `what` of a protocol changes from the first point to the last.
+
+    `change`: `rises`, `falls` or `stays`; or, with both protocols, `above` or `below`: CET beside DG at each point.
+    """
+
+    protocol: str
+    what: str
+    change: str
+
+
+class Sweep(NamedTuple):
+    """One of figures 7 to 10: fields or protocols by a parameter, in the direction that the paper speaks of."""
+
+    figure: int
+    parameter: str
+    values: Sequence[float]
+    protocols: Sequence[str]
+    claims: Sequence[Claim]
+
+    def point(self, value: float) -> tuple[Field, dict[str, Protocol]]:
+        protocols = {name: BOTH[name] for name in self.protocols}
+        if self.parameter == "alpha":
+            return DEFAULTS, {"CET": CET(alpha=value)}
+        if self.parameter == "sensors":
+            return replace(DEFAULTS, sensors=int(value)), protocols
+        if self.parameter == "cells":
+            return replace(DEFAULTS, cells=int(value)), protocols
+        return replace(DEFAULTS, speed_max=value), protocols
+
+
+SWEEPS = (
+    Sweep(7, "alpha", (0, 1, 2, 4, 6, 8, 10, 15, 20, 25), ("CET",), (Claim("CET", "delivery_ratio", "rises"),)),
+    Sweep(
+        8,
+        "speed_max",
+        (1.0, 3.0, 5.0, 7.0, 9.0, 11.0),
+        ("CET", "DG"),
+        (
+            Claim("CET", "delivery_ratio", "rises"),
+            Claim("DG", "delivery_ratio", "rises"),
+            Claim("CET, DG", "delivery_ratio", "above"),
+            Claim("CET", "copies", "rises"),
+            Claim("DG", "copies", "stays"),
+            Claim("CET", "delay_s", "falls"),
+            Claim("DG", "delay_s", "falls"),
+        ),
+    ),
+    Sweep(
+        9,
+        "sensors",
+        (40, 60, 80, 100, 120, 140),
+        ("CET", "DG"),
+        (
+            Claim("CET", "delivery_ratio", "rises"),
+            Claim("DG", "delivery_ratio", "rises"),
+            Claim("CET, DG", "delivery_ratio", "above"),
+            Claim("CET", "copies", "rises"),
+            Claim("DG", "copies", "falls"),
+            Claim("CET", "delay_s", "falls"),
+            Claim("DG", "delay_s", "rises"),
+        ),
+    ),
+    Sweep(
+        10,
+        "cells",
+        (30, 25, 20, 15, 10),  # from short to long reach
+        ("CET", "DG"),
+        (
+            Claim("CET", "delivery_ratio", "rises"),
+            Claim("DG", "delivery_ratio", "rises"),
+            Claim("CET", "copies", "rises"),
+            Claim("DG", "copies", "rises"),
+            Claim("CET, DG", "copies", "below"),
+            Claim("CET", "delay_s", "falls"),
+            Claim("DG", "delay_s", "falls"),
+        ),
+    ),
+)
+
+_SLOW = replace(DEFAULTS, speed_min=0.0)
+READINGS: dict[str, tuple[Field, Protocol]] = {
+    "CET as taken": (DEFAULTS, CET()),
+    "CET, speed from 0 (table 1)": (_SLOW, CET()),
+    "CET, an own event once per contact": (DEFAULTS, CET(resend="contact")),
+    "CET, the community skips what the mule has": (DEFAULTS, CET(resend="missing")),
+    "CET, paths of a lost root are cut, not laid anew": (DEFAULTS, CET(lost_root="cut")),
+    "CET, put-back in every tick with nothing received": (DEFAULTS, CET(quiet_s=0.0)),
+    "CET without put-back": (DEFAULTS, CET(put_back=False)),
+    "DG as taken": (DEFAULTS, DG()),
+    "DG, speed from 0 (table 1)": (_SLOW, DG()),
+    "DG, once per contact of mule and sensor": (DEFAULTS, DG(resend="contact")),
+    "DG, once ever": (DEFAULTS, DG(resend="once")),
+    "DG, beta does not apply": (DEFAULTS, DG(beta=1e9)),
+    "Epidemic, queues and rate as the others": (DEFAULTS, Epidemic(K=200, beta=2000.0)),
+}
+
+
+def jobs_of(field: Field, protocol: Protocol, runs: int, *, until_death: bool = False) -> Iterator[Job]:
+    """Seeds 0 to runs - 1."""
+    return (Job(field, protocol, seed, until_death) for seed in range(runs))

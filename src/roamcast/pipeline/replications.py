@@ -1,0 +1,83 @@
+"""Replications of an experiment as Spark tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from roamcast.collect.replication import Job, run_job
+from roamcast.durable import make_folder, refusals_named
+
+__all__ = ["replicate"]
+
+Result: TypeAlias = Mapping[str, float | None]
+
+_GROUP: Final = 64
+_RESULT: Final = pa.schema([pa.field("job", pa.int64()), pa.field("figures", pa.string())])
+
+
+def replicate(
+    spark: SparkSession,
+    jobs: Sequence[Job],
+    folder: Path,
+    *,
+    partitions: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """The figures of each job, in their order: the same to the last bit for any number of partitions.
+
+    What is finished is noted in `folder`, and not done again by a later call, be it of this process or another.
+    `progress` is told how many are done, of how many.
+    """
+    make_folder(folder)
+    notes = folder / "replications.ndjson"
+    known = _read(notes)
+    todo = list({job.digest: job for job in jobs if job.digest not in known}.values())
+    done = len(jobs) - len(todo)
+    for begin in range(0, len(todo), _GROUP):
+        if progress is not None:
+            progress(done + begin, len(jobs))
+        group = todo[begin : begin + _GROUP]
+        fresh = {group[at].digest: figures for at, figures in _run(spark, group, partitions)}
+        with refusals_named(notes), notes.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps({'job': digest, 'figures': it})}\n" for digest, it in sorted(fresh.items()))
+        known |= fresh
+    if progress is not None:
+        progress(len(jobs), len(jobs))
+    return [known[job.digest] for job in jobs]
+
+
+def _run(spark: SparkSession, jobs: Sequence[Job], partitions: int | None) -> Iterator[tuple[int, Result]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                row = {"job": number, "figures": json.dumps(run_job(jobs[number]))}
+                yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
+
+    # A task for each job: how long they take differs, and Spark deals them out.
+    tasks = partitions or len(jobs)
+    frame = spark.range(0, len(jobs), 1, tasks).mapInArrow(work, "job bigint, figures string")
+    for row in frame.collect():
+        yield row["job"], json.loads(row["figures"])
+
+
+def _read(notes: Path) -> dict[str, Result]:
+    """What is finished. A last line that a crash cut off does not count."""
+    if not notes.exists():
+        return {}
+    known: dict[str, Result] = {}
+    with refusals_named(notes):
+        lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
+    for line in lines:
+        if line.endswith("\n"):
+            try:
+                row = json.loads(line)
+                known[row["job"]] = row["figures"]
+            except (ValueError, KeyError, TypeError):
+                continue
+    return known

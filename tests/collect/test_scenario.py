@@ -1,0 +1,100 @@
+"""Fields in TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roamcast.collect.protocols import CET, DG
+from roamcast.collect.reports import message_stats, write_reports
+from roamcast.collect.scenario import load_scenario
+from roamcast.collect.simulate import simulate
+from roamcast.errors import InputError
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "fields").glob("*.toml"))
+
+
+def load(folder: Path, text: str) -> object:
+    path = folder / "field.toml"
+    path.write_text(text)
+    return load_scenario(path)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_can_be_loaded(path: Path) -> None:
+    """Each example describes a field with mules and sensors."""
+    scenario = load_scenario(path)
+    assert scenario.world.field.sensors == len(scenario.world.x)
+
+
+def test_there_are_five_examples() -> None:
+    """As many as are promised."""
+    assert len(EXAMPLES) == 5
+
+
+def test_empty_file_is_the_papers_field(tmp_path: Path) -> None:
+    """Without a word both protocols run with the paper's parameters."""
+    scenario = load_scenario(EXAMPLES[0].parent / "paper.toml")
+    (tmp_path / "empty.toml").write_text("seed = 1")
+    empty = load_scenario(tmp_path / "empty.toml")
+    assert empty.world.field == scenario.world.field
+    assert empty.protocols == (CET(), DG())
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("[field]\nside = -1", "field.side", "too small"),
+        ("[field]\ncells = 0", "field.cells", "too small"),
+        ("[field]\ncells = 1000000000", "field.cells", "too large"),
+        ("[field]\ncells = 1.5", "field.cells", "no whole number"),
+        ("[field]\nside = nan", "field.side", "no number"),
+        ("[field]\nside = inf", "field.side", "infinite"),
+        ("[field]\nside = true", "field.side", "no number"),
+        ("[field]\nside = 'wide'", "field.side", "no number"),
+        ("[field]\ncell = 5", "field.cell", "unknown key"),
+        ("[fields]\ncells = 5", "fields", "unknown key"),
+        ("field = 5", "field", "no table"),
+        ("[field]\nspeed_min = 9", "field.speed_min", "above speed_max"),
+        ("[field]\ngap_s = 1e-9", "field.gap_s", "would be born"),
+        ("[cet]\nresend = 'often'", "cet.resend", "none of its values"),
+        ("[cet]\nput_back = 1", "cet.put_back", "not true or false"),
+        ("[dg]\nalpha = 1", "dg.alpha", "unknown key"),
+        ("seed = -1", "seed", "no seed"),
+        ("until_death = 'yes'", "until_death", "true or false"),
+        ("[sensors]\npoints = [[1, 2, 3]]", "sensors.points", "no list of points"),
+        ("[sensors]\npoints = [[1, 999]]", "sensors.points[0]", "outside"),
+        ("[traces]\nmovement = 7", "traces.movement", "no file name"),
+        ("[radio]\ninitial_j = -1", "radio.initial_j", "too small"),
+        ("[field", "field.toml", "no TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_key(tmp_path: Path, text: str, where: str, what: str) -> None:
+    """Bad values and unknown keys are refused, each with a hint."""
+    with pytest.raises(InputError) as raised:
+        load(tmp_path, text)
+    assert str(raised.value.where).endswith(where)
+    assert what in raised.value.message
+    assert raised.value.hint
+
+
+def test_line_of_a_trace_is_named(tmp_path: Path) -> None:
+    """What is wrong in a trace is said with its file and line."""
+    (tmp_path / "walk.csv").write_text("time,id,x,y\n0,m0,1,1\n5,m77,1,1\n")
+    with pytest.raises(InputError, match=r"walk\.csv, line 3: unknown id 'm77'"):
+        load(tmp_path, "[traces]\nmovement = 'walk.csv'")
+
+
+def test_reports_have_the_names_of_the_one(tmp_path: Path) -> None:
+    """One row for each protocol, as CSV and Parquet."""
+    scenario = load_scenario(next(path for path in EXAMPLES if path.stem == "islands"))
+    outcome = simulate(scenario.world, CET())
+    files = write_reports(tmp_path, scenario.world, {"CET": outcome})
+    assert {"delivery_prob", "overhead_ratio", "latency_avg", "latency_med", "hopcount_avg"} <= message_stats(
+        outcome
+    ).keys()
+    assert sorted(file.name for file in files) == [
+        "deliveries_cet.csv", "deliveries_cet.parquet", "message_stats.csv", "message_stats.parquet",
+    ]  # fmt: skip
+    assert len((tmp_path / "deliveries_cet.csv").read_text().splitlines()) == len(outcome.delivered) + 1
