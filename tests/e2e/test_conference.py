@@ -18,7 +18,7 @@ from roamcast.model import global_name, local_name
 from roamcast.scenarios.conference import Conference
 from roamcast.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
 SILENCE = 3.0  # seconds after which a node is taken for dead
