@@ -18,7 +18,7 @@ from roamcast.model import global_name, local_name
 from roamcast.scenarios.conference import Conference
 from roamcast.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
 SILENCE = 3.0  # seconds after which a node is taken for dead
@@ -66,8 +66,10 @@ class Room:
     def settle(self, id: str, sensor: Sensor, silent: Iterable[str] = ()) -> None:
         """Wait until this is bound, and no other is awake but those at nodes that nobody hears."""
         until(lambda: self.is_bound(id, sensor), LIMIT, f"({id}) to be bound to {called(sensor)}")
-        if not self.expected[id] and sensor.name in self.last:
-            self.expected[id][self.last[sensor.name]] += 1  # news to one who has just begun to listen
+        if not self.expected[id]:
+            # The last that the very first source said is news to one who has just begun to listen.
+            first = local_name(self.speaker.bindings(id)[-1].source)[0]
+            self.expected[id].update([self.last[first]] if first in self.last else [])
         awake = {one.name: one == sensor or one.domain in silent for one in SENSORS}
         until(lambda: self.wanted == awake, LIMIT, f"{sensor.name} alone to be wanted")
 

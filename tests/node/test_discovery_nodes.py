@@ -70,6 +70,18 @@ def test_a_source_that_moves_changes_or_leaves_at_another_node_is_noticed(nodes:
     bound(ann, "q", "newest@south")
 
 
+def test_who_is_stopped_by_its_life_control_starts_with_the_nearest_of_all_nodes(nodes: dict[str, RunningNode]) -> None:
+    """Not with one of its own node first: the others' sources are known by then."""
+    nodes["north"].source("far", attributes=NOISE, x=50.0, y=0.0)
+    nodes["south"].source("near", attributes=NOISE, x=9.0, y=0.0)
+    ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
+    ann.subscribe(f"{NEAREST} Life-control #location not in circle(0, 0, 5)", id="q")
+    seekers = nodes["north"].server._app.state.node.bindery.surroundings.backbone
+    until(lambda: "near" in seekers.seeker("south").sources, "north to know the source of south")
+    ann.move(10.0, 0.0)
+    assert [binding.source for binding in ann.bindings("q")] == ["near@south"]
+
+
 def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
     """A source sleeps unless somebody is bound to it, at any node, or could match its events."""
     south, west = nodes["south"], nodes["west"]

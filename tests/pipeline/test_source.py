@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
+from roamcast.journal.segments import SegmentFolder
 from roamcast.pipeline import source
 from roamcast.pipeline.source import JournalReader, JournalSource, Stretch
 
@@ -65,20 +67,60 @@ def test_all_that_is_there_is_offered(tmp_path: Path) -> None:
     assert reader(tmp_path).latestOffset({"a": 1}, ReadAllAvailable()) == {"a": 3, "b": 5}
 
 
+def dated(data: Path, node: str, *times: int) -> None:
+    """Let a node's segments be written at these times, in seconds."""
+    paths = sorted((data / "journal" / node).glob("*.parquet"))
+    for path, at in zip(paths, times, strict=True):
+        os.utime(path, (at, at))
+
+
 @pytest.mark.parametrize(
     ("most", "expected"),
     [
-        (7, {"a": 2, "b": 2, "c": 3}),
-        (6, {"a": 2, "b": 2, "c": 2}),
-        (10, {"a": 2, "b": 4, "c": 4}),
-        (12, {"a": 2, "b": 5, "c": 5}),
-        (1, {"a": 1, "b": 1, "c": 1}),
+        (1, {"a": 1}),
+        (2, {"a": 1, "b": 1}),
+        (3, {"a": 1, "b": 2}),
+        (4, {"a": 2, "b": 2}),
+        (6, {"a": 2, "b": 3, "c": 1}),
+        (9, {"a": 2, "b": 3, "c": 1}),
     ],
 )
-def test_nodes_share_the_limit(tmp_path: Path, most: int, expected: dict[str, int]) -> None:
-    """What a node with little leaves over goes to the others, and each gets one record at least."""
-    fill(tmp_path, a=2, b=6, c=9)
+def test_the_oldest_is_read_first(tmp_path: Path, most: int, expected: dict[str, int]) -> None:
+    """Whichever node has it, so that a record never comes before what another node had journalled earlier."""
+    fill(tmp_path, a=2, b=3, c=1)
+    dated(tmp_path, "a", 10, 40)
+    dated(tmp_path, "b", 20, 30, 50)
+    dated(tmp_path, "c", 60)
     assert latest(reader(tmp_path), {}, most) == expected
+
+
+def test_times_that_fall_do_not_stop_the_reader(tmp_path: Path) -> None:
+    """Files may have been restored in any order."""
+    fill(tmp_path, a=3, b=1)
+    dated(tmp_path, "a", 30, 10, 20)
+    dated(tmp_path, "b", 25)
+    assert latest(reader(tmp_path), {}, 1) == {"b": 1}
+    assert latest(reader(tmp_path), {"b": 1}, 3) == {"a": 3, "b": 1}
+
+
+def test_a_batch_ends_at_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes to a node that was looked at already, and then to one that was not, waits for the next batch."""
+    fill(tmp_path, a=1, b=1)
+    dated(tmp_path, "a", 10)
+    dated(tmp_path, "b", 20)
+    look = SegmentFolder.last_position
+
+    def slowly(folder: SegmentFolder) -> int:
+        if folder.path.name == "b":
+            monkeypatch.setattr(SegmentFolder, "last_position", look)
+            fill(tmp_path, a=1)
+            fill(tmp_path, b=1)
+        return look(folder)
+
+    monkeypatch.setattr(SegmentFolder, "last_position", slowly)
+    read = reader(tmp_path)
+    assert latest(read, {}, 10) == {"a": 1, "b": 1}
+    assert latest(read, {"a": 1, "b": 1}, 10) == {"a": 2, "b": 2}
 
 
 def test_offsets_never_go_back(tmp_path: Path) -> None:

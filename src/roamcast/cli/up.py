@@ -56,31 +56,36 @@ def up(
     from roamcast.node.server import NodeServer
     from roamcast.node.settings import settings_from
     from roamcast.pipeline.java import find_java
-    from roamcast.scenarios import SCENARIOS
 
-    world = None
-    if scenario != "none":
-        if scenario not in SCENARIOS:
-            raise InputError(f"there is no scenario {scenario!r}", hint=f"choose one of: none, {', '.join(SCENARIOS)}")
-        world = SCENARIOS[scenario]()
-    find_java()  # better said now than by a child in half a minute
-    title = world.title if world else None
+    world = _world(scenario)
     needed = tuple(world.domains) if world else ()
     if domains is not None and domains < len(needed):
         raise InputError(f"{scenario} needs {len(needed)} nodes", where="domains", hint="leave --domains out")
     if world and world.places and places:
         raise InputError(f"{scenario} has places of its own", where="places", hint="leave --places out")
-    names = dict.fromkeys([*needed, *_DOMAINS])
-    first, *more = list(names)[: domains or len(needed) or 1]
-    places = world.places if world and world.places else places
+    find_java()  # better said now than by a child in half a minute
+    first, *more = list(dict.fromkeys([*needed, *_DOMAINS]))[: domains or len(needed) or 1]
     settings = settings_from(
-        data=data, port=port, host=host, places=places, scene=scene, title=title, space=world.space if world else None,
-        domain=first if more else None,
+        data=data, port=port, host=host, scene=scene, domain=first if more else None,
+        places=world.places or places if world else places, title=world.title if world else None,
+        space=world.space if world else None,
     )  # fmt: skip
     shared = ["--data", str(settings.data.absolute()), "--space", settings.space]
     shared += ["--places", str(settings.places.absolute())] if settings.places else []
     others = [_Other(name, settings.port and settings.port + step, shared) for step, name in enumerate(more, start=1)]
     asyncio.run(_run(NodeServer(settings), settings.data.absolute(), world, others))
+
+
+def _world(scenario: str) -> Scenario | None:
+    """Raises InputError for one that there is not."""
+    from roamcast.errors import InputError
+    from roamcast.scenarios import SCENARIOS
+
+    if scenario == "none":
+        return None
+    if scenario not in SCENARIOS:
+        raise InputError(f"there is no scenario {scenario!r}", hint=f"choose one of: none, {', '.join(SCENARIOS)}")
+    return SCENARIOS[scenario]()
 
 
 async def _run(server: NodeServer, data: Path, world: Scenario | None, others: Sequence[_Other]) -> None:

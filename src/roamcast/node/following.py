@@ -231,9 +231,11 @@ class Following:
             self._agents[expression] += 1
 
     def _look(self, row: _Row, *, runs: bool = True) -> None:
-        """Sources are looked for until a life-control stops it; events of any that may do are wanted while it runs."""
-        wanted = (State.ACTIVE,) if row.body is not None else (State.START, State.ACTIVE, State.INACTIVE)
-        sought = request_of(row.query) if runs and row.waits is None and row.state in wanted else None
+        """Of plan match events of any source that may do are wanted while it runs. Of plan bind sources are looked for
+        also while a life-control stops it: when it starts, the best of all nodes is known.
+        """
+        looks = row.body is None or row.state is State.ACTIVE
+        sought = request_of(row.query) if runs and row.waits is None and looks else None
         if sought != row.sought:
             for request, times in ((row.sought, -1), (sought, 1)):
                 if request is not None:

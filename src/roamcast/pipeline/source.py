@@ -6,7 +6,10 @@ committed batch contained is deleted from the journal.
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,9 @@ __all__ = ["JournalSource"]
 # A task costs more than reading this many records or segments, so smaller batches stay whole.
 _RECORDS_PER_TASK = 25_000
 _SEGMENTS_PER_TASK = 500
+
+# A disk may tell time in steps: what it dates this much earlier than now was written before now.
+_CLOCK_STEP = 10_000_000  # nanoseconds
 
 Offset = dict[str, int]
 
@@ -66,11 +72,13 @@ class JournalReader(DataSourceStreamReader):
         return ReadMaxRows(self._records)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """As far as the limit allows, in equal shares for the nodes that have something new, one record each at least.
+        """As far as the limit allows, the oldest first: with a record comes all that any node had journalled before it.
+        So an event of one node finds the bindings that another had made by then.
 
         Raises CorruptionError for a journal that ends before what was read of it: its positions were given anew.
         """
-        ends = {node: self._folder(node).last_position() for node in nodes(self._root)}
+        moment = time.time_ns() - _CLOCK_STEP
+        ends = self._ends()
         begins = {node: self._begin(node, start) for node in ends}
         for node in ends:
             if ends[node] < begins[node]:
@@ -79,12 +87,18 @@ class JournalReader(DataSourceStreamReader):
                     where=str(self._root / node),
                     hint="restore it from a copy, or start a new pipeline with 'roamcast pipeline --new'",
                 )
-        waiting = sorted((ends[node] - begins[node], node) for node in ends if ends[node] > begins[node])
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(count for count, _ in waiting)
+        # If nothing has come while the folders were looked at, one after the other, they were all so at one moment.
+        if ends == self._ends():
+            moment = sys.maxsize
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         latest = dict(start)
-        for served, (count, node) in enumerate(waiting):
-            take = min(count, max(1, left // (len(waiting) - served)))
-            latest[node] = begins[node] + take
+        new = (self._dated(node, begins[node], min(ends[node], begins[node] + left)) for node in ends)
+        for written, node, last in heapq.merge(*new):
+            if written > moment or not left:
+                break
+            read = latest.get(node, begins[node])
+            take = min(left, last - read)
+            latest[node] = read + take
             left -= take
         return latest
 
@@ -108,6 +122,13 @@ class JournalReader(DataSourceStreamReader):
     def commit(self, end: Offset) -> None:
         for node, through in end.items():
             self._folder(node).forget(through)
+
+    def _ends(self) -> Offset:
+        return {node: self._folder(node).last_position() for node in nodes(self._root)}
+
+    def _dated(self, node: str, after: int, through: int) -> Iterator[tuple[int, str, int]]:
+        """When each new segment of a node was written, and the last new position in it."""
+        return ((written, node, min(one.last, through)) for written, one in self._folder(node).dated(after, through))
 
     def _begin(self, node: str, start: Offset) -> int:
         """Where a node that Spark has not heard of begins: before the first record that is still there."""
