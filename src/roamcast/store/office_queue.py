@@ -84,7 +84,10 @@ class Queue:
 
     def claimed(self, session: Session, name: str) -> Claimed | None:
         row = session.row("SELECT name, epoch, previous, warrant, asked FROM claims WHERE name = ?", name)
-        return None if row is None else Claimed(*row[:4], frozenset(orjson.loads(row[4])))
+        if row is None:
+            return None
+        *rest, asked = row
+        return Claimed(*rest, frozenset(orjson.loads(asked)))
 
     def put_claimed(self, session: Session, it: Claimed) -> None:
         self.drop_claimed(session, it.name)
