@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_the_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, Run
         assert ann.subscribe(terms=["fire"], id="q") == "q"
     leave_event(nodes["north"], "north", 2, "ann", 2)
     assert events(ann.pull(after=1, wait=10)) == ["2"]
+
+
+def test_a_mailbox_that_knows_more_than_a_request_holds_follows_too(nodes: dict[str, RunningNode]) -> None:
+    """The last numbers of letters to very many receivers, over 8 MB of them, and a letter that waits."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    ben.send(ANN, "precious")
+    north, south = (nodes[domain].server._app.state.node.post.postmaster for domain in ("north", "south"))
+    sent = {f"south.{'h' * 250}.{at}-{'i' * 240}": at for at in range(1, 17_000)}
+    north.ask(lambda store: store.put_contents(ANN, replace(store.contents(ANN), sent=sent))).result()
+    ann.migrate(nodes["south"].url)
+    assert [letter.message for letter in ann.pull()] == ["precious"]
+    assert south.ask(lambda store: store.contents(ANN).sent).result() == sent
 
 
 def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:

@@ -86,8 +86,8 @@ class Queue:
         row = session.row("SELECT name, epoch, previous, warrant, asked FROM claims WHERE name = ?", name)
         if row is None:
             return None
-        *rest, asked = row
-        return Claimed(*rest, frozenset(orjson.loads(asked)))
+        name, epoch, previous, warrant, asked = row
+        return Claimed(name, epoch, previous, warrant, frozenset(orjson.loads(asked)))
 
     def put_claimed(self, session: Session, it: Claimed) -> None:
         self.drop_claimed(session, it.name)
