@@ -8,7 +8,7 @@ from post import ANN, BEN, EVE, Post
 from roamcast.deliver.desk import Rules
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key
-from roamcast.deliver.messages import Deposit, Deposited, Moved, Posted, Query, Send, Sent
+from roamcast.deliver.messages import Deposit, Deposited, Due, Moved, Posted, Query, Send, Sent
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
@@ -141,6 +141,31 @@ def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
     with pytest.raises(CapacityError):
         small.send("north", ANN, BEN, "three")
     small.send("north", ANN, EVE, "one")
+
+
+def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> None:
+    """Whatever is tried for it meanwhile: a letter between others needs no timer, and one message, as always."""
+    post.send("north", ANN, BEN, "before")
+    post.carry()
+    post.dead.add("west")
+    clock, minute = 0, 60_000_000
+    due: dict[Duty, int] = {}
+    sent = 0
+    while clock < minute:
+        post.send("north", ANN, EVE, "waits")
+        post.carry()
+        due |= {duty: clock + wake.earliest for duty, wake in post.timers["north"].items() if duty not in due}
+        clock = max(clock, min(due.values()))
+        duty = min(due, key=lambda it: due[it])
+        del due[duty], post.timers["north"][duty]
+        post.tell("north", Due(duty))
+        sent += 1
+        post.send("north", ANN, BEN, str(sent))
+        between = [type(message) for source, to, message in post.wires if "west" not in (source, to)]
+        assert between == [PostMessage]
+        post.carry()
+        assert [filed.letter.body for filed in post.pull("south", BEN, after=sent)] == [str(sent)]
+    assert post.stores["north"].queue_length(EVE) == sent > 10
 
 
 def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:

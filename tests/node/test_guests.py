@@ -44,8 +44,8 @@ def test_copies_at_two_nodes_name_the_same_source(nodes: dict[str, RunningNode])
     told = {d: [tuple(row[k] for k in WHO) for row in journalled(n.data, d)] for d, n in nodes.items()}
     assert told == {
         "north": [("cam", 7, "cam:7", body)] * 2,
-        "south": [("north/cam", 7, "cam:7", body)],
-        "west": [("north/cam", 7, "cam:7", body)],
+        "south": [("cam@north", 7, "cam:7", body)],
+        "west": [("cam@north", 7, "cam:7", body)],
     }
 
 
@@ -103,7 +103,7 @@ def test_a_home_that_is_away_cannot_vouch(nodes: dict[str, RunningNode]) -> None
     west.stop()
     assert posted(south, known, seq=2)[0] == 202
     assert posted(south, unknown, seq=2)[0] == 503
-    assert [row["entity"] for row in journalled(south.data, "south")] == ["west/known"] * 2
+    assert [row["entity"] for row in journalled(south.data, "south")] == ["known@west"] * 2
 
 
 def test_a_domain_that_has_not_joined_is_named(nodes: dict[str, RunningNode]) -> None:

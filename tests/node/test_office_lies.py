@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -13,6 +15,7 @@ from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
 from roamcast.deliver.letters import START, Fate, Key
+from roamcast.deliver.mailbox import Filed, Mailbox
 from roamcast.deliver.messages import (
     Claim,
     Inquiry,
@@ -32,6 +35,7 @@ from roamcast.deliver.port import NOBODY, RECALL, Contents
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.deliver.warrants import Chain
 from roamcast.errors import PermissionDeniedError, UnavailableError
+from roamcast.model import Letter
 
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
 FAR = 10**15
@@ -41,6 +45,8 @@ LIES: tuple[Wire, ...] = (
     Posted(CLEO, (Key(BEN, 1),), (), "west", 0, False),
     Posted(ANN, (), (), "west", FAR, True),
     Posted(CLEO, (Key(BEN, 1),), (), "south", 7, True),
+    Posted(CLEO, (Key(BEN, 1),), (), "west", 7, False),
+    Posted(CLEO, (Key(BEN, 1),), (), "west", 7, False, "0" * 64),
     Query(ANN, "south"),
     Located(CLEO, NOBODY, FAR),
     Located(CLEO, "west", 9),
@@ -113,6 +119,44 @@ def test_a_subscriber_that_was_lied_about_goes_on(nodes: dict[str, RunningNode])
     ann.migrate(nodes["north"].url)
     ann.send("ann", "here")
     assert [letter.message for letter in ann.pull(wait=5)] == ["here"]
+
+
+MADE_UP = Letter(ANN, BEN, 1, '{"message": "made up"}')
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        Moved(ANN, "west", FAR, True),
+        Posted(ANN, (), (), "west", FAR, True),
+        Portion(ANN, 2, "west", START, (Filed(MADE_UP, 1),), True, Contents(Mailbox(2))),
+        Located(ANN, "west", FAR),
+        PortionTaken(ANN, 2, START, True),
+    ],
+    ids=lambda lie: type(lie).__name__,
+)
+def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode], lie: Wire) -> None:
+    """It is told to both offices while the mailbox is on its way; that comes, with all that was in it."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    ben.send(ANN, "precious")
+    north = nodes["north"].server._app.state.node.post
+    carried, held = north.courier.send, threading.Event()
+
+    def hold(to: str, message: Wire) -> None:
+        if isinstance(message, Portion):
+            held.set()
+        else:
+            carried(to, message)
+
+    north.courier.send = hold
+    with ThreadPoolExecutor(1) as thread:
+        moving = thread.submit(ann.migrate, nodes["south"].url)
+        assert held.wait(10)
+        for domain in ("south", "north"):
+            assert pretend(nodes, "west", domain, lie) == 200
+        north.courier.send = carried
+        moving.result(30)
+    assert [letter.message for letter in ann.pull(wait=5)] == ["precious"]
 
 
 def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, RunningNode]) -> None:

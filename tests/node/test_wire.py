@@ -52,7 +52,9 @@ contents = st.builds(
 @st.composite
 def posts(draw: st.DrawFn) -> Post:
     name = draw(names)
-    return Post(name, tuple(replace(it, receiver=name) for it in draw(bundles)), draw(domains), draw(numbers))
+    return Post(
+        name, tuple(replace(it, receiver=name) for it in draw(bundles)), draw(domains), draw(numbers), draw(texts)
+    )
 
 
 @st.composite
@@ -68,7 +70,9 @@ def portions(draw: st.DrawFn) -> Portion:
 
 messages = st.one_of(
     posts(),
-    st.builds(Posted, names, st.lists(keys).map(tuple), st.lists(keys).map(tuple), domains, numbers, st.booleans()),
+    st.builds(
+        Posted, names, st.lists(keys).map(tuple), st.lists(keys).map(tuple), domains, numbers, st.booleans(), texts
+    ),
     st.builds(Query, names, domains),
     st.builds(Located, names, domains | st.just(""), numbers),
     st.builds(Claim, names, numbers, domains, texts),
@@ -139,9 +143,10 @@ def test_a_message_with_a_part_missing_is_never_misread(message: Wire, data: st.
     """It is refused, or the part was one that may be left out."""
     whole = orjson.loads(encode([message]))
     fields = whole["messages"][0][1]
-    fields.pop(data.draw(st.sampled_from(sorted(fields))))
+    part = data.draw(st.sampled_from(sorted(fields)))
+    del fields[part]
     try:
-        (read,) = decode(orjson.dumps(whole))
+        decode(orjson.dumps(whole))
     except InputError:
         return
-    assert isinstance(read, Portion)
+    assert part in {"contents", "friends", "stamp", "warrant"}

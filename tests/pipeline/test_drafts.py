@@ -200,7 +200,7 @@ def test_only_its_own_source_tells(tmp_path: Path) -> None:
     """Neither another source, nor one of the same name at another node."""
     fresh = sifted(
         {"time": 1, "seq": 7, "event": told("car"), "entity": "car"},
-        {"time": 1, "seq": 7, "event": told("s"), "node": "south"},
+        {"time": 1, "seq": 7, "event": told("s"), "node": "south", "home": "south"},
     )
     others = [known("bus", 9, source="bus"), known("south", 9, node="south")]
     assert firsts(tmp_path, [bond(8)], fresh, *others) == []

@@ -56,10 +56,10 @@ def test_sources_of_two_nodes_are_two_sources() -> None:
 
 def test_copies_that_came_at_two_nodes_are_one() -> None:
     """Whichever node a source's event was taken in by, its number counts once; and again in later batches."""
-    rows = [*placed([event("north/cam", 1)], "south", 4), *placed([event("cam", 1)], "north", 9)]
+    rows = [*placed([event("cam@north", 1)], "south", 4), *placed([event("cam", 1)], "north", 9)]
     intake = take(rows)
     assert (fresh(intake), intake.duplicates) == ([("north", 9)], 1)
-    later = take(placed([event("north/cam", 1), event("north/cam", 2)], "west"), dict(intake.seen))
+    later = take(placed([event("cam@north", 1), event("cam@north", 2)], "west"), dict(intake.seen))
     assert (fresh(later), later.duplicates) == ([("west", 2)], 1)
     assert later.seen == {Source("north", "cam"): Ranges.from_text("1-2")}
 

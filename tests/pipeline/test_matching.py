@@ -98,7 +98,7 @@ def test_an_event_that_nobody_wants_is_no_letter(tmp_path: Path) -> None:
 
 def test_of_copies_at_two_nodes_the_one_that_counts_is_told(tmp_path: Path) -> None:
     """In one Arrow batch too: what is known of a source later is its newest event, wherever it came first."""
-    copies = [to_batch("south", 3, [event("north/cam", 7)]), to_batch("north", 9, [event("cam", 7)])]
+    copies = [to_batch("south", 3, [event("cam@north", 7)]), to_batch("north", 9, [event("cam", 7)])]
     stream = PureStream(tmp_path)
     page = stream.books.open(control([]), 0)
     (sifted,) = sift(page.sieve)([pa.concat_batches(copies)])
@@ -144,7 +144,7 @@ class Interpreter:
         for row in sorted(rows, key=lambda row: (row.node, row.position)):
             record = row.record
             name = row.node, str(record.id)
-            home, _, source = str(record.entity).rpartition("/")
+            source, _, home = str(record.entity).partition("@")
             copy = home or row.node, source, record.seq
             if record.kind == EVENT and is_whole(record) and copy not in self.seen:
                 self.seen.add(copy)
@@ -172,7 +172,7 @@ _terms = st.sets(st.sampled_from(["fire", "ice"]), max_size=2).map(sorted)
 _boxes = st.sampled_from([None, (-1, -1, 1, 1), (0, 0, 9, 9), (0, 0, 0, 0)])
 _ids, _people = st.sampled_from(["s1", "s2", "s3"]), st.sampled_from(["ann", "bob"])
 _points = st.sampled_from([0.0, 1.0, 5.0, -1.0])
-_events = st.builds(event, st.sampled_from(["cam", "car", "north/cam"]), st.integers(0, 9), _points, _points, _terms)
+_events = st.builds(event, st.sampled_from(["cam", "car", "cam@north"]), st.integers(0, 9), _points, _points, _terms)
 _records = st.one_of(
     _events,
     _events,

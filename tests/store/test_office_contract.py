@@ -60,6 +60,21 @@ def test_contents_come_back_as_they_were_put(store: OfficeStore) -> None:
         assert store.mailboxes(["r", "q"]) == {"r": contents.mailbox}
 
 
+def test_contents_that_come_in_parts_are_joined(store: OfficeStore) -> None:
+    """What a part does not name stays as it is."""
+    first = Contents(Mailbox(7, {"a": Ranges().add(1), "b": Ranges().add(1)}), 3, {"b": 4}, {"a": Ranges().add(2)})
+    second = Contents(Mailbox(7, {"b": Ranges().add(3)}), 3, {"c": 5}, {"a": Ranges().add(4), "c": Ranges().add(1)})
+    with store.transaction():
+        store.add_contents("r", first)
+        assert store.contents("r") == first
+    with store.transaction():
+        store.add_contents("r", second)
+        received = {"a": Ranges().add(1), "b": Ranges().add(1).add(3)}
+        expired = {"a": Ranges().add(2).add(4), "c": Ranges().add(1)}
+        assert store.contents("r") == Contents(Mailbox(7, received), 3, {"b": 4, "c": 5}, expired)
+        assert (store.sent("r", "b"), store.sent("r", "c")) == (4, 5)
+
+
 def test_dropping_a_mailbox_drops_all_of_it(store: OfficeStore) -> None:
     """Tenure, contents and letters; of no other."""
     with store.transaction():
@@ -123,7 +138,8 @@ def test_acknowledging_deletes_through_a_place_and_notes_it(store: OfficeStore) 
     deliver(store, letter(1), letter(2), letter(3), letter(9))
     with store.transaction():
         assert (store.acknowledge("r", 2), store.acknowledge("r", 1), store.acknowledge("q", 1)) == (2, 0, 0)
-        assert store.contents("r").acknowledged == 2
+        assert store.contents("r").acknowledged == store.acknowledged("r") == 2
+        assert store.acknowledged("nobody") == 0
         assert store.loads(["r"]) == {"r": Load(1, 1)}
 
 
@@ -199,6 +215,7 @@ CHANGES: dict[str, Callable[[OfficeStore], object]] = {
     "drop_tenure": lambda store: store.drop_tenure("r"),
     "erase": lambda store: store.erase("r"),
     "put_contents": lambda store: store.put_contents("r", Contents()),
+    "add_contents": lambda store: store.add_contents("r", Contents(Mailbox(9, {"z": Ranges().add(1)}), 0, {"z": 1})),
     "file": lambda store: store.file(receive(store.mailboxes(["r"]), [letter(4), letter(8)])),
     "add": lambda store: store.add("q", [Filed(letter(1), 1)]),
     "acknowledge": lambda store: store.acknowledge("r", 2),

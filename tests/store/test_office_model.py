@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roamcast.deliver.letters import Key
 from roamcast.deliver.mailbox import Filed, receive
+from roamcast.deliver.parts import count_of, part_of
 from roamcast.deliver.port import Claimed, Leaving, OfficeStore, Tenure, Whereabouts
 from roamcast.model import Letter
 from roamcast.store.memory import MemoryOfficeStore
@@ -94,13 +95,19 @@ class Histories(RuleBasedStateMachine):
 
         self.both(act)
 
-    @rule(name=names, fails=st.booleans())
-    def move_away_and_back(self, name: str, fails: bool) -> None:
+    @rule(name=names, size=st.sampled_from([0, 200, 10_000]), fails=st.booleans())
+    def move_away_and_back(self, name: str, size: int, fails: bool) -> None:
+        """What it knows in parts, then its letters."""
+
         def act(store: OfficeStore) -> None:
             contents = store.contents(name)
             letters = store.readable(name, 0, 99) + store.held(name, Key("", 0), 99)
             store.drop_tenure(name)
-            store.put_contents(name, contents)
+            after, last = 0, False
+            while not last:
+                part, last = part_of(contents, after, size)
+                store.add_contents(name, part)
+                after += count_of(part)
             if letters:
                 store.add(name, letters)
 

@@ -22,7 +22,7 @@ class Rules:
     first_portion: int = 50
     """Most letters in the first Portion of a mailbox: until it is there nobody can read."""
     size: int = 1_000_000
-    """Most bytes of bodies in either, unless one letter has more."""
+    """Most bytes of bodies in either, unless one letter has more; and of what a mailbox knows in a Portion."""
     capacity: int = 100_000
     """Readable letters from which on a mailbox takes no more."""
     early: int = 10_000

@@ -23,7 +23,9 @@ class Key(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far a mailbox was handed over: readable letters by place, then those held back by sender and number."""
+    """How far a mailbox was handed over: what it knows, at place 0 and by how many items of it; then readable letters
+    by place; then those held back by sender and number.
+    """
 
     place: int
     sender: str

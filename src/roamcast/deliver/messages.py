@@ -79,20 +79,23 @@ class Post:
     """Letters for a mailbox, from the office that keeps them until they are taken.
 
     `known` is the epoch in which the receiver was last known to be where this goes: an office that does not have the
-    mailbox passes it on only to where it was in a later one.
+    mailbox passes it on only to where it was in a later one. `stamp` is the origin's, for it to tell that an answer
+    comes from who has these letters; others hand it back and never look inside.
     """
 
     receiver: str
     letters: tuple[Letter, ...]
     origin: str
     known: int
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
     """`taken` lie in the mailbox, or have been there; `full` were refused and stay where they are.
 
-    `friend` says that the domain this goes to is among the receiver's friends.
+    Together they are the letters of one Post, whose `stamp` this has. `friend` says that the domain this goes to is
+    among the receiver's friends.
     """
 
     receiver: str
@@ -101,6 +104,7 @@ class Posted:
     office: str
     epoch: int
     friend: bool
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,8 @@ class Claim:
 class Portion:
     """A part of a mailbox that now belongs to the office this goes to, in `epoch`.
 
-    Only the first has `contents` and `friends`. The next one follows when this one is taken.
+    Those up to the first with letters have `contents`, in parts if these are many; only the first has `friends`. The
+    next one follows when this one is taken.
     """
 
     name: str

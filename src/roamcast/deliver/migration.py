@@ -4,9 +4,9 @@ At any time at most one office has the right to act for a subscriber. The office
 which has claimed it for a later epoch, and from that moment on only hands over. So epochs rise along the way of a
 mailbox, whatever is lost, late or repeated, and what belongs to an epoch up to the one an office knows of is past.
 
-The new office acts from the first portion on, which brings all that the mailbox knows: letters can be read while the
-rest is still coming. It takes no new letters, and gives the mailbox to nobody, until it has everything. So whoever gets
-a mailbox back knows that the other side had everything.
+The new office acts from the portion on that completes what the mailbox knows, nearly always the first: letters can be
+read while the rest is still coming. It takes no new letters, and gives the mailbox to nobody, until it has everything.
+So whoever gets a mailbox back knows that the other side had everything.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from roamcast.deliver.messages import (
     Remove,
     Removed,
 )
+from roamcast.deliver.parts import count_of, part_of
 from roamcast.deliver.port import NOBODY, RECALL, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.ranges import HIGHEST
@@ -157,7 +158,7 @@ class Migration:
         """Grant what is claimed for a later epoch than ours; tell whoever asks in vain where it is."""
         name = message.name
         tenure = self._desk.tenure(name)
-        if tenure is not None and tenure.active:
+        if tenure is not None and tenure.leaving is None:
             if message.epoch <= tenure.epoch:
                 self._desk.transmit(message.office, Located(name, self._desk.domain, tenure.epoch))
             elif tenure.settled:
@@ -177,17 +178,15 @@ class Migration:
             self._desk.rest(Duty(Kind.HAND, name))
             return
         after = self._progress.get(name, START)
-        letters, last = self._portion(name, after)
-        first = after == START
+        letters: tuple[Filed, ...] = ()
+        contents, known, last = None, True, False
+        if after.place == 0:
+            contents, known = part_of(self._contents(name), after.number, self._desk.rules.size)
+        if known:
+            letters, last = self._portion(name, after)
+        friends = tenure.friends if after == START else frozenset[str]()
         portion = Portion(
-            name,
-            tenure.leaving.epoch,
-            self._desk.domain,
-            after,
-            letters,
-            last,
-            self._desk.store.contents(name) if first else None,
-            tenure.friends if first else frozenset(),
+            name, tenure.leaving.epoch, self._desk.domain, after, letters, last, contents=contents, friends=friends
         )
         self._desk.transmit(tenure.leaving.office, portion)
         self._desk.wake(Duty(Kind.HAND, name))
@@ -262,10 +261,14 @@ class Migration:
         self._progress.pop(name, None)
         self._desk.rest(Duty(Kind.HAND, name))
 
+    def _contents(self, name: str) -> Contents:
+        """Which do not change while the mailbox is handed over."""
+        return self._desk.store.contents(name)
+
     def _portion(self, name: str, after: Cursor) -> tuple[tuple[Filed, ...], bool]:
         """The letters behind a cursor, and whether they are the last."""
         store, rules = self._desk.store, self._desk.rules
-        most = min(rules.portion, rules.first_portion) if after == START else rules.portion
+        most = min(rules.portion, rules.first_portion) if after.place == 0 else rules.portion
         found = store.readable(name, after.place, most + 1)
         if len(found) <= most:
             behind = Key(after.sender, after.number) if after.place == HIGHEST else Key("", 0)
@@ -280,27 +283,42 @@ class Migration:
 
     def _adopt(self, message: Portion) -> Tenure | None:
         """The first portion of a mailbox. None is taken that was not claimed, nor from who was not asked for it."""
-        name = message.name
+        name, office, epoch = message.name, message.office, message.epoch
         claimed = self._desk.store.claimed(name)
-        if message.contents is None or claimed is None or message.office not in claimed.asked:
+        if message.after != START or message.contents is None or claimed is None or office not in claimed.asked:
             return None
         self._finish(name)  # what is left of an earlier stay
-        self._drop_claim(name)
-        self._desk.store.put_contents(name, message.contents)
-        epoch = max(message.epoch, claimed.epoch)  # it may have arrived again while the mailbox was on its way
-        tenure = self._directory.settle(self._store(Tenure(name, epoch, message.friends), message))
-        self._desk.say(Arrived(name, epoch))
-        return tenure
+        return self._store(Tenure(name, epoch, message.friends, arriving=Arriving(office, epoch, START)), message)
 
     def _store(self, tenure: Tenure, message: Portion) -> Tenure:
         """Put in a portion, without what its owner has acknowledged here meanwhile."""
-        acknowledged = self._desk.store.contents(tenure.name).acknowledged
+        store, before = self._desk.store, tenure
+        if message.contents is not None and not before.active:
+            store.add_contents(tenure.name, message.contents)
+        acknowledged = store.acknowledged(tenure.name)
         letters = [filed for filed in message.letters if filed.place is None or filed.place > acknowledged]
-        self._desk.store.add(tenure.name, letters)
-        cursor = cursor_of(message.letters[-1]) if message.letters else message.after
-        arriving = None if message.last else Arriving(message.office, message.epoch, cursor)
+        store.add(tenure.name, letters)
+        arriving = None if message.last else Arriving(message.office, message.epoch, _end_of(message))
         tenure = replace(tenure, arriving=arriving)
-        self._desk.store.put_tenure(tenure)
+        store.put_tenure(tenure)
         if letters:
             self._desk.say(Awake(tenure.name))
+        return self._serve(tenure) if tenure.active and not before.active else tenure
+
+    def _serve(self, tenure: Tenure) -> Tenure:
+        """All that the mailbox knows is here. Its owner may have arrived again while that was on its way."""
+        claimed = self._desk.store.claimed(tenure.name)
+        epoch = tenure.epoch if claimed is None else max(tenure.epoch, claimed.epoch)
+        self._drop_claim(tenure.name)
+        tenure = self._directory.settle(replace(tenure, epoch=epoch))
+        self._desk.say(Arrived(tenure.name, epoch))
         return tenure
+
+
+def _end_of(portion: Portion) -> Cursor:
+    """How far it goes."""
+    if portion.letters:
+        return cursor_of(portion.letters[-1])
+    if portion.contents is None:
+        return portion.after
+    return Cursor(0, "", portion.after.number + count_of(portion.contents))

@@ -56,7 +56,7 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """Another office hands the mailbox over, and is this far."""
+    """Another office hands the mailbox over, and is this far; up to place 0 with what the mailbox knows."""
 
     office: str
     epoch: int
@@ -88,8 +88,8 @@ class Tenure:
 
     @property
     def active(self) -> bool:
-        """The subscriber is served here."""
-        return self.leaving is None
+        """The subscriber is served here: from when all that its mailbox knows has come, and until it leaves."""
+        return self.leaving is None and (self.arriving is None or self.arriving.cursor.place > 0)
 
     @property
     def settled(self) -> bool:
@@ -163,6 +163,12 @@ class OfficeStore(Protocol):
         """Empty where nothing was put."""
 
     def put_contents(self, name: str, contents: Contents) -> None: ...
+
+    def acknowledged(self, name: str) -> int:
+        """Of its contents, without reading the others."""
+
+    def add_contents(self, name: str, part: Contents) -> None:
+        """Join it to what is there, at a cost that depends little on how much that is."""
 
     def loads(self, names: Collection[str]) -> Mapping[str, Load]:
         """Of every name."""

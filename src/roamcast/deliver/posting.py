@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from roamcast.deliver import refusals
 from roamcast.deliver.addressing import check_name, home_of
@@ -157,14 +158,16 @@ class Posting:
             if new:
                 tenure = self._directory.befriend(tenure, message.origin, told=True)
             keys = tuple(map(key_of, taken)), tuple(map(key_of, full))
-            posted = Posted(message.receiver, *keys, self._desk.domain, tenure.epoch, message.origin in tenure.friends)
+            friend = message.origin in tenure.friends
+            posted = Posted(message.receiver, *keys, self._desk.domain, tenure.epoch, friend, message.stamp)
             if message.origin == self._desk.domain:
                 self.posted(posted)  # it was passed on to where it came from
             else:
                 self._desk.transmit(message.origin, posted)
         elif self._is_gone(message.receiver):
             over = tuple(map(key_of, message.letters))
-            self._desk.transmit(message.origin, Posted(message.receiver, over, (), self._desk.domain, 0, False))
+            posted = Posted(message.receiver, over, (), self._desk.domain, 0, friend=False, stamp=message.stamp)
+            self._desk.transmit(message.origin, posted)
         elif tenure is None or not tenure.active:
             self._pass_on(message)
 
@@ -268,5 +271,4 @@ class Posting:
     def _pass_on(self, message: Post) -> None:
         known = self._directory.known(message.receiver)
         if known is not None and not known.gone and known.epoch > message.known:
-            post = Post(message.receiver, message.letters, message.origin, known.epoch)
-            self._desk.transmit(known.office, post)
+            self._desk.transmit(known.office, replace(message, known=known.epoch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.addressing import home_of
+from roamcast.deliver.letters import Key, key_of
 from roamcast.deliver.messages import (
     Arrive,
     Arrived,
@@ -23,6 +24,8 @@ from roamcast.deliver.messages import (
     Moved,
     News,
     Portion,
+    Post,
+    Posted,
     Refused,
     Traced,
     Transmit,
@@ -38,6 +41,7 @@ from roamcast.node.counter import Counter
 from roamcast.node.courier import Courier
 from roamcast.node.directory import Directory
 from roamcast.node.exchange import Exchange, http_client
+from roamcast.node.keys import mac, new_key, same
 from roamcast.node.membership import Membership
 from roamcast.node.names import Names
 from roamcast.node.peers import Invitation, Peers
@@ -73,6 +77,7 @@ class PostOffice:
         self.counter = Counter(self.postmaster, self.names, bells, settings.limits)
         self.handing: dict[str, str] = {}
         self.claiming: dict[str, set[str]] = {}
+        self._key = new_key()  # of stamps; what was posted before a start is posted again after it
         self._http = http_client(settings.ca)
         self.exchange = Exchange(settings.domain, self.url, self.peers, self._http)
         self.membership = Membership(self.exchange, self.peers, self._http, clock)
@@ -133,8 +138,13 @@ class PostOffice:
                     self.counter.traced(effect)
 
     def _leaving(self, to: str, message: Wire) -> Wire:
-        """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted."""
+        """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted.
+
+        Letters of our own are stamped.
+        """
         match message:
+            case Post(receiver, letters, origin) if origin == self.names.domain:
+                return replace(message, stamp=self._stamp(receiver, map(key_of, letters)))
             case Portion(name):
                 self.handing[name] = to
             case Claim(name):
@@ -144,6 +154,14 @@ class PostOffice:
                 if visitor is not None and visitor.epoch == epoch:
                     return replace(message, warrant=visitor.warrant)
         return message
+
+    def is_stamped(self, posted: Posted) -> bool:
+        """Whether who says so was sent just these letters, or was passed them, since we have started."""
+        return same(posted.stamp, self._stamp(posted.receiver, (*posted.taken, *posted.full)))
+
+    def _stamp(self, receiver: str, keys: Iterable[Key]) -> str:
+        parts = (part for sender, number in sorted(keys) for part in (sender, str(number)))
+        return mac(self._key, "stamp", receiver, *parts).hex()
 
     def _sweep(self) -> None:
         """Forget visitors whose arrival came to nothing, or who have left, if a crash kept us from it."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import Key, expired, key_of
 from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
+from roamcast.deliver.parts import joined
 from roamcast.deliver.port import Claimed, Contents, Load, Tenure, Whereabouts
 from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
@@ -103,6 +104,12 @@ class MemoryOfficeStore:
 
     def put_contents(self, name: str, contents: Contents) -> None:
         self._put(self._contents, name, contents)
+
+    def acknowledged(self, name: str) -> int:
+        return self.contents(name).acknowledged
+
+    def add_contents(self, name: str, part: Contents) -> None:
+        self.put_contents(name, joined(self.contents(name), part))
 
     def loads(self, names: Collection[str]) -> Mapping[str, Load]:
         boxes = ((name, self._boxes.get(name)) for name in names)

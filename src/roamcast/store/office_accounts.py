@@ -10,6 +10,7 @@ import orjson
 
 from roamcast.deliver.letters import Cursor
 from roamcast.deliver.mailbox import Mailbox
+from roamcast.deliver.parts import joined
 from roamcast.deliver.port import Arriving, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.ranges import Ranges
 from roamcast.store.session import Session
@@ -161,6 +162,14 @@ class Accounts:
         box.run = None
         self.receive(box, contents.mailbox)
         for receiver, number in contents.sent.items():
+            self.put_sent(session, name, receiver, number)
+
+    def add_contents(self, session: Session, name: str, part: Contents) -> None:
+        box = self.box(session, name)
+        after = joined(Contents(box.mailbox, box.acknowledged, {}, box.expired), part)
+        box.acknowledged, box.expired = after.acknowledged, dict(after.expired)
+        self.receive(box, after.mailbox)
+        for receiver, number in part.sent.items():
             self.put_sent(session, name, receiver, number)
 
     def drop_tenure(self, session: Session, name: str) -> Box | None:

@@ -127,6 +127,13 @@ class SqlOfficeStore:
             self._letters.revive(self._session, box)
         self._accounts.put_contents(self._session, name, contents)
 
+    def acknowledged(self, name: str) -> int:
+        box = self._accounts.get(self._session, name).box
+        return 0 if box is None else box.acknowledged
+
+    def add_contents(self, name: str, part: Contents) -> None:
+        self._accounts.add_contents(self._session, name, part)
+
     def loads(self, names: Collection[str]) -> Mapping[str, Load]:
         accounts = self._accounts.load(self._session, names)
         boxes = ((name, accounts[name].box) for name in names)

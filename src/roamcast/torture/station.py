@@ -24,7 +24,15 @@ Answer = Callable[[Reply | RoamcastError], None]
 
 # Small bounds, so that every one of them is reached.
 RULES: Final = Rules(
-    bundle=4, portion=3, capacity=10, early=4, queue=30, unposted=8, first_wait=200_000, longest_wait=1_600_000
+    bundle=4,
+    portion=3,
+    capacity=10,
+    early=4,
+    queue=30,
+    unposted=8,
+    size=400,
+    first_wait=200_000,
+    longest_wait=1_600_000,
 )
 
 _DOWN = 50_000, 1_500_000

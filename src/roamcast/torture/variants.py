@@ -70,6 +70,8 @@ VARIANTS: dict[str, Variant] = {
                 ("ranges-left-behind", migrations.RangesLeftBehind),
                 ("places-left-behind", migrations.PlacesLeftBehind),
                 ("numbers-left-behind", migrations.NumbersLeftBehind),
+                ("part-left-behind", migrations.PartLeftBehind),
+                ("parts-forgotten", migrations.PartsForgotten),
                 ("friends-left-behind", migrations.FriendsLeftBehind),
                 ("epoch-ignored", migrations.EpochIgnored),
                 ("both-serve", migrations.BothServe),

@@ -89,7 +89,8 @@ async def sources(request: Request, node: TheNode) -> Response:
 
 
 async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
-    """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to.
+    """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to, and letters on
+    word of one that has been sent them.
 
     Only a home says that its subscriber has left for good, and where it is otherwise only the office that was asked; a
     home itself believes the subscriber alone.
@@ -104,8 +105,9 @@ async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
             return await node.post.arrivals.admitted(peer, message)
         case Posted() | Query() | Portion() | Moved() | Noted() if message.office != peer:
             return None
-        case Posted(receiver, epoch=0) if home_of(receiver) != peer:
-            return None
+        case Posted(receiver, epoch=epoch):
+            from_home = epoch > 0 or home_of(receiver) == peer
+            return message if from_home and node.post.is_stamped(message) else None
         case Moved(name) if node.post.names.is_home_of(name):
             return message if await node.post.arrivals.believes(message) else None
         case PortionTaken(name):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from roamcast.deliver.mailbox import Mailbox
 from roamcast.deliver.messages import Claim, Portion, PortionTaken, Transmit
 from roamcast.deliver.migration import Migration
+from roamcast.deliver.parts import part_of
 from roamcast.deliver.port import Claimed, Contents, Tenure
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "FriendsLeftBehind",
     "GivesWhatItHasNot",
     "NumbersLeftBehind",
+    "PartLeftBehind",
+    "PartsForgotten",
     "PlacesLeftBehind",
     "RangesLeftBehind",
     "TakesThePast",
@@ -38,47 +41,53 @@ class FirstPortionIsEnough(Migration):
         super().portion_taken(replace(message, complete=True))
 
 
-class _LeavesBehind(Migration):
+class RangesLeftBehind(Migration):
+    """What was received does not travel with the mailbox"""
+
+    def _contents(self, name: str) -> Contents:
+        contents = super()._contents(name)
+        return replace(contents, mailbox=Mailbox(contents.mailbox.next_place))
+
+
+class PlacesLeftBehind(Migration):
+    """Places begin again at the new office"""
+
+    def _contents(self, name: str) -> Contents:
+        contents = super()._contents(name)
+        return replace(contents, mailbox=Mailbox(1, contents.mailbox.received))
+
+
+class NumbersLeftBehind(Migration):
+    """The numbers of letters sent do not travel with the sender's mailbox"""
+
+    def _contents(self, name: str) -> Contents:
+        return replace(super()._contents(name), sent={})
+
+
+class PartLeftBehind(Migration):
+    """Of what a mailbox knows only the first part travels"""
+
+    def _contents(self, name: str) -> Contents:
+        return part_of(super()._contents(name), 0, self._desk.rules.size)[0]
+
+
+class PartsForgotten(Migration):
+    """Each part of what a mailbox knows replaces the one before"""
+
+    def _store(self, tenure: Tenure, message: Portion) -> Tenure:
+        if message.contents is not None:
+            self._desk.store.put_contents(tenure.name, Contents())
+        return super()._store(tenure, message)
+
+
+class FriendsLeftBehind(Migration):
+    """The friend domains do not travel with the mailbox"""
+
     def hand_over(self, name: str) -> None:
         super().hand_over(name)
         for at, effect in enumerate(self._desk.effects):
             if isinstance(effect, Transmit) and isinstance(effect.message, Portion):
-                self._desk.effects[at] = Transmit(effect.to, self._reduced(effect.message))
-
-    def _reduced(self, portion: Portion) -> Portion:
-        contents = portion.contents
-        return portion if contents is None else replace(portion, contents=self._without(contents))
-
-    def _without(self, contents: Contents) -> Contents:
-        return contents
-
-
-class RangesLeftBehind(_LeavesBehind):
-    """What was received does not travel with the mailbox"""
-
-    def _without(self, contents: Contents) -> Contents:
-        return replace(contents, mailbox=Mailbox(contents.mailbox.next_place))
-
-
-class PlacesLeftBehind(_LeavesBehind):
-    """Places begin again at the new office"""
-
-    def _without(self, contents: Contents) -> Contents:
-        return replace(contents, mailbox=Mailbox(1, contents.mailbox.received))
-
-
-class NumbersLeftBehind(_LeavesBehind):
-    """The numbers of letters sent do not travel with the sender's mailbox"""
-
-    def _without(self, contents: Contents) -> Contents:
-        return replace(contents, sent={})
-
-
-class FriendsLeftBehind(_LeavesBehind):
-    """The friend domains do not travel with the mailbox"""
-
-    def _reduced(self, portion: Portion) -> Portion:
-        return replace(portion, friends=frozenset())
+                self._desk.effects[at] = Transmit(effect.to, replace(effect.message, friends=frozenset()))
 
 
 class EpochIgnored(Migration):
@@ -120,5 +129,6 @@ class TakesThePast(Migration):
 
     def _adopt(self, message: Portion) -> Tenure | None:
         if self._desk.store.claimed(message.name) is None:
-            self._desk.store.put_claimed(Claimed(message.name, message.epoch, None, ""))
+            claimed = Claimed(message.name, message.epoch, None, "", frozenset({message.office}))
+            self._desk.store.put_claimed(claimed)
         return super()._adopt(message)
