@@ -135,4 +135,4 @@ def test_relief_is_drawn_and_posts_copies_at_several_nodes(tmp_path: Path) -> No
 
         asyncio.run(both())
         entities = {row["entity"] for name, node in nodes.items() for row in journalled(node.data, name)}
-    assert any("/" in entity for entity in entities)
+    assert any("@" in entity for entity in entities)
