@@ -26,7 +26,7 @@ SUBSCRIBERS = 10
 MIGRATIONS = 200
 EVENTS = 1_980  # each to every subscriber
 MESSAGES = 400  # between subscribers
-NODE_KILLS, PIPELINE_KILLS = 5, 1
+NODE_KILLS, PIPELINE_KILLS = 6, 3
 # Long enough to ride out a node's restart, and to be on time again soon after it.
 PATIENCE = (0.1, 0.2, 0.4, *[0.5] * 100)
 
@@ -54,7 +54,7 @@ class Roamer:
                 assert self.client.send(to, step).number == self.sent[to] + 1
                 self.sent[to] += 1
             self.read(0.0)
-            done.wait(self.chance.uniform(0.2, 1.4))  # so that journeys, letters and kills fall together
+            done.wait(self.chance.uniform(0.4, 1.8))  # so that journeys, letters and kills fall together
         while not done.wait(0.25):
             self.read(1.0)
 
@@ -80,29 +80,29 @@ class Roamer:
 
 
 def publish(client: Client, count: int, pace: threading.Event) -> None:
-    """In bulks, over about twenty seconds."""
+    """In bulks, over about as long as processes are killed."""
     for first in range(1, count + 1, 20):
         bulk = [{"seq": seq, "x": 0.0, "y": 0.0, "terms": ["news"]} for seq in range(first, min(first + 20, count + 1))]
         client.publish(bulk)
-        pace.wait(0.5)
+        pace.wait(0.8)
 
 
 def kill_nodes(processes: list[Process], chance: random.Random, pause: threading.Event) -> None:
     """SIGKILL, one after the other, each started again at once."""
     for _ in range(NODE_KILLS):
-        pause.wait(chance.uniform(1.0, 3.0))
+        pause.wait(chance.uniform(1.0, 5.0))
         process = chance.choice(processes)
         process.kill()
         process.start()
 
 
-def kill_pipeline(process: Process, outbox: Outbox, pause: threading.Event) -> None:
-    """SIGKILL while it works: after a batch, in the middle of another."""
+def kill_pipeline(process: Process, outbox: Outbox, chance: random.Random, pause: threading.Event) -> None:
+    """SIGKILL when it has done a batch and works on others; every other time whenever it is, as while it starts."""
+    until(lambda: (card := outbox.sender()) is not None and card.batch > 0, 100, "a batch")
     for kill in range(PIPELINE_KILLS):
-        until(lambda kill=kill: (card := outbox.sender()) is not None and card.batch > kill, 100, "a batch")
-        pause.wait(0.3)
+        pause.wait(chance.uniform(0.0, 12.0 if kill % 2 else 4.0))
         process.kill()
-        process.start()
+        process.start(wait=kill % 2 == 1)
 
 
 def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path:
         writing = [threads.submit(publish, source, EVENTS // 3, unset) for source in sources]
         killing = [
             threads.submit(kill_nodes, nodes, chance, unset),
-            threads.submit(kill_pipeline, the_pipeline, Outbox(tmp_path / "outbox"), unset),
+            threads.submit(kill_pipeline, the_pipeline, Outbox(tmp_path / "outbox"), random.Random(20263), unset),
         ]
         try:
             for task in [*writing, *killing]:
