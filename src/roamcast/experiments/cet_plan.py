@@ -85,8 +85,8 @@ class Sweep(NamedTuple):
 
 
 _KEEPERS = (
-    "where the field falls apart into small communities, events are put back, and keepers send them too; in one "
-    "community each goes once to each mule"
+    "where the field falls apart into small communities, more events are put back, and keepers send them too; without "
+    "put-back copies rise"
 )
 SWEEPS = (
     Sweep(7, "alpha", (0, 1, 2, 4, 6, 8, 10, 15, 20, 25), ("CET",), (Claim("CET", "delivery_ratio", "rises"),)),
@@ -100,7 +100,9 @@ SWEEPS = (
             Claim("DG", "delivery_ratio", "rises"),
             Claim("CET, DG", "delivery_ratio", "above"),
             Claim("CET", "copies", "rises"),
-            Claim("DG", "copies", "stays", "a faster mule enters more cells, and hears everything again in each"),
+            Claim(
+                "DG", "copies", "stays", "at 1 m/s a mule enters fewer cells; from 3 m/s on there is no marked change"
+            ),
             Claim("CET", "delay_s", "falls"),
             Claim("DG", "delay_s", "falls"),
         ),
@@ -112,7 +114,12 @@ SWEEPS = (
         ("CET", "DG"),
         (
             Claim("CET", "delivery_ratio", "rises"),
-            Claim("DG", "delivery_ratio", "rises", "more sensors share what a mule can receive in a second"),
+            Claim(
+                "DG",
+                "delivery_ratio",
+                "rises",
+                "more sensors share what a mule can receive in a second; at ten times the rate it stays",
+            ),
             Claim("CET, DG", "delivery_ratio", "above"),
             Claim("CET", "copies", "rises", _KEEPERS),
             Claim("DG", "copies", "falls"),
