@@ -13,7 +13,7 @@ run: install  ## Set up, then start roamcast with a small live scenario and prin
 	$(BIN)/roamcast up
 
 test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
 

@@ -10,7 +10,7 @@ import pytest
 
 from roamcast.collect.replication import Job, run_job
 from roamcast.experiments.cet import judge, plan, reproduce
-from roamcast.experiments.cet_plan import PAPER, READINGS, SWEEPS, Claim
+from roamcast.experiments.cet_plan import PAPER, READINGS, SWEEPS, TABLES, Claim
 from roamcast.experiments.statistics import mean_of, paired
 
 ALPHA, SPEED = SWEEPS[0], SWEEPS[1]
@@ -31,7 +31,7 @@ def test_everything_is_written(tmp_path: Path) -> None:
     names = {Path(file).name for file in figures["files"]}
     assert {f"cet-figure{n}.{kind}" for n in (7, 8, 9, 10) for kind in ("csv", "png")} <= names
     assert len(figures["readings"]) == len(READINGS)
-    assert len(figures["verdicts"]) == sum(len(sweep.claims) for sweep in SWEEPS)
+    assert len(figures["verdicts"]) == len(TABLES) + sum(len(sweep.claims) for sweep in SWEEPS)
     for name in PAPER:
         assert {"delivery_ratio", "copies", "delay_s", "lifetime_days"} <= figures[name].keys()
         assert figures[name]["lifetime_runs"] == 10
@@ -60,7 +60,8 @@ def test_change_is_judged_from_first_to_last(change: str, values: list[float], h
         ("figure 7", f"{at}", "CET"): [{"copies": value + noise} for noise in (0, 0.01, 0.02)]
         for at, value in zip((1, 2), values, strict=True)
     }
-    assert judge(sweep, Claim("CET", "copies", change), found)["reproduced"] is holds
+    verdict = judge(sweep, Claim("CET", "copies", change, "chance"), found)
+    assert (verdict["reproduced"], verdict["why"]) == (holds, "" if holds else "chance")
 
 
 def test_above_must_hold_at_every_point() -> None:

@@ -105,10 +105,16 @@ def _print_cet(figures: Mapping[str, Any]) -> None:
     lines(["", "", "paper", "ours"], rows)
     verdict = {True: "reproduced", False: "NOT reproduced"}
     claims = [
-        [str(v["figure"]), v["of"], v["what"], v["paper"], v["ours"], verdict[v["reproduced"]]]
-        for v in figures["verdicts"]
+        [v["figure"], v["of"], v["what"], v["paper"], v["ours"], verdict[v["reproduced"]]] for v in figures["verdicts"]
     ]
     lines(["figure", "of", "what", "paper", "ours", ""], claims)
+    for row in figures["tables"]:
+        if row["why"]:
+            typer.echo(f"tables, {row['protocol']} {row['what']}: {row['why']}")
+    for v in figures["verdicts"]:
+        if v["why"]:
+            typer.echo(f"figure {v['figure']}, {v['of']} {v['what']}: {v['why']}")
+    typer.echo()
     names = [name for name in figures["readings"][0] if name != "reading"]
     lines(["reading", *names], [[r["reading"], *(number(r[name]) for name in names)] for r in figures["readings"]])
     for file in figures["files"]:

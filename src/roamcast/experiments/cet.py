@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roamcast.collect.replication import Job
-from roamcast.durable import make_folder, write_whole
-from roamcast.experiments.cet_plan import BOTH, DEFAULTS, LIFETIMES, PAPER, READINGS, SWEEPS, Claim, Sweep, jobs_of
+from roamcast.durable import make_folder
+from roamcast.experiments.cet_plan import (
+    BOTH,
+    DEFAULTS,
+    DEVIATIONS,
+    LIFETIMES,
+    PAPER,
+    READINGS,
+    SWEEPS,
+    TABLES,
+    Claim,
+    Sweep,
+    jobs_of,
+)
 from roamcast.experiments.cet_plots import SweepPlot
 from roamcast.experiments.statistics import Mean, mean_of, paired
+from roamcast.experiments.tables import write_csv
 
 __all__ = ["MEASURES", "judge", "plan", "reproduce"]
 
@@ -49,17 +60,17 @@ def reproduce(folder: Path, run: Run, say: Callable[[str], None], *, runs: int =
     say(f"{sum(map(len, groups.values())):,} runs: {runs} for each point, {lives} to the first death")
     results = iter(run([job for jobs in groups.values() for job in jobs]))
     found = {group: [next(results) for _ in jobs] for group, jobs in groups.items()}
-    files = [_write_csv(folder / "cet-table2.csv", tables := _tables(found))]
-    verdicts = []
+    files = [write_csv(folder / "cet-table2.csv", tables := _tables(found))]
+    verdicts = [{"figure": "tables", **_compare(claim, [_both(found, claim.what)])} for claim in TABLES]
     for sweep in SWEEPS:
         rows = _rows(sweep, found)
-        files.append(_write_csv(folder / f"cet-figure{sweep.figure}.csv", rows))
+        files.append(write_csv(folder / f"cet-figure{sweep.figure}.csv", rows))
         files.append(plots.draw(folder / f"cet-figure{sweep.figure}.png", sweep, rows))
-        verdicts += [{"figure": sweep.figure, **judge(sweep, claim, found)} for claim in sweep.claims]
+        verdicts += [{"figure": str(sweep.figure), **judge(sweep, claim, found)} for claim in sweep.claims]
     readings = [
         {"reading": name, **{what: _mean(found["reading", name], what) for what in MEASURES}} for name in READINGS
     ]
-    files += [_write_csv(folder / "cet-readings.csv", readings), _write_csv(folder / "cet-verdicts.csv", verdicts)]
+    files += [write_csv(folder / "cet-readings.csv", readings), write_csv(folder / "cet-verdicts.csv", verdicts)]
     return {
         "runs": runs,
         **{name: _summary(found, name) for name in BOTH},
@@ -79,28 +90,42 @@ def judge(sweep: Sweep, claim: Claim, found: Mapping[Group, Sequence[Result]]) -
         return _column(found[figure, f"{value:g}", protocol], what)
 
     if claim.change in ("above", "below"):
-        gaps = [paired(at(value, "CET"), at(value, "DG")) for value in sweep.values]
-        sign = 1 if claim.change == "above" else -1
-        holds = all(sign * gap.mean > gap.half for gap in gaps)
-        narrowest = min(gaps, key=lambda gap: sign * gap.mean)
-        said = f"CET − DG is {narrowest} where it is narrowest"
-    else:
-        first, last = at(sweep.values[0], claim.protocol), at(sweep.values[-1], claim.protocol)
-        change = paired(last, first)
-        marked = abs(change.mean) > _MARKED * mean_of(first).mean
-        holds = {
-            "rises": change.mean > change.half,
-            "falls": -change.mean > change.half,
-            "stays": not marked,
-        }[claim.change]
-        said = f"{mean_of(first)} to {mean_of(last)}"
+        return _compare(claim, [(at(value, "CET"), at(value, "DG")) for value in sweep.values])
+    first, last = at(sweep.values[0], claim.protocol), at(sweep.values[-1], claim.protocol)
+    change = paired(last, first)
+    marked = abs(change.mean) > _MARKED * mean_of(first).mean
+    holds = {
+        "rises": change.mean > change.half,
+        "falls": -change.mean > change.half,
+        "stays": not marked,
+    }[claim.change]
+    return _verdict(claim, f"{mean_of(first)} to {mean_of(last)}", holds)
+
+
+def _compare(claim: Claim, points: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, Any]:
+    """CET beside DG, by runs of the same seeds, at each of some points."""
+    sign = 1 if claim.change == "above" else -1
+    gaps = [paired(*point) for point in points]
+    narrowest = min(gaps, key=lambda gap: sign * gap.mean)
+    where = " where it is narrowest" if len(gaps) > 1 else ""
+    return _verdict(claim, f"CET − DG is {narrowest}{where}", all(sign * gap.mean > gap.half for gap in gaps))
+
+
+def _verdict(claim: Claim, said: str, holds: bool) -> dict[str, Any]:
     return {
         "of": claim.protocol,
-        "what": what,
+        "what": claim.what,
         "paper": claim.change,
         "ours": said,
-        "reproduced": bool(holds),
+        "reproduced": holds,
+        "why": "" if holds else claim.why,
     }
+
+
+def _both(found: Mapping[Group, Sequence[Result]], what: str) -> tuple[list[float], list[float]]:
+    """A figure of the default runs, or of those to the first death, of CET and of DG."""
+    group = "lifetime" if what == "lifetime_days" else "default"
+    return _column(found[group, "CET"], what), _column(found[group, "DG"], what)
 
 
 def _column(results: Sequence[Result], what: str) -> list[float]:
@@ -121,13 +146,13 @@ def _summary(found: Mapping[Group, Sequence[Result]], name: str) -> dict[str, fl
 
 
 def _tables(found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
-    """Tables 2 and 3, a row for each of their figures, the paper's beside ours."""
+    """Tables 2 and 3, a row for each of their figures, the paper's beside ours, and why they differ."""
     rows = []
     for name in BOTH:
         summary = _summary(found, name)
         for what in (*MEASURES, "lifetime_days"):
             row = {"protocol": name, "what": what, "paper": PAPER[name].get(what), "ours": summary[what]}
-            rows.append({**row, "half": summary[f"{what}_half"]})
+            rows.append({**row, "half": summary[f"{what}_half"], "why": DEVIATIONS.get((name, what), "")})
     return rows
 
 
@@ -146,13 +171,3 @@ def _rows(sweep: Sweep, found: Mapping[Group, Sequence[Result]]) -> list[dict[st
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.mean if isinstance(value, Mean) else value for name, value in row.items()}
-
-
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
-    write_whole(path, text.getvalue().encode(), durable=False)
-    return path

@@ -7,18 +7,17 @@ package do it over a simulated network; and all that they send, with what the pa
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from roamcast.durable import make_folder, write_whole
+from roamcast.durable import make_folder
 from roamcast.experiments.plots import Curve, Plot
 from roamcast.experiments.postoffice_model import Costs, Mix, migration_messages
 from roamcast.experiments.postoffice_run import Bill, Town
+from roamcast.experiments.tables import write_csv
 
 __all__ = ["ETAS", "MIXES", "figure4", "figure5", "reproduce"]
 
@@ -45,8 +44,8 @@ def reproduce(folder: Path, say: Callable[[str], None], *, letters: int = 200) -
     say(f"figure 5: {len(ETAS) * len(XIS)} points of {MIGRATIONS} migrations")
     fifth = figure5(costs)
     files = [
-        _write_csv(folder / "postoffice-figure4.csv", fourth),
-        _write_csv(folder / "postoffice-figure5.csv", fifth),
+        write_csv(folder / "postoffice-figure4.csv", fourth),
+        write_csv(folder / "postoffice-figure5.csv", fifth),
         plots.draw(
             folder / "postoffice-figure4.png",
             "Time of one communication",
@@ -172,12 +171,3 @@ def _curves(rows: Sequence[Row], groups: Sequence[str], x: str, ys: Sequence[str
     for row in rows:
         curves.setdefault(", ".join(f"{group} {row[group]:g}" for group in groups), []).append(row)
     return [Curve(name, *([row[column] for row in some] for column in (x, *ys))) for name, some in curves.items()]
-
-
-def _write_csv(path: Path, rows: Sequence[Mapping[str, float]]) -> Path:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in rows)
-    write_whole(path, text.getvalue().encode(), durable=False)
-    return path

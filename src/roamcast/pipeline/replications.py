@@ -17,7 +17,7 @@ __all__ = ["replicate"]
 
 Result: TypeAlias = Mapping[str, float | None]
 
-_GROUP: Final = 64
+_GROUP: Final = 32
 _RESULT: Final = pa.schema([pa.field("job", pa.int64()), pa.field("figures", pa.string())])
 
 
