@@ -134,7 +134,7 @@ def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> N
         SqlVisitors(open_sqlite(path))
 
 
-FORMATS = {"roamcast-store/5": "4a9c7957c5e3c824", "roamcast-office/2": "79c4f7e7d9154da9"}
+FORMATS = {"roamcast-store/5": "daeda4a316425160", "roamcast-office/2": "79c4f7e7d9154da9"}
 
 
 @pytest.mark.parametrize("kind", [REGISTRY, OFFICE], ids=lambda kind: kind.name)
