@@ -116,3 +116,17 @@ def test_publishing_away_needs_a_token(nodes: dict[str, RunningNode]) -> None:
     """As it does at home."""
     with pytest.raises(InputError, match="token"):
         nodes["north"].client().publish({**EVENT, "seq": 1}, at="south")
+
+
+def test_a_home_is_asked_again_after_a_minute(nodes: dict[str, RunningNode], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long, and no longer, a passport is good though the token it was made from is not."""
+    cam = nodes["north"].source("cam")
+    passport = Passport.made(token_of(cam), "north", "cam", "south")
+    assert posted(nodes["south"], passport, seq=1)[0] == 202
+    cam.new_token()
+    assert posted(nodes["south"], passport, seq=2)[0] == 202
+    monkeypatch.setattr("roamcast.node.guests._GOOD_FOR", 0.0)
+    known = Passport.made(token_of(cam), "north", "cam", "south")
+    assert posted(nodes["south"], known, seq=3)[0] == 202
+    cam.new_token()
+    assert posted(nodes["south"], known, seq=4)[0] == 401

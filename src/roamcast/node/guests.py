@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import orjson
@@ -41,25 +40,17 @@ class Answer(NamedTuple):
 class Guests:
     """Belongs to one event loop."""
 
-    def __init__(
-        self,
-        domain: str,
-        directory: Directory,
-        exchange: Exchange,
-        peers: Peers,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, domain: str, directory: Directory, exchange: Exchange, peers: Peers) -> None:
         self._domain = domain
         self._directory = directory
         self._exchange = exchange
         self._peers = peers
-        self._clock = clock
         self._known: OrderedDict[Passport, tuple[float, Guest]] = OrderedDict()
 
     def known(self, passport: Passport) -> Guest | None:
         """Whose it is, if its home has said so within the last minute."""
         until, guest = self._known.get(passport, (0.0, None))
-        return guest if self._clock() < until else None
+        return guest if time.monotonic() < until else None
 
     async def ask(self, passport: Passport) -> Guest:
         """Whose it is, by its home's word. Raises AuthenticationError, and UnavailableError without an answer."""
@@ -75,7 +66,7 @@ class Guests:
             raise UnavailableError("its home's answer makes no sense", where=peer.url, hint="both need one version")
         guest = Guest(passport.home, passport.id, attributes)
         self._known.pop(passport, None)
-        self._known[passport] = self._clock() + _GOOD_FOR, guest
+        self._known[passport] = time.monotonic() + _GOOD_FOR, guest
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return guest
