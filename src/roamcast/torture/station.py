@@ -41,7 +41,7 @@ _GROUP = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Letterhead:
-    """What the world knows of a message besides what it says: who waits for an answer, and which way it has come.
+    """What the world knows of a message besides what it says: who waits for an answer, and which way letters have come.
 
     A step of the way is an office and the epoch in which that office knew the receiver to be elsewhere.
     """
@@ -143,10 +143,10 @@ class Station:
 
     def _do(self, message: Message | None, head: Letterhead, effect: Effect | RoamcastError) -> None:
         if isinstance(effect, Transmit):
-            way = head.way
+            onward = _PLAIN
             if isinstance(message, Post) and isinstance(effect.message, Post):
-                way = self._world.ledger.pass_on(self, message, way)
-            self._world.transmit(self.domain, effect, Letterhead(way=way))
+                onward = Letterhead(way=self._world.ledger.pass_on(self, message, head.way))
+            self._world.transmit(self.domain, effect, onward)
         elif isinstance(effect, Wake):
             self._set(effect)
         elif not isinstance(effect, Reply | RoamcastError):

@@ -122,6 +122,9 @@ class World:
         for name, person in self.people.items():
             if not person.content or person.questions:
                 yield f"{name} is not content"
+            tenure = self.stations[person.at].disk.all_tenures().get(name)
+            if tenure is None or not tenure.active:
+                yield f"{name} has to find out that its mailbox is not at {person.at}"
         if not self.pipeline.content:
             yield "the pipeline has letters left"
         if self.network.late:
