@@ -72,3 +72,15 @@ def test_a_letter_whose_time_is_over_has_expired_though_nobody_has_looked(post: 
     assert fate(post, "north", ANN, ANN, 1) == (Fate.READABLE, "north")
     post.now = 10
     assert fate(post, "north", ANN, ANN, 1) == (Fate.EXPIRED, "north")
+
+
+def test_a_letter_that_was_said_to_have_expired_is_never_read(post: Post) -> None:
+    """Not even at an office by whose clock it has time left."""
+    post.tell("north", Send(ANN, ANN, "soon", ttl=10))
+    post.now = 10
+    assert fate(post, "north", ANN, ANN, 1) == (Fate.EXPIRED, "north")
+    post.arrive("south", ANN)
+    post.carry()
+    post.now = 0
+    assert post.bodies("south", ANN) == []
+    assert fate(post, "north", ANN, ANN, 1) == (Fate.EXPIRED, "south")

@@ -254,6 +254,17 @@ def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, fi
     assert heads == [("s", 1), ("t", 1), ("s", 101)]
 
 
+def test_a_letter_is_found_when_the_one_it_followed_has_expired(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """It begins a run of its own, for who began the one before is gone."""
+    store = reopen()
+    deliver(store, [*letters(1, sender="t"), Letter("r", "s", 1, "s1", expires=5)])
+    with store.transaction():
+        store.expire("r", store.overdue("r", 5))
+    deliver(store, letters(2))
+    with store.transaction():
+        assert store.letter("r", Key("s", 2)) == Filed(*letters(2), 3)
+
+
 def test_nothing_is_done_outside_a_transaction(tmp_path: Path) -> None:
     """It is a mistake of the program, and said so."""
     store = open_office(tmp_path, "north")

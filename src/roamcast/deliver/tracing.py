@@ -13,7 +13,10 @@ __all__ = ["Tracing"]
 
 
 class Tracing:
-    """Inquiries change nothing, take the way of a letter, and may be lost: whoever asks may ask again."""
+    """Inquiries take the way of a letter, and may be lost: whoever asks may ask again.
+
+    They change nothing, except that a letter which is said to have expired is put away: the word must stay true.
+    """
 
     def __init__(self, desk: Desk, directory: Directory) -> None:
         self._desk = desk
@@ -64,7 +67,9 @@ class Tracing:
             return Fate.NOT_ARRIVED
         filed = self._desk.store.letter(trace.receiver, Key(trace.sender, trace.number))
         if filed is not None and filed.place is not None and expired(filed.letter, self._desk.now):
-            return Fate.EXPIRED  # it is put away with the next pull
+            # By the clock of another office, or by this one when it jumps, there might be time left.
+            self._desk.store.expire(trace.receiver, [filed])
+            return Fate.EXPIRED
         if filed is not None:
             return Fate.HELD_BACK if filed.place is None else Fate.READABLE
         return Fate.ACKNOWLEDGED if complete else None

@@ -147,6 +147,7 @@ class Letters:
         for letter, _ in letters:
             box.expired[letter.sender] = box.expired.get(letter.sender, Ranges()).add(letter.number)
         box.readable -= gone
+        box.run = None
         self.live -= gone
         self._accounts.touch(box)
 
