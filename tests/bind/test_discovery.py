@@ -242,10 +242,28 @@ def test_who_was_forgotten_says_again_what_it_looks_for() -> None:
     pair.registry.sources["a"] = News("a", CONTEXTS[0], Position("a", 0, 0, 1))
     pair.seeker.look_for(Interest(frozenset([NOISE])))
     pair.settle()
+    for x in (1, 2, 3):
+        pair.registry.sources["a"] = News("a", CONTEXTS[0], Position("a", x, 0, 1 + x))
+        pair.announcer.changed(["a"])
+        pair.settle()
     pair.announcer.leave("here")
+    pair.registry.sources["b"] = News("b", CONTEXTS[0], Position("b", 0, 0, 9))
     pair.settle()
     assert pair.announcer.requests == 1
-    assert list(pair.mirror.known) == ["a@there"]
+    assert sorted(pair.mirror.known) == ["a@there", "b@there"]
+
+
+@pytest.mark.parametrize("now", [None, Position("a", 5, 5, 3)])
+def test_a_position_that_is_taken_back_is_so_elsewhere(now: Position | None) -> None:
+    """It was forgotten, or an older one counts again: a move there would be ignored."""
+    pair = Pair(1)
+    pair.registry.sources["a"] = News("a", CONTEXTS[0], Position("a", 0, 0, 7))
+    pair.seeker.look_for(Interest(frozenset([NOISE])))
+    pair.settle()
+    pair.registry.sources["a"] = told = News("a", CONTEXTS[0], now)
+    pair.announcer.changed(["a"])
+    messages = pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), pair.now)
+    assert messages == [SourceRemoved("a@there"), told.registered("there")]
 
 
 def test_names_say_whose_a_source_is() -> None:

@@ -487,3 +487,9 @@ def test_an_erased_position_is_gone_with_the_bindings_of_the_past(registry: Regi
     assert registry.entity("ann").position == Position("ann", 4, 4, 10)
     with pytest.raises(NotFoundError):
         apply(registry, PositionErased("nobody"))
+
+
+def test_lives_of_a_node_are_numbered_upwards(registry: RegistryStore) -> None:
+    """Also when the clock goes back in between."""
+    lives = [registry.begin(at) for at in (100, 5, 5, 200)]
+    assert lives == [100, 101, 102, 200]

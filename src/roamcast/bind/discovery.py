@@ -61,7 +61,7 @@ def request_of(query: Query) -> Request:
     return Request(plan_of(query), "" if condition is None else condition_text(normalised(condition)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=100_000)
 def _condition(text: str) -> Condition | None:
     return parse(f"Select all() Where {text}").where if text else None
 
@@ -188,6 +188,9 @@ class Announcer:
             if asker is not None:
                 self._stir(asker.interest, Interest())
             asker = self._askers[ask.node] = _Asker(ask.session)
+            if ask.heard.session == self._session:  # who was forgotten: all is told anew, and numbers go on
+                asker.number = ask.heard.number
+            ask = replace(ask, heard=Heard())
         elif asker.session > ask.session:
             return Answer(self._node, ask.session, -1, 0, Heard(self._session))  # to one that is no more
         if ask.interest is not None and ask.version > asker.version:
@@ -254,6 +257,11 @@ def _forget(asker: _Asker, heard: int) -> None:
     gone = [source for source, number in asker.changed.items() if number <= heard and source not in asker.told]
     for source in gone:
         del asker.changed[source]
+
+
+def _is_taken_back(before: Position | None, now: Position | None) -> bool:
+    """Whether where a source was is not so any more, though it has not moved since."""
+    return before is not None and (now is None or now.time < before.time)
 
 
 class Seeker:
@@ -330,7 +338,9 @@ class Seeker:
     def forget(self) -> list[Message]:
         """As if nothing had been heard."""
         self._heard = self._heard._replace(number=0)
-        return [message for id in list(self._sources) for message in self._learn(News(id, None))]
+        # Those that are bound go last, or what was bound to them would be bound to the others in turn.
+        order = sorted(self._sources, key=self._interest.wanted.__contains__)
+        return [message for id in order for message in self._learn(News(id, None))]
 
     def _learn(self, news: News) -> list[Message]:
         name, before = global_name(news.source, self.other), self._sources.get(news.source)
@@ -340,6 +350,8 @@ class Seeker:
         self._sources[news.source] = news
         if before is None:
             return [news.registered(self.other)]
+        if _is_taken_back(before.position, news.position):
+            return [SourceRemoved(name), news.registered(self.other)]
         messages: list[Message] = []
         if not same_attributes(before.attributes or {}, news.attributes):
             messages.append(SourceChanged(name, news.attributes))

@@ -11,6 +11,7 @@ from roamcast.client.flow import Answer, Failure, Request, error_of
 __all__ = ["DemandStream"]
 
 _LONGEST = 5.0  # seconds between tries
+_TOO_MANY = 429
 
 
 class DemandStream:
@@ -38,7 +39,7 @@ class DemandStream:
 
         Raises what cannot be mended by trying again.
         """
-        if not isinstance(outcome, Failure) and outcome.status < 500:
+        if not isinstance(outcome, Failure) and outcome.status < 500 and outcome.status != _TOO_MANY:
             raise error_of(outcome)
         pause = self._delays[min(self._failures, len(self._delays) - 1)]
         self._failures += 1

@@ -40,6 +40,7 @@ __all__ = [
     "Deposited",
     "Due",
     "Effect",
+    "Expired",
     "Inquiry",
     "Located",
     "Message",
@@ -328,7 +329,15 @@ class Acknowledged:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """So many letters to a subscriber were put away because somebody asked for them when their time was over."""
+
+    name: str
+    count: int
+
+
 # An answer to the request in hand; and news, for a subscriber or for whoever asked, that may come at any time.
 Reply: TypeAlias = Removed | Sent | SentAll | Deposited | Pulled | Acknowledged
-News: TypeAlias = Arrived | Refused | Departed | Awake | Traced
+News: TypeAlias = Arrived | Refused | Departed | Awake | Expired | Traced
 Effect: TypeAlias = Transmit | Wake | Reply | News

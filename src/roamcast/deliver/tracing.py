@@ -6,7 +6,7 @@ from roamcast.deliver.addressing import home_of
 from roamcast.deliver.desk import Desk
 from roamcast.deliver.directory import Directory
 from roamcast.deliver.letters import Fate, Key, expired
-from roamcast.deliver.messages import Inquiry, Trace, Traced
+from roamcast.deliver.messages import Expired, Inquiry, Trace, Traced
 from roamcast.deliver.ranges import Ranges
 
 __all__ = ["Tracing"]
@@ -69,6 +69,7 @@ class Tracing:
         if filed is not None and filed.place is not None and expired(filed.letter, self._desk.now):
             # By the clock of another office, or by this one when it jumps, there might be time left.
             self._desk.store.expire(trace.receiver, [filed])
+            self._desk.say(Expired(trace.receiver, 1))
             return Fate.EXPIRED
         if filed is not None:
             return Fate.HELD_BACK if filed.place is None else Fate.READABLE

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Answer
+from roamcast.bind.discovery import Answer, Heard
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.asking import Asked, Told, decode_told, encode
 from roamcast.node.bells import Bells, rung
@@ -38,17 +38,14 @@ Point = tuple[float, float]
 
 
 class Discovery:
-    """Belongs to one event loop. `at` is where this node is, `silence` how many seconds another may be silent."""
+    """Belongs to one event loop. `at` is where this node is."""
 
-    def __init__(
-        self, bindery: Bindery, exchange: Exchange, peers: Peers, space: Space, at: Point | None, silence: float
-    ) -> None:
+    def __init__(self, bindery: Bindery, exchange: Exchange, peers: Peers, space: Space, at: Point | None) -> None:
         self._bindery = bindery
         self._exchange = exchange
         self._peers = peers
         self._space = space
         self._at = at
-        self._silence = silence
         self._rng = Random()  # noqa: S311 - for jitter
         self._lines: dict[str, _Line] = {}
         self._ticker: asyncio.Task[None] | None = None
@@ -101,8 +98,8 @@ class Discovery:
         while True:
             try:
                 await self._look_around()
-            except RoamcastError as error:
-                log.warning("%s; going on trying", error)
+            except Exception as error:  # whatever it was, the next look may have more luck
+                log.warning("%s; going on trying", error, exc_info=not isinstance(error, RoamcastError))
             await asyncio.sleep(_TICK)
 
     async def _look_around(self) -> None:
@@ -111,18 +108,13 @@ class Discovery:
             await asyncio.wrap_future(self._bindery.join(node))
             self._lines[node] = _Line(node, self)
         for node in self._lines.keys() - known:
-            line = self._lines.pop(node)
-            for task in line.tasks:
+            for task in self._lines[node].tasks:
                 task.cancel()
-            self.places.pop(node, None)
             await asyncio.wrap_future(self._bindery.part(node))
-        since = time.monotonic() - self._silence
-        silent = [line for line in self._lines.values() if line.is_up and line.heard_at < since]
-        if silent:
+            del self._lines[node]
+            self.places.pop(node, None)
+        if self._lines:
             await asyncio.wrap_future(self._bindery.lapse())
-            for line in silent:
-                log.warning("node %s is silent for %g s: its sources are taken for gone", line.node, self._silence)
-                line.is_up = False
 
     async def ask(self, line: _Line, wait: float) -> bool:
         """One question, and what comes of its answer; whether there is more to ask for. Raises what went wrong."""
@@ -136,7 +128,9 @@ class Discovery:
         if told.at is not None:
             self.places[line.node] = told.at
         await asyncio.wrap_future(self._bindery.hear(told.answer))
-        line.heard_at, line.is_up = time.monotonic(), True
+        is_new, line.heard = told.answer.heard != line.heard, told.answer.heard
+        if (told.answer.more or told.answer.version < 0) and not is_new:
+            raise UnavailableError(f"{line.node} says the same again and again", where=peer.url)
         return told.answer.more or told.answer.version < 0
 
     def pause(self, before: float) -> float:
@@ -150,8 +144,7 @@ class _Line:
 
     def __init__(self, node: str, discovery: Discovery) -> None:
         self.node = node
-        self.is_up = False
-        self.heard_at = 0.0
+        self.heard = Heard()
         self.urgent = asyncio.Event()
         self._discovery = discovery
         self.tasks = [asyncio.create_task(work) for work in (self._poll(), self._hurry())]
@@ -173,7 +166,7 @@ class _Line:
         while True:
             await self.urgent.wait()
             self.urgent.clear()
-            with suppress(RoamcastError):  # the other question says all of it again
+            with suppress(Exception):  # whatever it was, the other question says all of it again
                 await self._discovery.ask(self, 0.0)
 
 

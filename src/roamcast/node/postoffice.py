@@ -21,6 +21,7 @@ from roamcast.deliver.messages import (
     Awake,
     Claim,
     Departed,
+    Expired,
     Moved,
     News,
     Portion,
@@ -134,6 +135,8 @@ class PostOffice:
                 case Refused(name):
                     self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
+                case Expired(_, count):
+                    self.counter.expired += count
                 case Traced():
                     self.counter.traced(effect)
 

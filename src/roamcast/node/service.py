@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.backbone import Backbone
 from roamcast.bind.discovery import Request
+from roamcast.bind.messages import Wanted
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
@@ -103,9 +104,7 @@ class Node:
                 first=self._ask_first,
             )
             opened.callback(self.bindery.close)
-            self.discovery = Discovery(
-                self.bindery, self.post.exchange, self.post.peers, self.space, settings.at, settings.silence
-            )
+            self.discovery = Discovery(self.bindery, self.post.exchange, self.post.peers, self.space, settings.at)
             self.directory = self.bindery.directory
             self.post.attend(self.directory)
             self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
@@ -170,9 +169,14 @@ class Node:
 
     def _ask_first(self, backbone: Backbone) -> None:
         """What is bound to sources of other nodes stays so: they are asked before everything is made anew."""
-        nodes = {node for bound in self.registry.live_bindings() if (node := local_name(bound.source)[1]) is not None}
+        elsewhere = [bound for bound in self.registry.live_bindings() if local_name(bound.source)[1] is not None]
+        nodes = {node for bound in elsewhere if (node := local_name(bound.source)[1]) is not None}
         if nodes:
+            for node in nodes:
+                backbone.join(node)
             backbone.look_for(Request("bind", ""))
+            backbone.look_for(Request("match", ""))  # until it is known what is wanted, nobody is sent to sleep
+            backbone.demand(Wanted(bound.source, bound.at) for bound in elsewhere)
             ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 
     def _close(self) -> None:
@@ -215,7 +219,7 @@ class Node:
         )
         self.metrics.counted(
             "roamcast_letters_expired",
-            "Letters whose time to live was over when their receiver came for them.",
+            "Letters whose time to live was over when they were asked for.",
             lambda: self.post.counter.expired,
         )
         self.metrics.gauge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from roamcast.node.following import Following
 from roamcast.store.values import Entity
 
 __all__ = ["Stir", "Surroundings"]
+
+log = logging.getLogger(__name__)
 
 
 class Stir(NamedTuple):
@@ -38,16 +41,18 @@ class Surroundings:
         self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
         self._demand = Demand(self.backbone, self._own)
         self._news = Stir()
+        self._asleep: set[str] = set()
+        self._silence = silence
         self.heard: Callable[[Stir], None] = lambda _: None
         """Is called with what is new, once it is journalled."""
 
     def is_wanted(self, source: str) -> bool:
-        """Whether a source of this node is to send."""
-        return self._demand.is_wanted(source)
+        """Whether a source of this node is to send, as far as it is journalled why."""
+        return source not in self._asleep
 
     def awake(self) -> int:
         """How many sources of this node are to send."""
-        return self._demand.awake(sum(1 for _ in self._own))
+        return sum(source.source not in self._asleep for source in self._own)
 
     def join(self, node: str) -> None:
         self.backbone.join(node)
@@ -70,7 +75,11 @@ class Surroundings:
 
     def lapse(self) -> list[Message]:
         """For the binder: who has been silent for too long is gone."""
-        return self.backbone.lapse(_now())
+        before = self.backbone.up
+        messages = self.backbone.lapse(_now())
+        if self.backbone.up < before:
+            log.warning("%d nodes are silent for %g s: gone", before - self.backbone.up, self._silence)
+        return messages
 
     def begin_again(self, following: Following) -> None:
         """Everything in memory is made anew."""
@@ -101,6 +110,8 @@ class Surroundings:
     def publish(self) -> None:
         """All is journalled: let it be heard."""
         news, self._news = self._news, Stir()
+        for source in news.sources:
+            (self._asleep.discard if self._demand.is_wanted(source) else self._asleep.add)(source)
         if any(news):
             self.heard(news)
 

@@ -54,6 +54,7 @@ class MemoryRegistry:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._life = 0
         self._tables = _Tables()
         self._bounds: dict[str, int] = {}
         self._pipeline: str | None = None
@@ -138,6 +139,11 @@ class MemoryRegistry:
 
     def latest(self) -> int:
         return self._tables.latest
+
+    def begin(self, at: int) -> int:
+        with self._lock:
+            self._life = max(at, self._life + 1)
+            return self._life
 
     def pipeline(self) -> str | None:
         return self._pipeline

@@ -93,6 +93,9 @@ class RegistryStore(Protocol):
     def latest(self) -> int:
         """The latest time of any change; 0 before the first."""
 
+    def begin(self, at: int) -> int:
+        """A number for a life of the node: higher than any before, and no lower than `at`."""
+
     def pipeline(self) -> str | None:
         """The identity of the pipeline that has been told of all subscriptions and bindings."""
 

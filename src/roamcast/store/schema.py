@@ -16,6 +16,7 @@ from roamcast.store.kinds import BigSerial, Kind, Name, meta_of
 
 __all__ = [
     "LATEST",
+    "LIFE",
     "PIPELINE",
     "REGISTRY",
     "bindings",
@@ -30,6 +31,7 @@ __all__ = [
 # Names in `meta`.
 PIPELINE = "pipeline"
 LATEST = "latest"
+LIFE = "life"
 
 _all = MetaData()
 meta = meta_of(_all)

@@ -12,7 +12,7 @@ from roamcast.journal.records import Record
 from roamcast.model import Subscription
 from roamcast.store import refusals
 from roamcast.store.engine import portions, reading, writing
-from roamcast.store.schema import LATEST, PIPELINE, bindings, entities, meta, subscriptions, to_journal
+from roamcast.store.schema import LATEST, LIFE, PIPELINE, bindings, entities, meta, subscriptions, to_journal
 from roamcast.store.sql_changes import make_changes
 from roamcast.store.sql_rows import entity_of, record_of, subscription_of
 from roamcast.store.values import Binding, Change, Entity, EntityKind
@@ -151,6 +151,13 @@ class SqlRegistry:
     def latest(self) -> int:
         with reading(self._engine) as connection:
             return _latest(connection)
+
+    def begin(self, at: int) -> int:
+        with self._lock, writing(self._engine) as connection:
+            life = max(at, int(connection.scalar(select(meta.c.value).filter_by(name=LIFE)) or 0) + 1)
+            connection.execute(meta.delete().filter_by(name=LIFE))
+            connection.execute(meta.insert(), {"name": LIFE, "value": str(life)})
+            return life
 
     def pipeline(self) -> str | None:
         with reading(self._engine) as connection:

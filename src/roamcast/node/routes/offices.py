@@ -81,7 +81,7 @@ async def messages(request: Request, node: TheNode) -> Response:
 @router.post("/office/sources", include_in_schema=False)
 async def sources(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
-    asked = decode_asked(body)
+    asked = await run_in_threadpool(decode_asked, body, node.space)
     if asked.ask.node != peer.domain:
         raise PermissionDeniedError(f"{peer.domain} asks as {asked.ask.node}", where="node")
     told = encode(await node.discovery.answer(peer.domain, asked))
