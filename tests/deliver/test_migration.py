@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from post import ANN, BEN, EVE, Post
+from post import ANN, BEN, EVE, Post, left, served
 
 from roamcast.deliver.letters import START
 from roamcast.deliver.messages import (
@@ -19,7 +17,6 @@ from roamcast.deliver.messages import (
     Portion,
     PortionTaken,
     Pull,
-    Query,
     Refused,
     Register,
     Remove,
@@ -27,7 +24,7 @@ from roamcast.deliver.messages import (
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.port import Contents
 from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import InputError
 from roamcast.model import Letter
 
 
@@ -40,17 +37,6 @@ def post() -> Post:
     post = Post()
     post.register(ANN, BEN, EVE)
     return post
-
-
-def served(post: Post, name: str) -> list[tuple[str, int]]:
-    """Where a subscriber is served, and in which epoch."""
-    tenures = ((domain, store.tenures([name]).get(name)) for domain, store in post.stores.items())
-    return [(domain, tenure.epoch) for domain, tenure in tenures if tenure is not None and tenure.active]
-
-
-def left(post: Post, name: str) -> list[str]:
-    """Where there is a mailbox."""
-    return [domain for domain, store in post.stores.items() if store.tenures([name])]
 
 
 def test_a_mailbox_follows_its_subscriber(post: Post) -> None:
@@ -107,79 +93,6 @@ def test_letters_are_read_while_the_rest_is_handed_over(post: Post) -> None:
     post.ring("north")
     post.carry()
     assert post.bodies("south", ANN) == ["6", "7"]
-
-
-def many(post: Post) -> Post:
-    """Of ann, who has written to many, with letters of many; and only a little fits a portion."""
-    small = Post(rules=replace(post.rules, size=250))
-    small.register(ANN, BEN)
-    for name in (f"south.dock.x{at}" for at in range(5)):
-        small.send("north", ANN, name, "hello")
-    small.tell("north", Deposit(tuple(Letter(ANN, f"sender{at}", 1, f"{at}") for at in range(5))))
-    small.tell("north", letters(1, 3, 5))
-    small.lose()
-    return small
-
-
-def test_what_a_mailbox_knows_comes_in_parts_if_it_is_much(post: Post) -> None:
-    """It is served when all of that has come, with the first letters, and not before; nothing of it is lost."""
-    small = many(post)
-    known = small.stores["north"].contents(ANN)
-    small.arrive("south", ANN, 2, "north")
-    parts = 0
-    while ("south", 2) not in served(small, ANN):
-        small.tell("north", small.only(PortionTaken if parts else Claim))
-        portion = small.only(Portion)
-        small.lose()
-        with pytest.raises(ElsewhereError):
-            small.pull("south", ANN)
-        small.tell("south", portion)
-        parts += 1
-    assert parts > 3
-    assert small.heard.count(("south", Arrived(ANN, 2))) == 1
-    small.carry()
-    assert small.stores["south"].contents(ANN) == known
-    assert (left(small, ANN), len(small.pull("south", ANN))) == (["south"], 6)
-
-
-@pytest.mark.parametrize("crashed", ["north", "south"])
-@pytest.mark.parametrize("lost", [Portion, PortionTaken])
-def test_parts_go_on_after_a_crash(post: Post, crashed: str, lost: type) -> None:
-    """Of either office, after any of them, with what was on the way lost: it goes on where it was."""
-    small = many(post)
-    known = small.stores["north"].contents(ANN)
-    small.arrive("south", ANN, 2, "north")
-    for _ in range(40):
-        small.carry(lambda message: not isinstance(message, lost))
-        small.restart(crashed)
-        for domain in ("south", "north"):
-            small.ring(domain)
-        for _ in range(2):
-            if small.wires:
-                _, to, message = small.wires.popleft()
-                small.tell(to, message)
-    small.carry()
-    assert (served(small, ANN), left(small, ANN)) == ([("south", 2)], ["south"])
-    assert small.stores["south"].contents(ANN) == known
-
-
-def test_a_mailbox_of_which_only_a_part_has_come_is_neither_served_nor_given_away(post: Post) -> None:
-    """Letters to it wait, claims for it are left alone, and a later arrival counts when all is there."""
-    small = many(post)
-    small.arrive("south", ANN, 2, "north")
-    small.tell("north", small.only(Claim))
-    portion = small.only(Portion)
-    small.lose()
-    small.tell("south", portion)
-    small.lose()
-    small.tell("south", Claim(ANN, 4, "west", ""))
-    small.tell("south", PostMessage(ANN, (Letter(ANN, "other", 1, "new"),), "west", 2))
-    assert not small.wires
-    small.arrive("south", ANN, 3, "north")
-    small.carry()
-    small.ring("north")
-    small.carry()
-    assert served(small, ANN) == [("south", 3)]
 
 
 def test_nothing_new_is_taken_until_everything_is_there(post: Post) -> None:
@@ -374,69 +287,6 @@ def test_a_hand_over_is_answered_after_its_subscriber_has_left_for_good(post: Po
     assert left(post, ANN) == []
 
 
-def test_arriving_again_in_the_same_epoch_is_harmless(post: Post) -> None:
-    """A repeated request is answered again."""
-    post.arrive("south", ANN, 2)
-    post.carry()
-    assert post.tell("south", Arrive(ANN, 2)) == [Arrived(ANN, 2)]
-
-
-def test_arriving_without_knowing_the_epoch_takes_the_next(post: Post) -> None:
-    """Asked of the previous office, or of the home."""
-    post.arrive("south", ANN, previous="north")
-    post.carry()
-    assert served(post, ANN) == [("south", 2)]
-    post.arrive("west", ANN)
-    assert isinstance(post.only(Query), Query)
-    post.carry()
-    assert served(post, ANN) == [("west", 3)]
-    post.arrive("west", ANN)
-    assert served(post, ANN) == [("west", 4)]
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_an_arrival_that_is_known_to_be_late_is_refused_at_once(post: Post, epoch: int) -> None:
-    """With where the subscriber is, and in which epoch."""
-    post.arrive("south", ANN, 3)
-    post.carry()
-    for domain in ("north", "south"):
-        with pytest.raises(ElsewhereError) as caught:
-            post.arrive(domain, ANN, epoch)
-        assert (caught.value.office, caught.value.epoch) == ("south", 3)
-
-
-def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> None:
-    """Whichever claim is granted, the mailbox is then in the later epoch; an earlier arrival is refused."""
-    post.arrive("south", ANN, 2, "north")
-    claim = post.only(Claim)
-    post.lose()
-    post.arrive("south", ANN, 5, "north")
-    with pytest.raises(ElsewhereError):
-        post.arrive("south", ANN, 4)
-    post.lose()
-    post.tell("north", claim)
-    post.carry()
-    assert served(post, ANN) == [("south", 5)]
-    home = post.stores["north"].whereabouts(ANN)
-    assert (home.office, home.epoch) == ("south", 5)
-
-
-def test_an_arrival_tries_every_way() -> None:
-    """What the office knows is old and leads to a dead end, the home is dead too: where the subscriber says it was."""
-    wide = Post(("north", "south", "west", "east"))
-    wide.register(ANN)
-    for domain in ("west", "south", "east"):
-        wide.arrive(domain, ANN)
-        wide.carry()
-    wide.dead |= {"south", "north"}
-    wide.arrive("west", ANN, 9, "east")
-    wide.carry()
-    assert served(wide, ANN) == [("east", 4)]
-    wide.ring("west")
-    wide.carry()
-    assert served(wide, ANN) == [("west", 9)]
-
-
 def test_who_left_is_told_where_it_is(post: Post) -> None:
     """Pulling and acknowledging at the old office name the new one."""
     post.arrive("south", ANN, 2)
@@ -463,22 +313,6 @@ def test_names_are_registered_at_their_home_only(post: Post) -> None:
         post.tell("south", Register(ANN))
     with pytest.raises(InputError):
         post.tell("south", Register("ann"))
-
-
-def test_who_was_never_created_cannot_arrive(post: Post) -> None:
-    """Its home says so at once; elsewhere nothing comes of it."""
-    with pytest.raises(NotFoundError):
-        post.arrive("north", "north.pier.nobody")
-    post.arrive("south", "north.pier.nobody")
-    post.carry()
-    assert served(post, "north.pier.nobody") == []
-
-
-@pytest.mark.parametrize("epoch", [0, -1, 2**63 - 1])
-def test_an_epoch_that_cannot_be_is_refused(post: Post, epoch: int) -> None:
-    """Epochs count from 1, and leave room for a next."""
-    with pytest.raises(InputError):
-        post.arrive("south", ANN, epoch)
 
 
 def test_the_warrant_goes_with_the_claim(post: Post) -> None:

@@ -110,3 +110,14 @@ class Post:
 
     def acknowledge(self, domain: str, name: str, through: int) -> None:
         self.tell(domain, Acknowledge(name, through))
+
+
+def served(post: Post, name: str) -> list[tuple[str, int]]:
+    """Where a subscriber is served, and in which epoch."""
+    tenures = ((domain, store.tenures([name]).get(name)) for domain, store in post.stores.items())
+    return [(domain, tenure.epoch) for domain, tenure in tenures if tenure is not None and tenure.active]
+
+
+def left(post: Post, name: str) -> list[str]:
+    """Where there is a mailbox."""
+    return [domain for domain, store in post.stores.items() if store.tenures([name])]
