@@ -17,9 +17,9 @@ from roamcast.bind.watch import Rule
 from roamcast.cli import app
 from roamcast.experiments.lcesm import Extent, reproduce
 from roamcast.experiments.lcesm_nodes import discover
-from roamcast.experiments.lcesm_plots import estimate
 from roamcast.experiments.lcesm_room import CHANGE, SPACING, Listeners, Sensors
 from roamcast.experiments.lcesm_run import Course, Lps, run
+from roamcast.experiments.statistics import estimate
 
 SMALL = Extent(
     seeds=2, seconds=2, beyond_seeds=1, beyond_seconds=1, listeners=(10, 50), sensors=(20,), speeds=(0.0, 2.0),

@@ -65,7 +65,7 @@ def reproduce(folder: Path, run: Run, say: Callable[[str], None], *, runs: int =
     for sweep in SWEEPS:
         rows = _rows(sweep, found)
         files.append(write_csv(folder / f"cet-figure{sweep.figure}.csv", rows))
-        files.append(plots.draw(folder / f"cet-figure{sweep.figure}.png", sweep, rows))
+        files.append(plots.draw_sweep(folder / f"cet-figure{sweep.figure}.png", sweep, rows))
         verdicts += [{"figure": str(sweep.figure), **judge(sweep, claim, found)} for claim in sweep.claims]
     readings = [
         {"reading": name, **{what: _mean(found["reading", name], what) for what in MEASURES}} for name in READINGS

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamcast.durable import write_whole
 from roamcast.experiments.cet_plan import Sweep
+from roamcast.experiments.plots import Plot, save
 
 __all__ = ["SweepPlot"]
 
 _PANELS = {"delivery_ratio": "delivery ratio", "copies": "copies (sends by source or keeper)", "delay_s": "delay (s)"}
 
 
-class SweepPlot:
-    """Draws. Importing matplotlib takes a while, which only those who draw should wait for."""
+class SweepPlot(Plot):
+    """Draws one panel for each measure."""
 
-    def __init__(self) -> None:
-        from matplotlib.figure import Figure
-
-        self._figure: Any = Figure
-
-    def draw(self, path: Path, sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Path:
-        """One panel for each measure, means with their 95 % intervals."""
+    def draw_sweep(self, path: Path, sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Path:
+        """Means with their 95 % intervals."""
         figure = self._figure(figsize=(12, 4), layout="constrained")
         panels = figure.subplots(1, len(_PANELS))
         for panel, (what, label) in zip(panels, _PANELS.items(), strict=True):
@@ -39,7 +33,4 @@ class SweepPlot:
             panel.grid(alpha=0.3)
             panel.legend()
         figure.suptitle(f"Figure {sweep.figure}")
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=120)
-        write_whole(path, picture.getvalue(), durable=False)
-        return path
+        return save(figure, path)

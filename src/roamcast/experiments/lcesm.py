@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from roamcast.durable import make_folder, write_whole
 from roamcast.experiments.lcesm_nodes import Spent, discover
-from roamcast.experiments.lcesm_plots import Band, BandPlot, estimate
+from roamcast.experiments.lcesm_plots import Band, BandPlot
 from roamcast.experiments.lcesm_run import Course, Run, run
+from roamcast.experiments.statistics import estimate
 
 __all__ = ["Extent", "discovery", "growth", "moving", "paper", "reproduce"]
 

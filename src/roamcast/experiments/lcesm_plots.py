@@ -1,38 +1,16 @@
-"""Means of several runs and their 95 % intervals, and pictures of them."""
+"""Pictures of means with their 95 % intervals."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import t as student  # type: ignore[import-untyped]
 
-from roamcast.durable import write_whole
-from roamcast.experiments.plots import Plot
-from roamcast.space import Floats
+from roamcast.experiments.plots import Plot, save
 
-__all__ = ["Band", "BandPlot", "Estimate", "estimate"]
-
-
-class Estimate(NamedTuple):
-    """The mean over runs, and half of its 95 % interval; of one run nothing is known of that, and it is 0."""
-
-    mean: Floats
-    half: Floats
-
-
-def estimate(runs: npt.ArrayLike) -> Estimate:
-    """One run per row. By Student's t."""
-    values = np.asarray(runs, np.float64)
-    count = len(values)
-    if count < 2:
-        return Estimate(values.mean(axis=0), np.zeros_like(values[0]))
-    half: Floats = student.ppf(0.975, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
-    return Estimate(values.mean(axis=0), half)
+__all__ = ["Band", "BandPlot"]
 
 
 class Band(NamedTuple):
@@ -66,7 +44,4 @@ class BandPlot(Plot):
             plot.set_ylim(bottom=0)
         plot.grid(alpha=0.3)
         plot.legend()
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=120)
-        write_whole(path, picture.getvalue(), durable=False)
-        return path
+        return save(figure, path)

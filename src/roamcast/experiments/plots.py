@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roamcast.durable import write_whole
 
-__all__ = ["Curve", "Plot"]
+__all__ = ["Curve", "Plot", "save"]
 
 
 class Curve(NamedTuple):
@@ -43,7 +43,12 @@ class Plot:
         plot.set_ylim(bottom=0)
         plot.grid(alpha=0.3)
         plot.legend()
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=120)
-        write_whole(path, picture.getvalue(), durable=False)
-        return path
+        return save(figure, path)
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write a figure of matplotlib as PNG, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    write_whole(path, picture.getvalue(), durable=False)
+    return path

@@ -6,9 +6,29 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
+import numpy.typing as npt
+from scipy.stats import t as student  # type: ignore[import-untyped]
 
-__all__ = ["Mean", "mean_of", "paired"]
+from roamcast.space import Floats
+
+__all__ = ["Estimate", "Mean", "estimate", "mean_of", "paired"]
+
+
+class Estimate(NamedTuple):
+    """The mean over runs, and half of its 95 % interval; of one run nothing is known of that, and it is 0."""
+
+    mean: Floats
+    half: Floats
+
+
+def estimate(runs: npt.ArrayLike) -> Estimate:
+    """One run per row. By Student's t."""
+    values = np.asarray(runs, np.float64)
+    count = len(values)
+    if count < 2:
+        return Estimate(values.mean(axis=0), np.zeros_like(values[0]))
+    half: Floats = student.ppf(0.975, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
+    return Estimate(values.mean(axis=0), half)
 
 
 class Mean(NamedTuple):
@@ -23,11 +43,11 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    count = len(values)
-    if count < 2:
-        return Mean(float(np.mean(values)) if count else 0.0, 0.0, count)
-    spread = float(np.std(values, ddof=1)) / count**0.5
-    return Mean(float(np.mean(values)), float(stats.t.ppf(0.975, count - 1)) * spread, count)
+    """Of no run at all it is 0."""
+    if not len(values):
+        return Mean(0.0, 0.0, 0)
+    mean, half = estimate(values)
+    return Mean(float(mean), float(half), len(values))
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> Mean:
