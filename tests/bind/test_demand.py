@@ -66,7 +66,6 @@ def test_equals_looking_at_everything(seed: int) -> None:
             for news in registry
         }
         assert {news.source: demand.is_wanted(news.source) for news in registry} == expected
-        assert demand.awake(len(expected)) == sum(expected.values())
         before = {source: known.get(source, True) for source in expected}
         assert {source for source in changed if source in expected} == {
             source for source, is_wanted in expected.items() if is_wanted != before[source]

@@ -142,8 +142,10 @@ def test_what_is_known_is_what_there_is_once_settled(seed: int) -> None:
         pair.settle()
         assert pair.mirror.known == pair.expected()
         assert {f"{id}@there" for id in pair.seeker.sources} == set(pair.mirror.known)
-        assert pair.seeker.is_answered
-        assert not pair.announcer.has_news(pair.seeker.ask())
+        assert pair.seeker.is_up
+        ask = pair.seeker.ask()
+        answer = pair.announcer.ask(ask)
+        assert (ask.interest, answer.news, answer.more, answer.heard) == (None, (), False, ask.heard)
         assert pair.announcer.requests == len(pair.interest.requests)
         for news in pair.registry:
             assert pair.announcer.is_wanted(news) == (news.source in pair.interest.wanted)
@@ -157,7 +159,7 @@ def test_a_new_request_takes_one_round_trip() -> None:
     assert pair.seeker.look_for(Interest(frozenset([NOISE])))
     pair.mirror.take(pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), 2))
     assert sorted(pair.mirror.known) == ["a@there", "b@there", "c@there"]
-    assert pair.seeker.is_answered
+    assert pair.seeker.ask().interest is None
 
 
 def test_with_fifty_nodes_a_subscription_asks_each_once() -> None:

@@ -26,10 +26,6 @@ class Demand:
     def is_wanted(self, source: str) -> bool:
         return source not in self._asleep
 
-    def awake(self, sources: int) -> int:
-        """How many of so many sources are to send."""
-        return sources - len(self._asleep)
-
     def begin_again(self) -> None:
         """No binding names any source here, until it is said again."""
         self._bound.clear()

@@ -203,13 +203,6 @@ class Announcer:
         news = tuple(self._told(asker, source) for _, source in told)
         return Answer(self._node, ask.session, asker.version, after, heard, news, more)
 
-    def has_news(self, ask: Ask) -> bool:
-        """Whether an answer would tell what this question does not know."""
-        asker = self._askers.get(ask.node)
-        if asker is None or asker.session != ask.session or ask.heard.session != self._session:
-            return True
-        return ask.interest is not None or asker.number > ask.heard.number
-
     def changed(self, sources: Iterable[str]) -> frozenset[str]:
         """These were registered, changed, moved or removed; the nodes that there is news for."""
         concerned = set[str]()
@@ -288,11 +281,6 @@ class Seeker:
     def sources(self) -> Mapping[str, News]:
         """What is known of the other's sources, by their ids there."""
         return self._sources
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the other has answered to all that is looked for."""
-        return self.is_up and self._known == self._version and not self._doubtful
 
     def look_for(self, interest: Interest) -> bool:
         """From now on look for this; whether that is new, and so to be asked for at once."""

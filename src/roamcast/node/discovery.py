@@ -95,11 +95,15 @@ class Discovery:
 
     async def _tick(self) -> None:
         """Look for nodes that have joined or left, and for those that have fallen silent."""
+        trouble = ""
         while True:
             try:
                 await self._look_around()
+                trouble = ""
             except Exception as error:  # whatever it was, the next look may have more luck
-                log.warning("%s; going on trying", error, exc_info=not isinstance(error, RoamcastError))
+                if str(error) != trouble:
+                    log.warning("%s; going on trying", error, exc_info=not isinstance(error, RoamcastError))
+                trouble = str(error)
             await asyncio.sleep(_TICK)
 
     async def _look_around(self) -> None:

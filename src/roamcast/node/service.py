@@ -169,14 +169,14 @@ class Node:
 
     def _ask_first(self, backbone: Backbone) -> None:
         """What is bound to sources of other nodes stays so: they are asked before everything is made anew."""
-        elsewhere = [bound for bound in self.registry.live_bindings() if local_name(bound.source)[1] is not None]
-        nodes = {node for bound in elsewhere if (node := local_name(bound.source)[1]) is not None}
+        bindings = self.registry.live_bindings()
+        nodes = {node for bound in bindings if (node := local_name(bound.source)[1]) is not None}
         if nodes:
             for node in nodes:
                 backbone.join(node)
             backbone.look_for(Request("bind", ""))
             backbone.look_for(Request("match", ""))  # until it is known what is wanted, nobody is sent to sleep
-            backbone.demand(Wanted(bound.source, bound.at) for bound in elsewhere)
+            backbone.demand(Wanted(bound.source, bound.at) for bound in bindings)
             ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 
     def _close(self) -> None:

@@ -36,7 +36,6 @@ class Surroundings:
 
     def __init__(self, domain: str, session: int, directory: Directory, silence: float) -> None:
         """After so many seconds of silence the sources of another node are taken for gone."""
-        self._directory = directory
         self._own = _OwnSources(directory)
         self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
         self._demand = Demand(self.backbone, self._own)
