@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from roamcast.bench.match import measure_match
 from roamcast.bench.match_data import World
 from roamcast.bench.match_plans import sql_rows
+from roamcast.bench.match_shares import measure_shares
 from roamcast.match.port import Events
 from roamcast.match.reference import ReferenceMatcher
 
@@ -70,3 +72,17 @@ def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
     cells = np.floor(subscriptions.max_x / 0.2) - np.floor(subscriptions.min_x / 0.2) + 1
     cells *= np.floor(subscriptions.max_y / 0.2) - np.floor(subscriptions.min_y / 0.2) + 1
     assert table.num_rows == cells.sum()
+
+
+@pytest.mark.spark
+def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
+    """At two workers and at four."""
+    world = World(4_000)
+    events = spark.createDataFrame(pa.Table.from_batches([world.events(0, 4_000)]))
+    rows = measure_shares(events, 4_000, world, tmp_path, [3_000], [2, 4], lambda _: None)
+    assert [(row["plan"], row["workers"], row["wrong"]) for row in rows] == [
+        ("replicated", 1, 0),
+        ("partitioned", 2, 0),
+        ("partitioned", 4, 0),
+    ]
+    assert rows[0]["bytes_per_worker"] > rows[1]["bytes_per_worker"] > rows[2]["bytes_per_worker"]

@@ -36,13 +36,14 @@ from roamcast.bench.match_plans import (
     with_keys,
 )
 from roamcast.bench.match_profile import profile_match
+from roamcast.bench.match_shares import measure_shares
 from roamcast.match.layers import Layers, matcher_of, rows_of
 from roamcast.match.port import Events, Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bench_match", "measure_match"]
+__all__ = ["bench_match", "bench_shares", "measure_match"]
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -86,6 +87,21 @@ def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
         spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
         try:
             return measure_match(spark, Path(name), sizes, say)
+        finally:
+            spark.stop()
+
+
+def bench_shares(sizes: Sequence[int], workers: Sequence[int], say: Say, *, events: int = 2_000_000) -> dict[str, Any]:
+    """As `measure_shares` has it, in a session and a folder of its own."""
+    from roamcast.pipeline.session import session
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
+        spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
+        try:
+            bench = _Bench(spark, Path(name), World(events), events, say)
+            _write_events(bench)
+            _compile(bench.world)
+            return {"rows": measure_shares(bench.frame, events, bench.world, bench.folder, sizes, workers, say)}
         finally:
             spark.stop()
 
