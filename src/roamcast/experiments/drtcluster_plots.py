@@ -1,0 +1,108 @@
+"""The pictures of the experiment on DRt-Cluster."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roamcast.durable import write_whole
+from roamcast.errors import UnavailableError
+
+__all__ = ["Plots"]
+
+
+class Plots:
+    """Draws. Raises UnavailableError at once where matplotlib is not installed, before anything is computed in vain."""
+
+    def __init__(self) -> None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise UnavailableError("matplotlib is not installed", hint="pip install matplotlib") from error
+        self._figure: Any = Figure
+
+    def draw(self, folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+        """All of them; returns the files."""
+        fourth, seventh = figures["figure4"], figures["figure7"]
+        drawn = [
+            self._bars(
+                folder / "drtcluster-figure4.png", "Categories that an event is sent to", "categories per event",
+                list(fourth), {what: [row[what] for row in fourth.values()] for what in ("training", "after")},
+            ),
+            self._bars(
+                folder / "drtcluster-figure4-weak.png", "The same, by rectangle and any shared term",
+                "categories per event", list(fourth),
+                {what: [row[f"{what}_weak"] for row in fourth.values()] for what in ("training", "after")},
+            ),
+            self._lines(
+                folder / "drtcluster-figure5.png", "Subscriptions moved by merging",
+                ("tenth of the training", "subscriptions"),
+                {f"{name}, {what}": (range(1, len(rows) + 1), [row[what] for row in rows])
+                 for name, rows in figures["figure5"].items() for what in ("relabelled", "moved")},
+            ),
+            self._bars(
+                folder / "drtcluster-figure6.png", "Throughput after training", "events per unit of the busiest worker",
+                list(figures["figure6"]), {"throughput": list(figures["figure6"].values())},
+            ),
+            self._bars(
+                folder / "drtcluster-figure7.png", "Throughput before and after balancing",
+                "events per unit of the busiest worker", ["before", "after"],
+                {"DRt-Cluster": [seventh["before"], seventh["after"]]},
+            ),
+            self._lines(
+                folder / "drtcluster-sweep.png", "The most categories there may be", ("CMaxNumTh", "per event"),
+                {what: ([row["most"] for row in figures["sweep"]], [row[what] for row in figures["sweep"]])
+                 for what in ("categories", "messages", "throughput", "balance")},
+            ),
+        ]  # fmt: skip
+        for kind in ("partitioners", "drift"):
+            rows = figures[kind]
+            drawn.append(
+                self._bars(
+                    folder / f"drtcluster-{kind}.png",
+                    "Partitioners" + (" while a hot spot drifts" if kind == "drift" else ""),
+                    "messages per event; max/mean work; copies",
+                    list(rows),
+                    {what: [row[what] for row in rows.values()] for what in ("messages", "balance", "replication")},
+                )
+            )
+        return drawn
+
+    def _bars(
+        self, path: Path, title: str, axis: str, names: Sequence[str], values: Mapping[str, Sequence[float]]
+    ) -> Path:
+        figure = self._figure(figsize=(8, 5), layout="constrained")
+        plot = figure.subplots()
+        width = 0.8 / len(values)
+        for number, (label, heights) in enumerate(values.items()):
+            bars = plot.bar([at + number * width for at in range(len(names))], heights, width, label=label)
+            plot.bar_label(bars, fmt="%.2f")
+        plot.set_xticks([at + 0.4 - width / 2 for at in range(len(names))], names)
+        return self._finished(figure, plot, path, title, ("", axis))
+
+    def _lines(
+        self,
+        path: Path,
+        title: str,
+        axes: tuple[str, str],
+        lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    ) -> Path:
+        figure = self._figure(figsize=(8, 5), layout="constrained")
+        plot = figure.subplots()
+        for label, (x, y) in lines.items():
+            plot.plot(x, y, "o-", label=label)
+        return self._finished(figure, plot, path, title, axes)
+
+    def _finished(self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str]) -> Path:
+        plot.set_title(title)
+        plot.set_xlabel(axes[0])
+        plot.set_ylabel(axes[1])
+        plot.set_ylim(bottom=0)
+        plot.grid(alpha=0.3)
+        plot.legend()
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=120)
+        write_whole(path, picture.getvalue(), durable=False)
+        return path
