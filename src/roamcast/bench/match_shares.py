@@ -17,7 +17,8 @@ from roamcast.bench.match_plans import MATCHED_SCHEMA, Opening, by_index, matchi
 from roamcast.match.build import Rows
 from roamcast.match.choosing import chosen_rows
 from roamcast.match.layers import Layer, Layers, rows_of
-from roamcast.match.partitioners.curve import cut_evenly, places_of
+from roamcast.match.partitioners.cuts import Cuts
+from roamcast.match.partitioners.places import places_of_rows
 from roamcast.match.port import Events
 from roamcast.match.router import Router, Routes, Tables
 
@@ -48,8 +49,8 @@ class Shares(NamedTuple):
 
 def share_out(rows: Rows, folder: Path, workers: int) -> Shares:
     """Equal numbers of subscriptions, in the order of the curve."""
-    place = places_of(rows.handle, rows.box, np.zeros(len(rows.handle), np.uint64))
-    worker = np.searchsorted(cut_evenly(np.arange(1, workers) / workers, place, np.ones(len(place))), place)
+    place = places_of_rows(rows)
+    worker = Cuts.even(workers, place).workers_of(place)
     layers = Layers(folder)
     stacks = (layers.change((), added=chosen_rows(rows, np.flatnonzero(worker == each))) for each in range(workers))
     return Shares(folder, tuple(stacks), Tables(folder).push((), rows, worker))

@@ -1,4 +1,4 @@
-"""Some of several rows or events; and rows put together."""
+"""Some of several rows or events; rows put together; and a few of many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roamcast.match.dictionary import TermLists, unified
 from roamcast.match.lists import taken
 from roamcast.match.port import Events
 
-__all__ = ["chosen_events", "chosen_rows", "joined"]
+__all__ = ["chosen_events", "chosen_rows", "joined", "spread"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -33,3 +33,8 @@ def chosen_rows(rows: Rows, chosen: Integers) -> Rows:
 
 def chosen_events(events: Events, chosen: Integers) -> Events:
     return Events(np.asarray(events.x)[chosen], np.asarray(events.y)[chosen], events.terms.take(pa.array(chosen)))
+
+
+def spread(count: int, most: int) -> Integers:
+    """Which of so many, at most `most`, evenly spread."""
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)

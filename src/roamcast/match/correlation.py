@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.match.choosing import spread
+
 __all__ = ["Correlation"]
 
 Floats = npt.NDArray[np.float64]
@@ -34,8 +36,8 @@ class Correlation:
         first = np.flatnonzero(np.diff(event, prepend=-1))
         length = np.diff(np.append(first, len(event)))
         several = np.flatnonzero(length > 1)
-        for one in several[_spread(len(several), _AT_ONCE)]:
-            rows = row[first[one] + _spread(int(length[one]), MATCHES)]
+        for one in several[spread(len(several), _AT_ONCE)]:
+            rows = row[first[one] + spread(int(length[one]), MATCHES)]
             line = self.window[self.seen % EVENTS]
             line[: len(rows)], line[len(rows) :] = rows, -1
             self.seen += 1
@@ -71,7 +73,3 @@ class Correlation:
         own = category[rows]
         np.subtract.at(found, (at[event, place], own[at[event, place]]), 1.0)
         return found
-
-
-def _spread(count: int, most: int) -> Integers:
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)

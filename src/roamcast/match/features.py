@@ -25,6 +25,7 @@ __all__ = [
     "features_of_events",
     "features_of_rows",
     "hashed_terms",
+    "least_terms",
     "rarest_terms",
     "text_hashes",
 ]
@@ -61,6 +62,13 @@ def text_hashes(lists: TermLists) -> Keys:
 def hashed_terms(lists: TermLists) -> Keys:
     """For each place in the lists the hash of its term."""
     return text_hashes(lists)[lists.code]
+
+
+def least_terms(lists: TermLists) -> Keys:
+    """For each list the least hash of its terms; the highest number for those without."""
+    least: Keys = np.full(len(lists.first) - 1, ~np.uint64(0))
+    np.minimum.at(least, np.repeat(np.arange(len(least)), np.diff(lists.first)), hashed_terms(lists))
+    return least
 
 
 def rarest_terms(rows: Rows, weight: Integers | None = None) -> Keys:

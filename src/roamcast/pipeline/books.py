@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.match.rarity import TermCounts
+from roamcast.pipeline.balancing import balanced
 from roamcast.pipeline.bulk import Live, changes_in_bulk
 from roamcast.pipeline.control import Changes, Control, Row, SetAside
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
@@ -48,10 +49,6 @@ COUNTERS: Final = (
 
 BALANCE: Final = 100_000
 """After so many events the load of workers is balanced."""
-
-_SAMPLE: Final = 20_000  # matches by which it is
-_SIDES: Final = ("min_x", "min_y", "max_x", "max_y")
-
 HISTORY: Final = 3600 * 1_000_000
 """How long an ended binding is kept for events that come late, in microseconds by the clock of its node."""
 
@@ -118,11 +115,9 @@ class Books:
             self._terms.count(terms)
         told = self._regions.after(wishes, positions)
         changes.set_aside.extend([*broken, *told.set_aside])
-        arranger, ended = self._state.arranger, partial(_removed_before, batch)
-        before = arranger.arranged(
-            self.manifest.index, self.manifest.partition, self._workers, lambda: self._all(SUBSCRIPTIONS)
-        )
-        index, partition = arranger.changed(*before, wishes, told.boxes, self._terms, ended)
+        arranger = self._state.arranger
+        before = arranger.arranged(self.manifest.index, self.manifest.partition, self._workers, self._with_handles)
+        index, partition = arranger.changed(*before, wishes, told.boxes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
         sources = frozenset((row["node"], row["source"]) for row in changes.initial)
         moving = told.save(self._state.segments)
@@ -183,13 +178,7 @@ class Books:
         partition = sieve.partition
         if partition is None or events // self._balance == self.manifest.counters.get("events", 0) // self._balance:
             return partition
-        pairs = sifted["subscriptions"].combine_chunks()
-        event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())
-        some = np.unique(np.linspace(0, max(len(event) - 1, 0), _SAMPLE).astype(np.int64))[: len(event)]
-        rows = sieve.open_subscriptions().take(pairs.flatten().to_numpy()[some], ("handle", *_SIDES, "around"))
-        still = pc.is_null(rows["around"]).to_numpy()
-        box = np.stack([rows[side].to_numpy() for side in _SIDES], axis=1)
-        return self._state.arranger.planned(partition, event[some][still], rows["handle"].to_numpy()[still], box[still])
+        return balanced(partition, sifted, sieve.open_subscriptions())
 
     def turn(self, entry: Entry) -> None:
         """The batch has happened."""
@@ -204,6 +193,10 @@ class Books:
 
     def _lookups(self, table: Table) -> Lookups:
         return Lookups(self._parts.folder, table.name, self.manifest.parts(table.name))
+
+    def _with_handles(self, handles: npt.NDArray[np.int64]) -> pa.Table:
+        lookups = self._lookups(SUBSCRIPTIONS)
+        return lookups.take(lookups.find(("handle",), [pa.array(handles)]).row)
 
     def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
         return self._parts.push(table, self.manifest.parts(table.name), rows, ended)

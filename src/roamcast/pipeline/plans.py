@@ -7,6 +7,7 @@ Both give the same letters. Which worker holds a subscription is decided by its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial, reduce
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,45 +19,23 @@ from roamcast.match.build import Rows, Seen
 from roamcast.match.choosing import chosen_rows, joined
 from roamcast.match.layers import Layer, Layers
 from roamcast.match.moving import Moved
-from roamcast.match.partitioners.curve import cut_evenly, places_of
-from roamcast.match.partitioners.sharing import shared_out
+from roamcast.match.partitioners.cuts import Cuts
+from roamcast.match.partitioners.places import places_of_rows
 from roamcast.match.router import Routes, Tables
 from roamcast.pipeline.indexing import Indexed, index_changes, rows_to_index
-from roamcast.pipeline.parts import Ended, Part, PartFolder
+from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
-__all__ = ["PLANS", "Arranger", "Cuts", "Partition", "Plan", "Share"]
+__all__ = ["PLANS", "Arranger", "Partition", "Plan", "Share", "Told"]
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 Plan: TypeAlias = Literal["auto", "replicated", "partitioned"]
 PLANS: Final[tuple[Plan, ...]] = ("auto", "replicated", "partitioned")
+Told: TypeAlias = Callable[[Integers], pa.Table]
+"""The rows of SUBSCRIPTIONS with these handles."""
 
-_STRETCHES: Final = 64  # of the curve, for each worker
-_STALE: Final = 0.25  # of all subscriptions: when so many are gone the router is built anew
-
-
-class Cuts(NamedTuple):
-    """Stretch i of the curve ends at at[i] and is owner[i]'s."""
-
-    at: tuple[float, ...]
-    owner: tuple[int, ...]
-
-    @classmethod
-    def even(cls, workers: int, place: Floats) -> Cuts:
-        count = _STRETCHES * workers if workers > 1 else 1
-        at = np.arange(1, count) / count
-        at = cut_evenly(at, place, np.ones(len(place))) if len(place) else at
-        return cls(tuple(at.tolist()), tuple((np.arange(count) * workers // count).tolist()))
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Cuts:
-        return cls(tuple(content["at"]), tuple(content["owner"]))
-
-    def workers_of(self, place: Floats) -> Integers:
-        found: Integers = np.array(self.owner, np.int64)[np.searchsorted(np.array(self.at), place)]
-        return found
+_STALE: Final = 0.25  # of all subscriptions: when so many are gone or elsewhere the router is built anew
 
 
 class Share(NamedTuple):
@@ -95,7 +74,7 @@ class Partition(NamedTuple):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any] | None) -> Partition | None:
-        """Raises KeyError or TypeError for what is none."""
+        """Raises KeyError, TypeError or ValueError for what is none."""
         if content is None:
             return None
         shares = (
@@ -103,8 +82,11 @@ class Partition(NamedTuple):
             for share in content["shares"]
         )
         cuts, planned = (
-            each and Cuts(tuple(each["at"]), tuple(each["owner"])) for each in (content["cuts"], content["planned"])
+            None if each is None else Cuts(tuple(each["at"]), tuple(each["owner"]))
+            for each in (content["cuts"], content["planned"])
         )
+        if cuts is None:
+            raise ValueError("a partition without cuts")
         return cls(tuple(shares), cuts, tuple(Routes(**each) for each in content["routes"]), content["stale"], planned)
 
 
@@ -117,88 +99,97 @@ class Arranger:
         self._parts = parts
 
     def arranged(
-        self, before: Indexed, partition: Partition | None, workers: int, table: Callable[[], pa.Table]
+        self, before: Indexed, partition: Partition | None, workers: int, told: Told
     ) -> tuple[Indexed, Partition | None]:
-        """For so many workers, 0 for the replicated plan; and with the moves that were planned. `table` has all
-        subscriptions of the state."""
-        have = len(partition.shares) if partition else 0
-        if have == workers and (partition is None or partition.planned is None):
-            return before, partition
-        stacks = [share.stack for share in partition.shares] if partition else [before.stack]
-        rows = _all_rows(self._layers, stacks)
+        """For so many workers, 0 for the replicated plan; and with the moves that were planned."""
+        if partition is not None and len(partition.shares) == workers:
+            planned = partition.planned
+            return before, partition if planned is None else self._moved(partition, planned, told)
+        if partition is None and not workers:
+            return before, None
+        rows = self._all_rows(before, partition)
         if not workers:
-            stack = self._layers.change((), added=rows) if rows else ()
-            return before._replace(stack=stack), None
-        places = places_of(rows.handle, rows.box, np.zeros(len(rows.handle), np.uint64)) if rows else np.empty(0)
-        planned = partition.planned if partition and have == workers else None
-        cuts = planned or Cuts.even(workers, places)
+            return before._replace(stack=self._layers.change((), added=rows)), None
+        place = np.empty(0) if rows is None else places_of_rows(rows)
+        cuts = Cuts.even(workers, place)
         empty = Partition((Share(),) * workers, cuts)
         if rows is None:
             return before._replace(stack=()), empty
-        return before._replace(stack=()), self._filled(empty, rows, cuts.workers_of(places), table())
+        return before._replace(stack=()), self._with(empty, rows, cuts.workers_of(place), told(rows.handle))
 
     def changed(
-        self, before: Indexed, partition: Partition | None, rows: pa.Table, boxes: Moved, seen: Seen, ended: Ended
+        self, before: Indexed, partition: Partition | None, rows: pa.Table, boxes: Moved, seen: Seen
     ) -> tuple[Indexed, Partition | None]:
         """As `index_changes` has it."""
         if partition is None:
             return index_changes(self._layers, before, rows, boxes, seen), None
         there = boxes.handle < before.handles
-        if not rows.num_rows and not there.any():
-            return before, partition
-        handles: Integers = rows["handle"].to_numpy()
-        new = handles >= before.handles
-        added = rows_to_index(rows.filter(pa.array(new)), boxes)
-        place = places_of(added.handle, added.box, np.zeros(len(added.handle), np.uint64))
-        worker = partition.cuts.workers_of(place)
+        if there.any():
+            partition = self._reboxed(partition, Moved(boxes.handle[there], boxes.box[there]), seen)
+        if rows.num_rows:
+            handles: Integers = rows["handle"].to_numpy()
+            added = rows_to_index(rows.filter(pa.array(handles >= before.handles)), boxes)
+            worker = partition.cuts.workers_of(places_of_rows(added))
+            partition = self._with(partition, added, worker, rows, before.leaving, seen)
+            leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
+            before = before._replace(leaving=leaving, handles=max(before.handles, int(handles.max()) + 1))
+        return before, self._fresh(partition, seen)
+
+    def _moved(self, partition: Partition, cuts: Cuts, told: Told) -> Partition:
+        """Where it is to be: only what moves is written anew."""
+        found = []
+        for number, share in enumerate(partition.shares):
+            rows = self._layers.rows(share.stack)
+            if rows is not None:
+                worker = cuts.workers_of(places_of_rows(rows))
+                away = np.flatnonzero(worker != number)
+                found.append((chosen_rows(rows, away), worker[away]))
+        partition = partition._replace(cuts=cuts, planned=None)
+        if not found:
+            return partition
+        moving, workers = reduce(joined, (rows for rows, _ in found)), np.concatenate([worker for _, worker in found])
+        return self._with(partition, moving, workers, told(moving.handle), moving.handle)
+
+    def _with(
+        self,
+        partition: Partition,
+        added: Rows,
+        worker: Integers,
+        told: pa.Table,
+        gone: npt.ArrayLike = (),
+        seen: Seen | None = None,
+    ) -> Partition:
+        """Without those who are `gone`; then each of `added` with the worker beside it. A share is told of them, and of
+        all others that `told` has: they may be its."""
+        handles = told["handle"].to_numpy()
+        elsewhere, shares = np.isin(handles, added.handle), []
+        for number, share in enumerate(partition.shares):
+            mine = chosen_rows(added, np.flatnonzero(worker == number))
+            stack = self._layers.merge(self._layers.change(share.stack, gone=gone, added=mine, seen=seen), seen)
+            some = told.filter(pa.array(~elsewhere | np.isin(handles, mine.handle)))
+            rows = self._parts.push(SUBSCRIPTIONS, share.rows, some, partial(self._not_in, stack))
+            shares.append(Share(stack, rows))
+        return partition._replace(
+            shares=tuple(shares),
+            routes=self._tables.push(partition.routes, added, worker, seen),
+            stale=partition.stale + np.size(gone),
+        )
+
+    def _not_in(self, stack: tuple[Layer, ...], rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Those that a share need not know."""
+        held = self._layers.rows(stack)
+        return np.isin(rows["handle"].to_numpy(), () if held is None else held.handle, invert=True)
+
+    def _reboxed(self, partition: Partition, boxes: Moved, seen: Seen) -> Partition:
+        """Regions that have moved stay with their workers."""
         shares, routes = [], partition.routes
         for number, share in enumerate(partition.shares):
-            mine = np.flatnonzero(worker == number)
-            stack = share.stack
-            if there.any() and stack:
-                stack = self._layers.rebox(stack, boxes.handle[there], boxes.box[there], seen)
-                moved = self._layers.rows(stack, boxes.handle[there])
-                if moved is not None:
-                    routes = self._tables.push(routes, moved, np.full(len(moved.handle), number), seen)
-            gone = before.leaving if rows.num_rows else ()
-            stack = self._layers.change(stack, gone=gone, added=chosen_rows(added, mine), seen=seen)
-            told = rows.filter(pa.array(~new | np.isin(handles, added.handle[mine])))
-            shares.append(
-                Share(self._layers.merge(stack, seen), self._parts.push(SUBSCRIPTIONS, share.rows, told, ended))
-            )
-        routes = self._tables.push(routes, added, worker, seen)
-        partition = partition._replace(
-            shares=tuple(shares), routes=routes, stale=partition.stale + len(before.leaving) * bool(rows.num_rows)
-        )
-        leaving, count = before.leaving, before.handles
-        if rows.num_rows:
-            leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
-            count = max(count, int(handles.max()) + 1)
-        return before._replace(leaving=leaving, handles=count), self._fresh(partition, seen)
-
-    def planned(self, partition: Partition, event: Integers, handle: Integers, box: Floats) -> Partition:
-        """With the cuts for the next batch, by the matches of this one: pairs of an event and a subscription."""
-        if len(partition.shares) < 2 or not len(event):
-            return partition
-        place = places_of(handle, box, np.zeros(len(handle), np.uint64))
-        load = 1 + 1 / np.bincount(event)[event]
-        at = cut_evenly(np.array(partition.cuts.at), place, load)
-        stretch = np.searchsorted(at, place)
-        owner = shared_out(
-            np.array(partition.cuts.owner), len(partition.shares), event.astype(np.float64), stretch, load
-        )
-        planned = Cuts(tuple(at.tolist()), tuple(owner.tolist()))
-        return partition if planned == partition.cuts else partition._replace(planned=planned)
-
-    def _filled(self, empty: Partition, rows: Rows, worker: Integers, table: pa.Table) -> Partition:
-        handles = table["handle"].to_numpy()
-        shares = []
-        for number in range(len(empty.shares)):
-            mine = chosen_rows(rows, np.flatnonzero(worker == number))
-            told = table.filter(pa.array(np.isin(handles, mine.handle)))
-            stack = self._layers.change((), added=mine)
-            shares.append(Share(stack, self._parts.push(SUBSCRIPTIONS, (), told)))
-        return empty._replace(shares=tuple(shares), routes=self._tables.push((), rows, worker))
+            stack = self._layers.rebox(share.stack, boxes.handle, boxes.box, seen) if share.stack else ()
+            moved = self._layers.rows(stack, boxes.handle)
+            if moved is not None:
+                routes = self._tables.push(routes, moved, np.full(len(moved.handle), number), seen)
+            shares.append(share._replace(stack=self._layers.merge(stack, seen)))
+        return partition._replace(shares=tuple(shares), routes=routes, stale=partition.stale + len(boxes.handle))
 
     def _fresh(self, partition: Partition, seen: Seen) -> Partition:
         """With a router that does not remember too many who are gone."""
@@ -211,11 +202,7 @@ class Arranger:
                 routes = self._tables.push(routes, rows, np.full(len(rows.handle), number), seen)
         return partition._replace(routes=routes, stale=0)
 
-
-def _all_rows(layers: Layers, stacks: list[tuple[Layer, ...]]) -> Rows | None:
-    together: Rows | None = None
-    for stack in stacks:
-        rows = layers.rows(stack)
-        if rows is not None:
-            together = rows if together is None else joined(together, rows)
-    return together
+    def _all_rows(self, indexed: Indexed, partition: Partition | None) -> Rows | None:
+        stacks = [share.stack for share in partition.shares] if partition else [indexed.stack]
+        found = [rows for stack in stacks if (rows := self._layers.rows(stack)) is not None]
+        return reduce(joined, found) if found else None

@@ -7,6 +7,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.match.choosing import spread
 from roamcast.match.segments import Arrays
 
 __all__ = ["Window", "sampled"]
@@ -19,7 +20,7 @@ _AT_ONCE: Final = 1 << 12
 
 def sampled(count: int) -> npt.NDArray[np.int64]:
     """Some of so many, evenly spread."""
-    return np.arange(count) if count <= _AT_ONCE else np.linspace(0, count - 1, _AT_ONCE).astype(np.int64)
+    return spread(count, _AT_ONCE)
 
 
 class Window:
