@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from roamcast.bench.match import measure_match
+from roamcast.bench.match import measure_match, measure_partitioned
 from roamcast.bench.match_data import World
+from roamcast.bench.match_equality import measure_equality
 from roamcast.bench.match_plans import sql_rows
-from roamcast.bench.match_shares import measure_shares
 from roamcast.match.port import Events
 from roamcast.match.reference import ReferenceMatcher
 
@@ -77,12 +76,20 @@ def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
 @pytest.mark.spark
 def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
     """At two workers and at four."""
-    world = World(4_000)
-    events = spark.createDataFrame(pa.Table.from_batches([world.events(0, 4_000)]))
-    rows = measure_shares(events, 4_000, world, tmp_path, [3_000], [2, 4], lambda _: None)
+    rows = measure_partitioned(spark, tmp_path, [200_000], [2, 4], lambda _: None, events=4_000)["rows"]
     assert [(row["plan"], row["workers"], row["wrong"]) for row in rows] == [
         ("replicated", 1, 0),
         ("partitioned", 2, 0),
         ("partitioned", 4, 0),
     ]
-    assert rows[0]["bytes_per_worker"] > rows[1]["bytes_per_worker"] > rows[2]["bytes_per_worker"]
+    for what in ("bytes_per_worker", "resident_per_worker"):
+        assert rows[0][what] > rows[1][what] > rows[2][what]
+
+
+@pytest.mark.spark
+def test_plans_and_partitioners_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
+    """Each for 1, 2 and 4 workers; there are matches."""
+    found = measure_equality(spark, tmp_path, 3_000, 2_000, lambda _: None)
+    assert len({(row["what"], row["workers"]) for row in found["rows"]}) == 1 + 5 * 3
+    assert [row["wrong"] for row in found["rows"]] == [0] * 16
+    assert all(row["matches"] > 1_000 for row in found["rows"])

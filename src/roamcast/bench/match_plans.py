@@ -28,6 +28,7 @@ __all__ = [
     "identity",
     "matched",
     "matching",
+    "read_events",
     "reading_by_index",
     "sql_rows",
     "with_keys",
@@ -72,8 +73,12 @@ def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int
 
 def matched(folder: Path, opening: Opening) -> Batches:
     """What those tasks do, without Spark."""
+    yield from matching(opening)(read_events(folder))
+
+
+def read_events(folder: Path) -> Batches:
     for group in _row_groups(folder):
-        yield from matching(opening)(group.read())
+        yield from group.read()
 
 
 class _RowGroup(NamedTuple):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.bench.match_data import EVENTS_SCHEMA, World
-from roamcast.bench.match_plans import MATCHED_SCHEMA, Opening, by_index, matching
+from roamcast.bench.match_plans import MATCHED_SCHEMA, Opening, by_index, matching, read_events
 from roamcast.match.build import Rows
 from roamcast.match.choosing import chosen_rows
-from roamcast.match.layers import Layer, Layers, rows_of
+from roamcast.match.layers import Layer, Layers, matcher_of, rows_of
 from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
 from roamcast.match.port import Events
 from roamcast.match.router import Router, Routes, Tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Shares", "by_shares", "measure_shares", "share_out"]
 
@@ -32,6 +35,13 @@ Say = Callable[[str], None]
 
 _ROUTED: Final = EVENTS_SCHEMA.append(pa.field("worker", pa.int32()))
 _TIMES: Final = 3
+
+
+class Held(NamedTuple):
+    """What the worker that holds the most maps, in bytes; and by how much a process grows that matches with it."""
+
+    mapped: int
+    resident: int
 
 
 class Shares(NamedTuple):
@@ -70,10 +80,13 @@ def by_shares(events: DataFrame, shares: Shares) -> int:
 
 
 def measure_shares(
-    events: DataFrame, count: int, world: World, folder: Path, sizes: Sequence[int], workers: Sequence[int], say: Say
+    spark: SparkSession, folder: Path, count: int, world: World, sizes: Sequence[int], workers: Sequence[int], say: Say
 ) -> list[dict[str, Any]]:
-    """A row for each size and number of workers, 1 being the replicated plan over the same data frame."""
-    found = []
+    """A row for each size and number of workers, 1 being the replicated plan over the same events.
+
+    These are Parquet files in `folder`/events.
+    """
+    found, events = [], spark.read.parquet(str(folder / "events"))
     for size in sizes:
         rows = rows_of(np.arange(size), world.subscriptions(size))
         here = folder / f"shares-{size}"
@@ -81,24 +94,54 @@ def measure_shares(
         opening = Opening(here, Layers(here).change((), added=rows))
         whole = Layers(here).nbytes(opening.stack)
         seconds, right = _best(lambda opening=opening: by_index(events, opening))  # type: ignore[misc]
-        found.append(_row(size, "replicated", 1, count / seconds, right, 0, whole, say))
+        held = Held(whole, resident_bytes(folder / "events", opening))
+        found.append(_row(size, "replicated", 1, count / seconds, right, 0, held, say))
         for number in workers:
             shares = share_out(rows, here, number)
             seconds, pairs = _best(lambda shares=shares: by_shares(events, shares))  # type: ignore[misc]
-            most = max(shares.nbytes())
-            found.append(_row(size, "partitioned", number, count / seconds, pairs, int(pairs != right), most, say))
+            most = int(np.argmax(shares.nbytes()))
+            held = Held(shares.nbytes()[most], resident_bytes(folder / "events", shares, most))
+            found.append(_row(size, "partitioned", number, count / seconds, pairs, int(pairs != right), held, say))
     return found
 
 
 def _row(
-    size: int, plan: str, workers: int, rate: float, matches: int, wrong: int, nbytes: int, say: Say
+    size: int, plan: str, workers: int, rate: float, matches: int, wrong: int, held: Held, say: Say
 ) -> dict[str, Any]:
     row = {
         "subscriptions": size, "plan": plan, "workers": workers, "events_per_s": round(rate), "matches": matches,
-        "wrong": wrong, "bytes_per_worker": nbytes,
+        "wrong": wrong, "bytes_per_worker": held.mapped, "resident_per_worker": held.resident,
     }  # fmt: skip
     say("  ".join(f"{name} {value}" for name, value in row.items()))
     return row
+
+
+def resident_bytes(events: Path, held: Opening | Shares, worker: int = 0) -> int:
+    """By how much a process grows that does what a worker does with all these events. Asks Linux."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_grown, events, held, worker).result()
+
+
+def _grown(events: Path, held: Opening | Shares, worker: int) -> int:
+    batch = next(read_events(events))
+    some = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
+    matcher_of(World(1_000).subscriptions(1_000)).match(some)  # what Arrow and numba take is not counted
+    before = _resident()
+    for batch in read_events(events):
+        if isinstance(held, Opening):
+            found = matching(held)(iter([batch]))
+        else:
+            sent = (messages.filter(pc.equal(messages["worker"], worker)) for messages in _routing(held)(iter([batch])))
+            found = _matching(held)(sent)
+        for _ in found:
+            pass
+    return _resident() - before
+
+
+def _resident() -> int:
+    """The memory of this process that is not elsewhere, in bytes; files that it has mapped are among it, as far as it
+    has read them."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @lru_cache(maxsize=2)

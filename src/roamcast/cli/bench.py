@@ -63,6 +63,21 @@ def match(
 
 
 @bench.command()
+def equality(
+    json: JsonFile = None,
+    events: Annotated[int, typer.Option(min=1_000)] = 200_000,
+    subscriptions: Annotated[int, typer.Option(min=1_000)] = 100_000,
+) -> None:
+    """Both plans and all partitioners, for 1, 2 and 4 workers, beside brute force: `wrong` must be 0.
+
+    Example: roamcast bench equality --json equality.json
+    """
+    from roamcast.bench.match_equality import bench_equality
+
+    _report(bench_equality(events, subscriptions, _say), json)
+
+
+@bench.command()
 def journal(
     json: JsonFile = None,
     segments: Annotated[int, typer.Option(min=1, help="How many segments come and go.")] = 1_000_000,

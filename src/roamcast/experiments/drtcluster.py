@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,18 +18,17 @@ from roamcast.durable import make_folder, write_whole
 from roamcast.experiments.drtcluster_data import Places, World
 from roamcast.experiments.drtcluster_plots import Plots
 from roamcast.experiments.drtcluster_run import (
-    MOST,
     PARTITIONERS,
     VARIANTS,
     WORKERS,
     Counted,
     drift,
+    reading,
     spread,
     train,
     work_of,
 )
 from roamcast.experiments.drtcluster_verdicts import verdicts
-from roamcast.match.categories import Parameters
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.workers import Workers
 
@@ -39,7 +37,8 @@ __all__ = ["reproduce"]
 Say = Callable[[str], None]
 Row = dict[str, Any]
 
-SWEEP: Final = (5, 10, 25, 50, 100, 200, 400)
+SWEEP: Final = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+"""CMaxNumTh for each subscription."""
 _SWEPT_SEEDS: Final = 2
 _FIRST_SEED: Final = 1_000  # the partitioner of our own was tuned with others
 _MERGING: Final = {"InNode": False, "InAndBetNode": True}
@@ -65,14 +64,14 @@ def reproduce(folder: Path, say: Say, *, seeds: int = 10, events: int = 100_000)
                 found[kind].append({"seed": seed, "partitioner": name, **measure(make, world())._asdict()})
         if seed < _SWEPT_SEEDS:
             say(f"seed {seed + 1} of {seeds}: CMaxNumTh")
-            found["sweep"] += [{"seed": seed, **_swept(most, world())} for most in SWEEP]
+            found["sweep"] += [{"seed": seed, **_swept(most, world)} for most in SWEEP]
     files = [_write_csv(folder / f"drtcluster-{name}.csv", rows) for name, rows in found.items()]
     figures = _summary(found)
     return {
         **figures,
         "verdicts": verdicts(figures),
         "seeds": seeds,
-        "files": [str(file) for file in (*files, *plots.draw(folder, figures))],
+        "files": [str(file) for file in (*files, *plots.draw_all(folder, figures))],
     }
 
 
@@ -82,7 +81,7 @@ def _worlds(places: Places, seed: int, events: int) -> Callable[[], World]:
 
 def _figure4(name: str, world: World) -> Row:
     """Categories that an event is sent to, by both readings; the paper's is drawn as `training` and `after`."""
-    workers = Workers(DrtCluster(1, VARIANTS[name]))
+    workers = Workers(DrtCluster(1, reading(world, variant=name)))
     training = _total([counted for _, counted in train(workers, world, weakly=True)])
     after = work_of(workers, world.events(world.after), weakly=True)
     return {
@@ -98,7 +97,7 @@ def _figure4(name: str, world: World) -> Row:
 
 def _figure5(name: str, world: World) -> list[Row]:
     """Subscriptions that merging gave another category, and another worker, in each tenth of the training."""
-    cluster = DrtCluster(WORKERS, Parameters(MOST), Distribution(between=_MERGING[name]))
+    cluster = DrtCluster(WORKERS, reading(world), Distribution(between=_MERGING[name]))
     workers, rows, before = Workers(cluster), [], (0, 0)
     for step, _ in train(workers, world):
         if (step + 1) % 10 == 0:
@@ -117,7 +116,7 @@ def _figure5(name: str, world: World) -> list[Row]:
 
 def _figure7(world: World) -> Row:
     """Throughput with the categories where they were put, and where balancing puts them."""
-    workers = Workers(DrtCluster(WORKERS, Parameters(MOST)))
+    workers = Workers(DrtCluster(WORKERS, reading(world)))
     for _ in train(workers, world, balance=False):
         pass
     events = world.events(world.after)
@@ -130,16 +129,26 @@ def _figure7(world: World) -> Row:
     }  # fmt: skip
 
 
-def _swept(most: int, world: World) -> Row:
-    workers = Workers(DrtCluster(WORKERS, replace(VARIANTS["Sim-Fre-Co"], most=most)))
+def _swept(most: float, worlds: Callable[[], World]) -> Row:
+    """For so many categories: figure 4's bars after training, and what DRt-Cluster comes to."""
+    world = worlds()
+    workers = Workers(DrtCluster(WORKERS, reading(world, most)))
     for _ in train(workers, world):
         pass
     after = work_of(workers, world.events(world.after))
     return {
-        "most": most, "categories": after.each(after.categories), "members": after.each(after.members),
-        "messages": after.each(after.messages), "balance": after.balance, "throughput": after.throughput,
-        "moved": workers.moved,
+        "most": reading(world, most).most, **{name: _categories_after(name, most, worlds()) for name in VARIANTS},
+        "members": after.each(after.members), "messages": after.each(after.messages), "balance": after.balance,
+        "throughput": after.throughput, "moved": workers.moved,
     }  # fmt: skip
+
+
+def _categories_after(name: str, most: float, world: World) -> float:
+    workers = Workers(DrtCluster(1, reading(world, most, name)))
+    for _ in train(workers, world):
+        pass
+    after = work_of(workers, world.events(world.after))
+    return after.each(after.categories)
 
 
 def _total(some: Sequence[Counted]) -> Counted:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamcast.durable import write_whole
-from roamcast.errors import UnavailableError
+from roamcast.experiments.plots import Plot
 
 __all__ = ["Plots"]
 
 
-class Plots:
-    """Draws. Raises UnavailableError at once where matplotlib is not installed, before anything is computed in vain."""
+class Plots(Plot):
+    """The pictures of all figures."""
 
-    def __init__(self) -> None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise UnavailableError("matplotlib is not installed", hint="pip install matplotlib") from error
-        self._figure: Any = Figure
-
-    def draw(self, folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    def draw_all(self, folder: Path, figures: Mapping[str, Any]) -> list[Path]:
         """All of them; returns the files."""
         fourth, seventh = figures["figure4"], figures["figure7"]
         drawn = [
@@ -54,7 +45,7 @@ class Plots:
             self._lines(
                 folder / "drtcluster-sweep.png", "The most categories there may be", ("CMaxNumTh", "per event"),
                 {what: ([row["most"] for row in figures["sweep"]], [row[what] for row in figures["sweep"]])
-                 for what in ("categories", "messages", "throughput", "balance")},
+                 for what in ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co", "messages", "throughput", "balance")},
             ),
         ]  # fmt: skip
         for kind in ("partitioners", "drift"):
@@ -94,15 +85,3 @@ class Plots:
         for label, (x, y) in lines.items():
             plot.plot(x, y, "o-", label=label)
         return self._finished(figure, plot, path, title, axes)
-
-    def _finished(self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str]) -> Path:
-        plot.set_title(title)
-        plot.set_xlabel(axes[0])
-        plot.set_ylabel(axes[1])
-        plot.set_ylim(bottom=0)
-        plot.grid(alpha=0.3)
-        plot.legend()
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=120)
-        write_whole(path, picture.getvalue(), durable=False)
-        return path

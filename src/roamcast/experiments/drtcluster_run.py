@@ -20,24 +20,40 @@ from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events
 from roamcast.match.workers import Workers
 
-__all__ = ["MOST", "PARTITIONERS", "VARIANTS", "WORKERS", "Counted", "Spread", "drift", "spread", "train", "work_of"]
+__all__ = [
+    "PARTITIONERS",
+    "VARIANTS",
+    "WORKERS",
+    "Counted",
+    "Spread",
+    "drift",
+    "reading",
+    "spread",
+    "train",
+    "work_of",
+]
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 WORKERS: Final = 4
-MOST: Final = 50
-"""CMaxNumTh, which the paper does not give."""
-VARIANTS: Final = {
-    "Sim-NonFre": Parameters(MOST, frequencies=False, correlation=False),
-    "Sim-Fre": Parameters(MOST, correlation=False),
-    "Sim-Fre-Co": Parameters(MOST),
-}
-PARTITIONERS: Final[dict[str, Callable[[], Partitioner]]] = {
-    "DRt-Cluster": lambda: DrtCluster(WORKERS, Parameters(MOST)),
-    "kd-tree": lambda: KdTree(WORKERS),
-    "hashing": lambda: Hashing(WORKERS),
-    "curve": lambda: Curve(WORKERS),
+MOST: Final = 0.5
+"""CMaxNumTh, which the paper does not give, for each subscription."""
+VARIANTS: Final = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
+Make = Callable[[World], Partitioner]
+
+
+def reading(world: World, most: float = MOST, variant: str = "Sim-Fre-Co") -> Parameters:
+    """The parameters of a variant; `most` is for each subscription."""
+    count = max(round(most * world.count), 2)
+    return Parameters(count, frequencies=variant != "Sim-NonFre", correlation=variant == "Sim-Fre-Co")
+
+
+PARTITIONERS: Final[dict[str, Make]] = {
+    "DRt-Cluster": lambda world: DrtCluster(WORKERS, reading(world)),
+    "kd-tree": lambda world: KdTree(WORKERS),
+    "hashing": lambda world: Hashing(WORKERS),
+    "curve": lambda world: Curve(WORKERS),
 }
 _STEPS: Final = 100
 _PHASES: Final = 20
@@ -112,9 +128,9 @@ def work_of(workers: Workers, events: Events, *, observe: bool = False, weakly: 
     return counted
 
 
-def spread(make: Callable[[], Partitioner], world: World) -> Spread:
+def spread(make: Make, world: World) -> Spread:
     """After training: the events that are left, while one subscription in fifty is replaced."""
-    workers = Workers(make())
+    workers = Workers(make(world))
     for _ in train(workers, world):
         pass
     moved, counted = workers.moved, work_of(workers, world.events(world.after))
@@ -122,9 +138,9 @@ def spread(make: Callable[[], Partitioner], world: World) -> Spread:
     return _spread(workers, counted, counted.balance, moved)
 
 
-def drift(make: Callable[[], Partitioner], world: World) -> Spread:
+def drift(make: Make, world: World) -> Spread:
     """Events and new subscriptions gather around a spot that travels the world; the oldest subscriptions go."""
-    workers = Workers(make())
+    workers = Workers(make(world))
     places, each = world.places, world.count // _PHASES
     workers.add(world.subscriptions(0, world.count))
     total, moved = Counted(np.zeros(WORKERS)), 0

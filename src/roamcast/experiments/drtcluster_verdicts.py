@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["verdicts"]
 
 _OURS = "curve"
+_VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
 
 
 def verdicts(figures: Mapping[str, Any]) -> dict[str, str]:
     """A sentence or two for each figure, and for the partitioner of our own."""
     return {
-        "figure4": _figure4(figures["figure4"]),
+        "figure4": _figure4(figures["figure4"], figures["sweep"]),
         "figure5": _figure5(figures["figure5"]),
         "figure6": _figure6(figures["figure6"]),
         "figure7": _figure7(figures["figure7"]),
@@ -22,17 +24,27 @@ def verdicts(figures: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _figure4(variants: Mapping[str, Mapping[str, float]]) -> str:
+def _figure4(variants: Mapping[str, Mapping[str, float]], sweep: Sequence[Mapping[str, float]]) -> str:
     told = []
     for reading, suffix in (("cell and rarest term", ""), ("rectangle and any term", "_weak")):
-        after = [variants[name][f"after{suffix}"] for name in ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")]
-        order = "the paper's order" if after[0] > after[1] > after[2] else "not the paper's order"
+        after = [variants[name][f"after{suffix}"] for name in _VARIANTS]
+        order = "the paper's order" if _falls(after) else "not the paper's order"
         more = all(each[f"after{suffix}"] > each[f"training{suffix}"] for each in variants.values())
         told.append(
             f"by {reading}: {order} ({after[0]:.3f}, {after[1]:.3f}, {after[2]:.3f}), "
             f"and {'more' if more else 'not always more'} after training than while training"
         )
+    like = [f"{row['most']:.0f}" for row in sweep if _falls([row[name] for name in _VARIANTS])]
+    others = [f"{row['most']:.0f}" for row in sweep if f"{row['most']:.0f}" not in like]
+    told.append(
+        f"it depends on CMaxNumTh: the paper's order with {', '.join(like) or 'none'}, "
+        f"another one with {', '.join(others) or 'none'}"
+    )
     return "; ".join(told)
+
+
+def _falls(values: Sequence[float]) -> bool:
+    return all(one > other for one, other in pairwise(values))
 
 
 def _figure5(merging: Mapping[str, list[Mapping[str, float]]]) -> str:

@@ -1,8 +1,8 @@
 """What an event must have to match a subscription: a point in one of few cells, and one term. As one number of 64 bits.
 
 A subscription has a feature for each cell that its box touches, on one level of a grid, with one of its terms, the
-rarest. An event has one for each level and term. If they match they have a feature in common. Numbers that collide cost
-a look in vain, never a match.
+rarest. An event has one for each level and term. If they match they have a feature in common, and also that feature
+with the subscription's second term, if it has one. Numbers that collide cost a look in vain, never a match.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from roamcast.match.build import Rows
 from roamcast.match.dictionary import TermLists, encode
+from roamcast.match.kernels.probing import mix_terms
 from roamcast.match.kernels.texts import hash_texts
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
@@ -22,12 +23,16 @@ __all__ = [
     "INTERVAL",
     "WORLD",
     "Features",
+    "Hashed",
+    "RarestTerms",
     "features_of_events",
     "features_of_rows",
+    "hashed_events",
     "hashed_terms",
     "least_terms",
     "rarest_terms",
     "text_hashes",
+    "with_second",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -52,11 +57,27 @@ class Features(NamedTuple):
     key: Keys
 
 
+class Hashed(NamedTuple):
+    """Events; event i has the terms term[first[i]:first[i + 1]], hashed."""
+
+    x: Floats
+    y: Floats
+    first: Integers
+    term: Keys
+
+
+class RarestTerms(NamedTuple):
+    """Of each row the rarest term, hashed (without terms a number of its own), and the next one; 0 if there is none."""
+
+    rarest: Keys
+    second: Keys
+
+
 def text_hashes(lists: TermLists) -> Keys:
-    """The hash of each text, the same everywhere and always."""
+    """The hash of each text, the same everywhere and always; never 0."""
     hashes: Keys = np.empty(len(lists.texts.start), np.uint64)
     hash_texts(lists.texts, _SEED, hashes)
-    return hashes
+    return np.maximum(hashes, np.uint64(1))
 
 
 def hashed_terms(lists: TermLists) -> Keys:
@@ -71,11 +92,8 @@ def least_terms(lists: TermLists) -> Keys:
     return least
 
 
-def rarest_terms(rows: Rows, weight: Integers | None = None) -> Keys:
-    """The hash of one term of each row, its rarest among these rows; of rows without terms a number of their own.
-
-    `weight` has for each text how often it was seen elsewhere, if that is known.
-    """
+def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
+    """Among these rows. `weight` has for each text how often it was seen elsewhere, if that is known."""
     often = np.bincount(rows.terms.code, minlength=len(rows.terms.texts.start))
     often = often if weight is None else often + weight
     count, each = len(rows.handle), np.diff(rows.terms.first)
@@ -85,7 +103,9 @@ def rarest_terms(rows: Rows, weight: Integers | None = None) -> Keys:
     hashes = hashes[np.lexsort((hashes, -often[rows.terms.code], owner))]
     rarest: Keys = np.full(count, _NO_TERM, np.uint64)
     rarest[each > 0] = hashes[rows.terms.first[1:][each > 0] - 1]
-    return rarest
+    second: Keys = np.zeros(count, np.uint64)
+    second[each > 1] = hashes[rows.terms.first[1:][each > 1] - 2]
+    return RarestTerms(rarest, second)
 
 
 def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL) -> tuple[Features, Integers]:
@@ -103,13 +123,23 @@ def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL) -> tup
     return Features(rows[owner], _with(key, term[rows][owner])), np.unique(level[rows])
 
 
-def features_of_events(events: Events, levels: Integers) -> Features:
-    """On these levels. Events whose point is no number have none."""
-    lists, count = encode(events.terms), len(events.x)
+def with_second(key: Keys, term: Keys) -> Keys:
+    """Features with a second term each."""
+    return _with(key, term)
+
+
+def hashed_events(events: Events) -> Hashed:
+    lists = encode(events.terms)
     x, y = np.asarray(events.x, np.float64), np.asarray(events.y, np.float64)
+    return Hashed(x, y, lists.first, hashed_terms(lists))
+
+
+def features_of_events(events: Hashed, levels: Integers) -> Features:
+    """On these levels. Events whose point is no number have none."""
+    x, y, count = events.x, events.y, len(events.x)
     there = ~(np.isnan(x) | np.isnan(y))
-    owner = np.append(np.repeat(np.arange(count), np.diff(lists.first)), np.arange(count))
-    term = np.append(hashed_terms(lists), np.full(count, _NO_TERM, np.uint64))
+    owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
+    term = np.append(events.term, np.full(count, _NO_TERM, np.uint64))
     found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64))]
     for level in levels.tolist():
         width = np.full(count, np.inf if level == WORLD else 2.0**level)
@@ -147,7 +177,6 @@ def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
 
 
 def _with(key: Keys, term: Keys) -> Keys:
-    mixed: Keys = (key ^ term) * _PRIMES[0]
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= _PRIMES[1]
-    return np.maximum(mixed, np.uint64(1))  # 0 marks an empty slot of a table
+    mixed: Keys = np.empty(len(key), np.uint64)
+    mix_terms(key, term, mixed)
+    return mixed

@@ -8,14 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows
-from roamcast.match.dictionary import encode
 from roamcast.match.features import (
     INTERVAL,
+    Hashed,
+    RarestTerms,
     features_of_events,
     features_of_rows,
+    hashed_events,
     hashed_terms,
     rarest_terms,
     text_hashes,
+    with_second,
 )
 from roamcast.match.lists import taken
 from roamcast.match.partition import MOST_WORKERS, Moves, Routed, moves_between
@@ -27,9 +30,11 @@ __all__ = ["Admitted", "Holdings", "routed"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
+Truths = npt.NDArray[np.bool_]
 
 _SKETCH: Final = 1 << 16
 _GONE: Final = np.uint64(0)
+_COLUMNS: Final = ("handle", "box", "term", "second", "mask")
 
 
 class Admitted(NamedTuple):
@@ -40,7 +45,8 @@ class Admitted(NamedTuple):
 
 
 class Holdings:
-    """By row, in the order of handles: `box`, `term` (the rarest, hashed), and `mask`: a bit for each worker; 0: gone.
+    """By row, in the order of handles: `box`, `term` and `second` (see RarestTerms), and `mask`: a bit for each worker;
+    0: gone.
 
     With an infinite `interval` there is one cell, the world: features are terms alone.
     """
@@ -50,23 +56,24 @@ class Holdings:
         self.handle: Integers = np.empty(0, np.int64)
         self.box: Floats = np.empty((0, 4))
         self.term: Keys = np.empty(0, np.uint64)
+        self.second: Keys = np.empty(0, np.uint64)
         self.mask: Keys = np.empty(0, np.uint64)
         self._often: Integers = np.zeros(_SKETCH, np.int64)
         self._posted: _Posted | None = None
 
-    def choose_terms(self, rows: Rows) -> Keys:
-        """The rarest term of each, by all subscriptions and events that were seen."""
+    def choose_terms(self, rows: Rows) -> RarestTerms:
+        """By all subscriptions and events that were seen."""
         np.add.at(self._often, hashed_terms(rows.terms) % np.uint64(_SKETCH), 1)
         return rarest_terms(rows, self._often[text_hashes(rows.terms) % np.uint64(_SKETCH)])
 
-    def see(self, events: Events) -> None:
-        np.add.at(self._often, hashed_terms(encode(events.terms)) % np.uint64(_SKETCH), 1)
+    def see(self, events: Hashed) -> None:
+        np.add.at(self._often, events.term % np.uint64(_SKETCH), 1)
 
-    def add(self, rows: Rows, term: Keys, mask: Keys) -> Moves:
+    def add(self, rows: Rows, term: RarestTerms, mask: Keys) -> Moves:
         """`mask` has a bit at least. Those of `rows` may change later by `assign`."""
         self.handle = np.append(self.handle, rows.handle)
         self.box = np.concatenate([self.box, rows.box])
-        self.term = np.append(self.term, term)
+        self.term, self.second = np.append(self.term, term.rarest), np.append(self.second, term.second)
         self.mask = np.append(self.mask, mask)
         self._posted = None
         return moves_between(rows.handle, np.zeros(len(mask), np.uint64), mask)
@@ -96,7 +103,7 @@ class Holdings:
         found: Integers = rows[(self.handle[rows] == handles) & (self.mask[rows] != _GONE)]
         return found
 
-    def admitted(self, events: Events) -> Admitted:
+    def admitted(self, events: Hashed) -> Admitted:
         """All rows that an event may match, and some others."""
         if self._posted is None:
             self._compact()
@@ -105,28 +112,36 @@ class Holdings:
         kept = self.mask[found.row] != _GONE
         return Admitted(found.event[kept], found.row[kept])
 
+    def with_second(self, events: Hashed, found: Admitted) -> Truths:
+        """Which of these pairs may match: the event has the second term of the row, too."""
+        owner = np.repeat(np.arange(len(events.x), dtype=np.uint64), np.diff(events.first))
+        second = self.second[found.row]
+        has = np.isin(with_second(found.event.astype(np.uint64), second), with_second(owner, events.term))
+        wanted: Truths = has | (second == 0)
+        return wanted
+
     def route(self, events: Events) -> Routed:
-        found = self.admitted(events)
+        found = self.admitted(hashed_events(events))
         return routed(found.event, self.mask[found.row])
 
     def arrays(self) -> Arrays:
         self._compact()
-        columns = {"handle": self.handle, "box": self.box, "term": self.term, "mask": self.mask, "often": self._often}
-        return {**columns, "interval": np.array([self.interval])}
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        return {**columns, "often": self._often, "interval": np.array([self.interval])}
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Self:
         self = cls(float(arrays["interval"][0]))
-        self.handle, self.box, self.term, self.mask, self._often = (
-            arrays[name].copy() for name in ("handle", "box", "term", "mask", "often")
-        )
+        for name in _COLUMNS:
+            setattr(self, name, arrays[name].copy())
+        self._often = arrays["often"].copy()
         return self
 
     def _compact(self) -> None:
         rows = self.live
         if len(rows) < len(self.handle):
-            self.handle, self.box = self.handle[rows], self.box[rows]
-            self.term, self.mask = self.term[rows], self.mask[rows]
+            for name in _COLUMNS:
+                setattr(self, name, getattr(self, name)[rows])
             self._posted = None
 
 
@@ -143,7 +158,7 @@ class _Posted(NamedTuple):
         order = np.argsort(features.key, kind="stable")
         return cls(features.key[order], features.of[order], levels)
 
-    def find(self, events: Events) -> Admitted:
+    def find(self, events: Hashed) -> Admitted:
         asked = features_of_events(events, self.levels)
         first, end = (np.searchsorted(self.key, asked.key, side) for side in ("left", "right"))
         _, at = taken(first, end - first, np.arange(len(first)))

@@ -1,5 +1,8 @@
 """Where events must go, without the subscriptions themselves: a table of their features, with a bit for each worker.
 
+The features of subscriptions with several terms are there twice: once without a bit, so that only events that have them
+are asked for a second term, and once with that, and the bit.
+
 A stack of tables, each a file by checksum. New subscriptions make a small table on top; neighbours of like size are
 merged. Bits of subscriptions that are gone stay until the stack is built anew: they cost messages, never a match.
 """
@@ -14,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows, Seen
-from roamcast.match.features import features_of_events, features_of_rows, rarest_terms
+from roamcast.match.features import features_of_events, features_of_rows, hashed_events, rarest_terms, with_second
 from roamcast.match.holdings import routed
-from roamcast.match.kernels.probing import place_features, probe_features
+from roamcast.match.kernels.probing import Asked, place_features, probe_features
 from roamcast.match.partition import Routed
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
@@ -48,10 +51,11 @@ class Router:
         """To all workers that hold a match, and some others."""
         found: Keys = np.zeros(len(events.x), np.uint64)
         levels = np.unique(np.concatenate([np.empty(0, np.int64), *(t.arrays["levels"] for t in self._tables)]))
-        asked = features_of_events(events, levels)
+        hashed = hashed_events(events)
+        asked = Asked(*features_of_events(hashed, levels), hashed.first, hashed.term)
         for table in self._tables:
             here, arrays = np.zeros(len(found), np.uint64), table.arrays
-            probe_features(asked.key, asked.of, arrays["seed"], arrays["key"], arrays["mask"], here)
+            probe_features(asked, arrays["seed"], arrays["key"], arrays["mask"], here)
             found |= here
         return routed(np.arange(len(found)), found)
 
@@ -74,12 +78,18 @@ class Tables:
     ) -> tuple[Routes, ...]:
         """With the features of these rows, each held by the worker beside it."""
         weight = None if seen is None else seen(rows.terms.texts)
-        features, levels = features_of_rows(rows.box, rarest_terms(rows, weight))
-        if not len(features.key):
+        term = rarest_terms(rows, weight)
+        (of, key), levels = features_of_rows(rows.box, term.rarest)
+        if not len(key):
             return stack
-        mask = np.uint64(1) << worker[features.of].astype(np.uint64)
-        parts = [(features.key, mask, levels)]
-        kept, count = list(stack), len(features.key)
+        bit = np.uint64(1) << worker[of].astype(np.uint64)
+        second = term.second[of]
+        more = second > 0
+        parts = [
+            (key, np.where(more, np.uint64(0), bit), levels),
+            (with_second(key[more], second[more]), bit[more], levels),
+        ]
+        kept, count = list(stack), sum(len(part) for part, _, _ in parts)
         while kept and kept[-1].features <= _LIKE * count:
             count += kept[-1].features
             parts.append(_listed(self._files.open(kept.pop().table).arrays))

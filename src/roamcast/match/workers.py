@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from roamcast.match.build import Rows, build
 from roamcast.match.choosing import chosen_events, chosen_rows, joined
+from roamcast.match.features import hashed_events
 from roamcast.match.holdings import Holdings
 from roamcast.match.index import Index, Layered
 from roamcast.match.partition import NOWHERE, Moves, Partitioner
@@ -59,7 +60,8 @@ class Workers:
 
     def match(self, events: Events, *, observe: bool = True) -> Matched:
         routed = self.partitioner.route(events)
-        admitted = self._ledger.admitted(events)
+        hashed = hashed_events(events)
+        admitted = self._ledger.admitted(hashed)
         found, messages, checks = [], [], []
         for worker in range(self.partitioner.workers):
             rows = routed.event[routed.worker == worker]
@@ -74,7 +76,7 @@ class Workers:
         order = np.lexsort((handle, event))
         all_of_them = Matches(event[order], handle[order])
         if observe:
-            self._ledger.see(events)
+            self._ledger.see(hashed)
             self.partitioner.observe(events, all_of_them)
         return Matched(all_of_them, np.array(messages), np.array(checks))
 

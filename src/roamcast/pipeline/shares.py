@@ -18,19 +18,22 @@ from roamcast.pipeline.matching import Sieve, as_json, fetched, has_all_it_needs
 from roamcast.pipeline.plans import Partition
 from roamcast.pipeline.schemas import ROUTED_SCHEMA, SIFTED_SCHEMA, spark_schema
 
-__all__ = ["gathered", "match_share", "route", "sift_by_shares"]
+__all__ = ["gathered", "match_share", "route", "sifted_by"]
 
 Batches = Iterator[pa.RecordBatch]
 
 _ABSENT: Final = ("entity", "seq", "time", "whole", "bindings")
 
 
-def sift_by_shares(records: DataFrame, sieve: Sieve, partition: Partition) -> pa.Table:
-    """What `sift` makes of the records, one row of SIFTED_SCHEMA for each event. One Spark job.
+def sifted_by(records: DataFrame, sieve: Sieve) -> pa.Table:
+    """What the executors make of the records, in whichever plan: a row of SIFTED_SCHEMA for each event. One Spark job.
 
-    What does not depend on the index is done where the events are read; those that somebody may want go on to the
-    workers that hold these subscriptions.
+    Partitioned: what does not depend on the index is done where the events are read; those that somebody may want go on
+    to the workers that hold these subscriptions.
     """
+    partition = sieve.partition
+    if partition is None:
+        return records.mapInArrow(sift(sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
     alone = sieve._replace(subscriptions=(), stack=(), moving=())
     told = records.mapInArrow(sift(alone), spark_schema(SIFTED_SCHEMA))
     messages = records.mapInArrow(route(sieve, partition), spark_schema(ROUTED_SCHEMA))

@@ -22,9 +22,8 @@ from roamcast.pipeline.books import BALANCE, HISTORY, Books, Entry, Page
 from roamcast.pipeline.control import SetAside, control_of, stretches_of
 from roamcast.pipeline.figures import Watch, figures_of
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
-from roamcast.pipeline.matching import sift
-from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
-from roamcast.pipeline.shares import sift_by_shares
+from roamcast.pipeline.schemas import SIFTED_SCHEMA
+from roamcast.pipeline.shares import sifted_by
 from roamcast.pipeline.source import JournalSource
 from roamcast.pipeline.supply import Supplier
 
@@ -154,9 +153,7 @@ class Stream:
         if not events:
             return SIFTED_SCHEMA.empty_table()
         sieve = page.sieve._replace(supplier=self._supplier)
-        if sieve.partition is not None:
-            return sift_by_shares(records, sieve, sieve.partition)
-        return records.mapInArrow(sift(sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+        return sifted_by(records, sieve)
 
     def _put_aside(self, records: DataFrame, batch: int, items: Sequence[SetAside]) -> None:
         """Keep what cannot be processed, with the reason, where a person finds it."""

@@ -1,8 +1,8 @@
 """Our own: subscriptions in the order of a space-filling curve, cut into stretches that are shared out.
 
 A subscription has one place on the curve, so one worker holds it: nothing is copied. Events go where a subscription
-with the same cell and rarest term is, so most go to one worker, and those that nobody wants to none. Cuts are where the
-load of the last while is even; when they shift, only what lies between the old ones and the new ones moves.
+with their cell and two of their terms is, so most go to one worker, and those that nobody wants to none. Cuts are where
+the load of the last while is even; when they shift, only what lies between the old ones and the new ones moves.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows
-from roamcast.match.choosing import chosen_events
-from roamcast.match.holdings import Holdings
+from roamcast.match.features import Hashed, hashed_events
+from roamcast.match.holdings import Admitted, Holdings, routed
 from roamcast.match.partition import Moves, Routed
 from roamcast.match.partitioners.cuts import Cuts, Looks
 from roamcast.match.partitioners.places import places_of
-from roamcast.match.partitioners.window import Window, sampled
+from roamcast.match.partitioners.recent import Recent
 from roamcast.match.port import Events, Matches
 from roamcast.match.segments import Arrays
 
@@ -36,12 +36,11 @@ class Curve:
         self.workers = workers
         self.holdings = Holdings()
         self.cuts = Cuts.even(workers, np.empty(0))
-        self._seen = Window(3)  # the columns of Looks
-        self._events = 0
+        self._recent = Recent()
 
     def add(self, rows: Rows) -> Moves:
         term = self.holdings.choose_terms(rows)
-        place = places_of(rows.handle, rows.box, term)
+        place = places_of(rows.handle, rows.box, term.rarest)
         if not len(self.holdings.handle):
             self.cuts = Cuts.even(self.workers, place)
         return self.holdings.add(rows, term, self._masks(place))
@@ -50,33 +49,42 @@ class Curve:
         return self.holdings.remove(handles)
 
     def route(self, events: Events) -> Routed:
-        return self.holdings.route(events)
+        found, sent = self._looked_at(hashed_events(events))
+        return routed(found.event[sent], self.holdings.mask[found.row[sent]])
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.holdings.see(events)
-        found = self.holdings.admitted(chosen_events(events, sampled(len(events.x))))
-        looks = Looks.of(found.event, self._places(found.row))
-        self._seen.put(np.stack(looks._replace(event=looks.event + self._events), axis=1))
-        self._events += len(events.x)
+        hashed = hashed_events(events)
+        self.holdings.see(hashed)
+        self._recent.put(hashed)
 
     def balance(self) -> Moves:
+        """As if the events since the last time came now, to the subscriptions that are here now."""
+        found, sent = self._looked_at(self._recent.events)
+        place = self._places(found.row)
+        looks = Looks.of(found.event[sent], place[sent])
+        # The worker that an event comes to looks at these, too; nothing is sent for them.
+        others = place[~sent & np.isin(found.event, found.event[sent])]
         rows = self.holdings.live
         here = self._places(rows)
-        self.cuts = self.cuts.balanced(self.workers, Looks(*self._seen.rows.T), here)
-        self._seen.forget()
+        self.cuts = self.cuts.balanced(self.workers, looks.joined(Looks.alone(others, np.ones(len(others)))), here)
+        self._recent = Recent()
         return self.holdings.assign(rows, self._masks(here))
 
     def arrays(self) -> Arrays:
         at, owner = np.array(self.cuts.at, np.float64), np.array(self.cuts.owner, np.int64)
-        return {**self.holdings.arrays(), **self._seen.arrays(), "cuts": at, "owner": owner}
+        return {**self.holdings.arrays(), **self._recent.arrays(), "cuts": at, "owner": owner}
 
     @classmethod
     def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
         self = cls(workers)
-        self.holdings, self._seen = Holdings.of_arrays(arrays), Window.of_arrays(arrays)
+        self.holdings, self._recent = Holdings.of_arrays(arrays), Recent.of_arrays(arrays)
         self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
-        self._events = int(self._seen.rows[:, 0].max(initial=-1)) + 1
         return self
+
+    def _looked_at(self, events: Hashed) -> tuple[Admitted, npt.NDArray[np.bool_]]:
+        """The rows that an event makes a worker look at; and for which of them it is sent."""
+        found = self.holdings.admitted(events)
+        return found, self.holdings.with_second(events, found)
 
     def _places(self, rows: Integers) -> Floats:
         return places_of(self.holdings.handle[rows], self.holdings.box[rows], self.holdings.term[rows])

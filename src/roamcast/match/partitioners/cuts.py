@@ -15,7 +15,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _STRETCHES: Final = 64  # for each worker
-_HELD: Final = 0.5  # of the load of looks: the load of holding all subscriptions
+_TOGETHER: Final = 8  # stretches that lie side by side, at first; farther on the next worker's are
+_HELD: Final = 0.25  # of the load of looks: the load of holding all subscriptions
 _SLACK: Final = 0.25  # of a stretch, on either side of a cut
 
 
@@ -31,6 +32,14 @@ class Looks(NamedTuple):
         """An event that comes to a worker costs as much as a look at a subscription."""
         return cls(event.astype(np.float64), place, 1 + 1 / np.bincount(event, minlength=1)[event])
 
+    @classmethod
+    def alone(cls, place: Floats, load: Floats) -> Looks:
+        """Load for which no event is sent."""
+        return cls(np.full(len(place), -1.0), place, load)
+
+    def joined(self, other: Looks) -> Looks:
+        return Looks(*(np.append(*both) for both in zip(self, other, strict=True)))
+
 
 class Cuts(NamedTuple):
     """Stretch i ends at at[i], the last at 1, and is owner[i]'s."""
@@ -40,11 +49,11 @@ class Cuts(NamedTuple):
 
     @classmethod
     def even(cls, workers: int, place: Floats) -> Cuts:
-        """Neighbours, of about as many of what is at these places each."""
+        """Of about as many of what is at these places each. No worker has all of a region, which may get hot."""
         count = _STRETCHES * workers if workers > 1 else 1
         at = np.arange(1, count) / count
         at = _cut_evenly(at, place, np.ones(len(place))) if len(place) else at
-        return cls._of(at, np.arange(count) * workers // count)
+        return cls._of(at, np.arange(count) // _TOGETHER % workers)
 
     @classmethod
     def _of(cls, at: Floats, owner: Integers) -> Cuts:
@@ -62,9 +71,8 @@ class Cuts(NamedTuple):
         """
         if not len(looks.event):
             return self
-        alone = -1.0 - np.arange(len(held))
         each = np.full(len(held), _HELD * looks.load.sum() / max(len(held), 1))
-        event, place, load = (np.append(*both) for both in zip(looks, (alone, held, each), strict=True))
+        event, place, load = looks.joined(Looks.alone(held, each))
         at = _cut_evenly(np.array(self.at), place, load)
         owner = np.array(self.owner, np.int64)
         return self._of(at, shared_out(owner, workers, event, np.searchsorted(at, place), load))

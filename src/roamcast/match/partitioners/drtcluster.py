@@ -11,6 +11,7 @@ import numpy.typing as npt
 from roamcast.match.balance import judge, relieve
 from roamcast.match.build import Rows
 from roamcast.match.categories import Categories, Founded, Parameters
+from roamcast.match.features import hashed_events
 from roamcast.match.holdings import Holdings
 from roamcast.match.partition import Moves, Routed
 from roamcast.match.port import Events, Matches
@@ -77,14 +78,14 @@ class DrtCluster:
 
     def received(self, events: Events) -> tuple[Integers, Integers]:
         """Pairs of an event and a category it is sent to, each once, ordered by event."""
-        found = self.holdings.admitted(events)
+        found = self.holdings.admitted(hashed_events(events))
         category = self.categories.of(self.holdings.handle[found.row])
         pairs = np.unique(found.event * np.int64(len(self.worker)) + category)
         event, category = np.divmod(pairs, np.int64(len(self.worker)))
         return event, category
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.holdings.see(events)
+        self.holdings.see(hashed_events(events))
         _, category = self.received(events)
         np.add.at(self.load, category, self.categories.slots.size[category])
         self.categories.observe(matches.event, matches.subscription)
@@ -139,10 +140,12 @@ class DrtCluster:
             matrix = categories.matrix
             judged = judge(matrix, np.where(live, self.worker, -1), live, fits)
             if not np.isnan(judged.quotient).all():
-                best = int(np.nanargmax(judged.quotient))
-                if judged.quotient[best] >= self.distribution.merge or not self.distribution.between:
-                    own = live & fits[best] & (self.worker == self.worker[best])
-                    return self._absorbed(best, int(np.where(own, matrix[best], -1.0).argmax()))
+                greatest = np.nanmax(judged.quotient)
+                if greatest >= self.distribution.merge or not self.distribution.between:
+                    # Of equals, such as on one worker all are, the pair that correlates most.
+                    own = fits & live & (self.worker[:, np.newaxis] == self.worker)
+                    pairs = np.where(own & (judged.quotient == greatest)[:, np.newaxis], matrix, -1.0)
+                    return self._absorbed(*divmod(int(pairs.argmax()), len(size)))
                 return self._distributed(int(np.nanargmin(judged.quotient)))
         return self._absorbed(founded.category, founded.like)
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows
+from roamcast.match.features import hashed_events
 from roamcast.match.holdings import Holdings
 from roamcast.match.partition import Moves, Routed
 from roamcast.match.port import Events, Matches
@@ -28,7 +29,7 @@ class Hashing:
 
     def add(self, rows: Rows) -> Moves:
         term = self.holdings.choose_terms(rows)
-        worker = (term >> np.uint64(32)) % np.uint64(self.workers)
+        worker = (term.rarest >> np.uint64(32)) % np.uint64(self.workers)
         return self.holdings.add(rows, term, np.uint64(1) << worker)
 
     def remove(self, handles: Integers) -> Moves:
@@ -38,7 +39,7 @@ class Hashing:
         return self.holdings.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.holdings.see(events)
+        self.holdings.see(hashed_events(events))
 
     def balance(self) -> Moves:
         return Moves.joined([])

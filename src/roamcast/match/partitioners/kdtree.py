@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows
+from roamcast.match.features import hashed_events
 from roamcast.match.holdings import Holdings
 from roamcast.match.partition import Moves, Routed
 from roamcast.match.partitioners.window import Window, sampled
@@ -106,8 +107,9 @@ class KdTree:
         return Routed(there, worker[there])
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.holdings.see(events)
-        cost = 1.0 + np.bincount(self.holdings.admitted(events).event, minlength=len(events.x))
+        hashed = hashed_events(events)
+        self.holdings.see(hashed)
+        cost = 1.0 + np.bincount(self.holdings.admitted(hashed).event, minlength=len(events.x))
         rows = np.stack([events.x, events.y, cost], axis=1)
         rows = rows[np.isfinite(rows).all(axis=1)]
         self._window.put(rows[sampled(len(rows))])

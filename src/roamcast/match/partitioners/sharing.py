@@ -17,7 +17,8 @@ _ROUNDS: Final = 8
 
 
 def shared_out(owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats) -> Integers:
-    """Begins with who has the stretches now, and moves one at a time. Event, stretch and load tell of looks.
+    """Begins with who has the stretches now, and moves one at a time. Event, stretch and load tell of looks;
+    -1 is no event: there is load without any message.
 
     First from the most loaded worker to others, until the load is even; then wherever it saves messages and the load
     stays even; and the first again.
@@ -38,8 +39,9 @@ class _Sharing:
         count = len(owner)
         self.load = np.bincount(stretch, load, minlength=count)
         self.loads = np.bincount(owner, self.load, minlength=workers)
-        numbers, row = np.unique(event, return_inverse=True)
-        pairs = np.unique(row * count + stretch)
+        sent = event >= 0
+        numbers, row = np.unique(event[sent], return_inverse=True)
+        pairs = np.unique(row * count + stretch[sent])
         row, stretch = np.divmod(pairs, count)
         order = np.argsort(stretch, kind="stable")
         # The events that concern each stretch.
