@@ -17,7 +17,7 @@ from roamcast.experiments.drtcluster_verdicts import verdicts
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command leaves, for one seed and few events."""
     folder = tmp_path_factory.mktemp("artifacts")
-    asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "3000"]
+    asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "2000"]
     done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
     assert done.exit_code == 0, done.output
     return folder

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from pure import Placed, PureStream, control, placed
 from worlds import around, event, position, removal, subscription
 
 from roamcast.journal.records import Record
+from roamcast.match.partitioners.places import places_of_rows
 from roamcast.pipeline.books import Entry
 
 
@@ -85,6 +87,32 @@ def test_a_restart_in_the_middle_of_a_rebalance_changes_nothing(tmp_path: Path) 
         shared.restart()
         assert letters(shared.run(rows)) == letters(whole.run(rows))
     assert moved
+
+
+def test_a_share_that_nothing_moves_into_or_out_of_keeps_its_files(tmp_path: Path) -> None:
+    """One subscription of many goes from the first worker to the second; the third has nothing to do with it."""
+    shared = PureStream(tmp_path, workers=3)
+    shared.run(placed(wishes(60)))
+    before = shared.books.manifest.partition
+    assert before is not None
+    moving = next(n for n, owner in enumerate(before.cuts.owner) if owner == 0 and held_in(shared, n))
+    owner = (*before.cuts.owner[:moving], 1, *before.cuts.owner[moving + 1 :])
+    planned = before._replace(planned=before.cuts._replace(owner=owner))
+    _, after = shared.state.arranger.arranged(shared.books.manifest.index, planned, 3, shared.books.with_handles)
+    assert after is not None
+    assert after.shares[2] == before.shares[2]
+    assert after.shares[1] != before.shares[1]
+    assert after.live == before.live
+    assert (after.planned, after.cuts.owner) == (None, owner)
+
+
+def held_in(stream: PureStream, stretch: int) -> bool:
+    """Whether a subscription lies on this stretch of the curve."""
+    partition = stream.books.manifest.partition
+    assert partition is not None
+    rows = [rows for share in partition.shares if (rows := stream.state.layers.rows(share.stack)) is not None]
+    places = np.concatenate([places_of_rows(each) for each in rows])
+    return bool((np.searchsorted(np.array(partition.cuts.at), places) == stretch).any())
 
 
 records = st.one_of(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
 
 from roamcast.match.layers import rows_of
+from roamcast.match.partitioners.curve import Curve
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.router import Tables
 
@@ -37,9 +38,30 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
 
 
 def test_an_event_that_nobody_wants_goes_nowhere(tmp_path: Path) -> None:
-    """Elsewhere, or without the term."""
+    """Elsewhere, or without the term, or without the second one."""
     tables = Tables(tmp_path)
-    stack = tables.push((), rows_of(np.arange(1), subscriptions_of([(0, 0, 1, 1, ["fire"])])), np.array([2]))
-    events = events_of([(0.5, 0.5, ["fire", "smoke"]), (50, 50, ["fire"]), (0.5, 0.5, ["smoke"])])
-    found = tables.open(stack).route(events)
-    assert (found.event.tolist(), found.worker.tolist()) == ([0], [2])
+    wanted = rows_of(np.arange(2), subscriptions_of([(0, 0, 1, 1, ["fire"]), (0, 0, 1, 1, ["rain", "wind"])]))
+    stack = tables.push((), wanted, np.array([2, 3]))
+    events = [(0.5, 0.5, ["fire", "smoke"]), (50, 50, ["fire"]), (0.5, 0.5, ["smoke"]), (0.5, 0.5, ["wind"])]
+    found = tables.open(stack).route(events_of([*events, (0.5, 0.5, ["rain", "snow"]), (0.5, 0.5, ["rain", "wind"])]))
+    assert (found.event.tolist(), found.worker.tolist()) == ([0, 5], [2, 3])
+
+
+def test_the_router_sends_events_where_the_curve_does(tmp_path: Path) -> None:
+    """It has the table of features alone, the partitioner all subscriptions."""
+    rng = np.random.default_rng(7)
+    terms = [[str(term) for term in rng.choice(6, rng.integers(0, 4), replace=False)] for _ in range(400)]
+    x, y = rng.uniform(-20, 20, (2, 400))
+    wanted = rows_of(
+        np.arange(200),
+        subscriptions_of([(x[n], y[n], x[n] + 6, y[n] + 4, terms[n]) for n in range(200)]),
+    )
+    events = events_of([(x[n], y[n], terms[n]) for n in range(200, 400)])
+    curve = Curve(4)
+    curve.add(wanted)
+    worker = np.log2(curve.holdings.mask).astype(np.int64)
+    tables = Tables(tmp_path)
+    found, expected = tables.open(tables.push((), wanted, worker)).route(events), curve.route(events)
+    assert found.event.tolist() == expected.event.tolist()
+    assert found.worker.tolist() == expected.worker.tolist()
+    assert len(found.event) > 100

@@ -30,12 +30,6 @@ class Daemon:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def kill(self) -> None:
-        """With SIGKILL, and its executors with it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
-
 
 @dataclass
 class StandaloneCluster:
@@ -43,24 +37,32 @@ class StandaloneCluster:
 
     folder: Path
     hidden: Path
-    daemons: list[Daemon] = field(default_factory=list)
+    daemons: dict[str, Daemon] = field(default_factory=dict)
     master: str = ""
 
-    def start(self, workers: int) -> None:
+    def start(self, workers: Sequence[str]) -> None:
         log = self._daemon("master", [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0"]).log
-        until(lambda: bool(_found(_MASTER, log)), 60, "the master")
+        until(lambda: bool(_found(_MASTER, log)), 180, "the master")
         self.master = _found(_MASTER, log)
-        for number in range(workers):
-            self.add_worker(f"worker-{number}")
+        started = [self._worker(name) for name in workers]
+        until(lambda: all(_found("Successfully registered", worker.log) for worker in started), 180, "the workers")
 
-    def add_worker(self, name: str) -> Daemon:
+    def _worker(self, name: str) -> Daemon:
         command = [f"{_DEPLOY}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
-        work = ["--work-dir", str(self.folder / name), self.master]
-        worker = self._daemon(name, [*command, *work], hide=True)
-        until(lambda: bool(_found("Successfully registered", worker.log)), 60, name)
-        return worker
+        return self._daemon(name, [*command, "--work-dir", str(self.folder / name), self.master], hide=True)
 
-    def cache(self, name: str) -> Path:
+    def kill(self, name: str) -> None:
+        """With SIGKILL, and its executors with it."""
+        daemon = self.daemons.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(daemon.process.pid, signal.SIGKILL)
+        daemon.process.wait(30)
+
+    def has_fetched(self, name: str) -> bool:
+        """Whether a worker has files of the state in its cache."""
+        return any(self._cache(name).glob("segments/*"))
+
+    def _cache(self, name: str) -> Path:
         return self.folder / f"{name}-cache"
 
     def _daemon(self, name: str, command: Sequence[str], *, hide: bool = False) -> Daemon:
@@ -69,7 +71,7 @@ class StandaloneCluster:
             "JAVA_HOME": str(find_java()),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-scratch"),
-            CACHE: str(self.cache(name)),
+            CACHE: str(self._cache(name)),
         }
         whole = [str(_SPARK_CLASS), *command, "--webui-port", "0"]
         if command[-1].startswith("spark://"):  # the master comes last
@@ -88,12 +90,12 @@ class StandaloneCluster:
         with log.open("wb") as sink:
             process = subprocess.Popen(whole, stdout=sink, stderr=sink, env=environment, start_new_session=True)
         daemon = Daemon(process, log)
-        self.daemons.append(daemon)
+        self.daemons[name] = daemon
         return daemon
 
 
 @contextmanager
-def standalone(folder: Path, hidden: Path, workers: int = 2) -> Iterator[StandaloneCluster]:
+def standalone(folder: Path, workers: Sequence[str], *, hidden: Path) -> Iterator[StandaloneCluster]:
     folder.mkdir(parents=True)
     hidden.mkdir(parents=True, exist_ok=True)
     cluster = StandaloneCluster(folder, hidden)
@@ -101,8 +103,8 @@ def standalone(folder: Path, hidden: Path, workers: int = 2) -> Iterator[Standal
         cluster.start(workers)
         yield cluster
     finally:
-        for daemon in reversed(cluster.daemons):
-            daemon.kill()
+        for name in reversed([*cluster.daemons]):
+            cluster.kill(name)
 
 
 def _can_hide() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,20 +99,13 @@ def _figure4(name: str, world: World) -> Row:
 def _figure5(name: str, world: World) -> list[Row]:
     """Subscriptions that merging gave another category, and another worker, in each tenth of the training."""
     cluster = DrtCluster(WORKERS, reading(world), Distribution(between=_MERGING[name]))
-    workers, rows, before = Workers(cluster), [], (0, 0)
-    for step, _ in train(workers, world):
-        if (step + 1) % 10 == 0:
-            now = cluster.effort.relabelled, cluster.effort.moved
-            rows.append(
-                {
-                    "merging": name,
-                    "tenth": (step + 1) // 10,
-                    "relabelled": now[0] - before[0],
-                    "moved": now[1] - before[1],
-                }
-            )
-            before = now
-    return rows
+    workers, done = Workers(cluster), [(0, 0)] * 11
+    for tenth, _ in train(workers, world):
+        done[tenth + 1] = cluster.effort.relabelled, cluster.effort.moved
+    return [
+        {"merging": name, "tenth": tenth, "relabelled": now[0] - before[0], "moved": now[1] - before[1]}
+        for tenth, (before, now) in enumerate(pairwise(done), 1)
+    ]
 
 
 def _figure7(world: World) -> Row:

@@ -55,7 +55,7 @@ PARTITIONERS: Final[dict[str, Make]] = {
     "hashing": lambda world: Hashing(WORKERS),
     "curve": lambda world: Curve(WORKERS),
 }
-_STEPS: Final = 100
+_MOST_STEPS: Final = 100
 _PHASES: Final = 20
 
 
@@ -99,17 +99,19 @@ class Spread(NamedTuple):
 def train(
     workers: Workers, world: World, *, balance: bool = True, weakly: bool = False
 ) -> Iterator[tuple[int, Counted]]:
-    """Events and subscriptions take turns, and the load is balanced twice; yields the counts of each step."""
-    bounds = np.linspace(0, len(world.training), _STEPS + 1).astype(int)
-    rows = np.linspace(0, world.count, _STEPS + 1).astype(int)
-    for step in range(_STEPS):
+    """Events and subscriptions take turns, and the load is balanced twice; yields the tenth of each step, and its
+    counts."""
+    steps = min(_MOST_STEPS, 10 * -(-world.count // 10))
+    bounds = np.linspace(0, len(world.training), steps + 1).astype(int)
+    rows = np.linspace(0, world.count, steps + 1).astype(int)
+    for step in range(steps):
         events = world.events(world.training[bounds[step] : bounds[step + 1]])
         counted = work_of(workers, events, observe=True, weakly=weakly)
         if rows[step + 1] > rows[step]:
             workers.add(world.subscriptions(int(rows[step]), int(rows[step + 1] - rows[step])))
-        if balance and (step + 1) % (_STEPS // 2) == 0:
+        if balance and (step + 1) % (steps // 2) == 0:
             workers.balance()
-        yield step, counted
+        yield 10 * step // steps, counted
 
 
 def work_of(workers: Workers, events: Events, *, observe: bool = False, weakly: bool = False) -> Counted:

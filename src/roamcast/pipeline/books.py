@@ -116,7 +116,7 @@ class Books:
         told = self._regions.after(wishes, positions)
         changes.set_aside.extend([*broken, *told.set_aside])
         arranger = self._state.arranger
-        before = arranger.arranged(self.manifest.index, self.manifest.partition, self._workers, self._with_handles)
+        before = arranger.arranged(self.manifest.index, self.manifest.partition, self._workers, self.with_handles)
         index, partition = arranger.changed(*before, wishes, told.boxes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
         sources = frozenset((row["node"], row["source"]) for row in changes.initial)
@@ -194,7 +194,8 @@ class Books:
     def _lookups(self, table: Table) -> Lookups:
         return Lookups(self._parts.folder, table.name, self.manifest.parts(table.name))
 
-    def _with_handles(self, handles: npt.NDArray[np.int64]) -> pa.Table:
+    def with_handles(self, handles: npt.NDArray[np.int64]) -> pa.Table:
+        """The subscriptions that have these, ended ones among them."""
         lookups = self._lookups(SUBSCRIPTIONS)
         return lookups.take(lookups.find(("handle",), [pa.array(handles)]).row)
 
