@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from roamcast.bench.match import measure_match
+from roamcast.bench.match import measure_match, measure_partitioned
 from roamcast.bench.match_data import World
+from roamcast.bench.match_equality import measure_equality
 from roamcast.bench.match_plans import sql_rows
 from roamcast.match.port import Events
 from roamcast.match.reference import ReferenceMatcher
@@ -70,3 +71,25 @@ def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
     cells = np.floor(subscriptions.max_x / 0.2) - np.floor(subscriptions.min_x / 0.2) + 1
     cells *= np.floor(subscriptions.max_y / 0.2) - np.floor(subscriptions.min_y / 0.2) + 1
     assert table.num_rows == cells.sum()
+
+
+@pytest.mark.spark
+def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
+    """At two workers and at four."""
+    rows = measure_partitioned(spark, tmp_path, [200_000], [2, 4], lambda _: None, events=4_000)["rows"]
+    assert [(row["plan"], row["workers"], row["wrong"]) for row in rows] == [
+        ("replicated", 1, 0),
+        ("partitioned", 2, 0),
+        ("partitioned", 4, 0),
+    ]
+    for what in ("bytes_per_worker", "resident_per_worker"):
+        assert rows[0][what] > rows[1][what] > rows[2][what]
+
+
+@pytest.mark.spark
+def test_plans_and_partitioners_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
+    """Each for 1, 2 and 4 workers; there are matches."""
+    found = measure_equality(spark, tmp_path, 3_000, 2_000, lambda _: None)
+    assert len({(row["what"], row["workers"]) for row in found["rows"]}) == 1 + 5 * 3
+    assert [row["wrong"] for row in found["rows"]] == [0] * 16
+    assert all(row["matches"] > 1_000 for row in found["rows"])

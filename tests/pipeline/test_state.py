@@ -115,8 +115,8 @@ def checked(content: dict[str, Any]) -> bytes:
 
 
 GOOD = {
-    "format": "roamcast-state/4", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
-    "index": {"stack": [], "leaving": [], "handles": 0},
+    "format": "roamcast-state/5", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
+    "index": {"stack": [], "leaving": [], "handles": 0}, "partition": None,
 }  # fmt: skip
 
 
@@ -137,6 +137,8 @@ def test_a_good_manifest_is_read(state: StateFolder) -> None:
         checked({**GOOD, "batch": 2}),
         checked({**GOOD, "regions": ["planar"]}),
         checked({**GOOD, "tables": []}),
+        checked({**GOOD, "partition": {"shares": [], "cuts": {"at": []}, "routes": [], "stale": 0, "planned": None}}),
+        checked({**GOOD, "partition": []}),
         checked({**GOOD, "tables": {"sources": [{"checksum": "1"}]}}),
         checked({key: value for key, value in GOOD.items() if key != "counters"}),
         orjson.dumps(GOOD),

@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pure import PureStream, batches_of, control, placed
-from worlds import NOON, around, event, position, subscription
+from worlds import NOON, around, event, journal, position, subscription
 
 from roamcast.errors import CorruptionError, StorageError, UnavailableError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, Record
 from roamcast.pipeline.matching import sift
-from roamcast.pipeline.supply import Supplier, supplying
+from roamcast.pipeline.supply import CACHE, Supplier, supplying
 
 
 @pytest.fixture
@@ -149,3 +149,34 @@ def test_events_meet_the_same_state_by_way_of_a_cache(tmp_path: Path, is_damaged
     told = pa.Table.from_batches(found)
     assert [len(rows) for rows in told["subscriptions"].to_pylist()] == [2, 2, 2, 2, 1]
     assert [len(rows) for rows in told["bindings"].to_pylist()] == [1] * 5
+
+
+@pytest.fixture
+def with_journal(tmp_path: Path) -> Iterator[Supplier]:
+    journal(tmp_path, [event("cam", n) for n in range(1, 6)], [event("cam", n) for n in range(6, 9)])
+    with supplying(tmp_path / "state", "127.0.0.1", tmp_path / "cache", tmp_path / "journal") as supplier:
+        yield supplier
+
+
+def test_a_stretch_of_the_journal_is_fetched_and_not_kept(with_journal: Supplier) -> None:
+    """From the middle of one segment to the middle of the next."""
+    rows = pa.Table.from_batches(list(with_journal.journal("local", 3, 7)))
+    assert rows["position"].to_pylist() == [4, 5, 6, 7]
+    assert not list(with_journal.cache.iterdir())
+
+
+def test_a_stretch_that_is_not_there_is_named(with_journal: Supplier) -> None:
+    """As if it were read on the driver."""
+    with pytest.raises(CorruptionError, match="positions 8 to 9 are needed"):
+        list(with_journal.journal("local", 7, 9))
+
+
+def test_a_worker_may_have_a_cache_of_its_own(
+    supplier: Supplier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its environment."""
+    file = put(supplier, b"rows", "parts", "arrow")
+    monkeypatch.setenv(CACHE, str(tmp_path / "own"))
+    assert supplier.at_hand([file]) == tmp_path / "own"
+    assert (tmp_path / "own" / file).read_bytes() == b"rows"
+    assert not supplier.cache.exists()

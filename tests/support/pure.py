@@ -10,10 +10,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.pipeline.books import HISTORY, Books, Entry
+from roamcast.pipeline.books import BALANCE, HISTORY, Books, Entry
 from roamcast.pipeline.control import Control
 from roamcast.pipeline.matching import Sieve, sift
 from roamcast.pipeline.schemas import SIFTED_SCHEMA
+from roamcast.pipeline.shares import gathered, match_share, route
 from roamcast.pipeline.state import StateFolder
 
 
@@ -55,12 +56,25 @@ def control(rows: Sequence[Placed]) -> Control:
     return Control(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
 
 
+def sifted_by(sieve: Sieve, rows: Sequence[Placed]) -> pa.Table:
+    """What the executors would make of these records, in whichever plan."""
+    partition = sieve.partition
+    if partition is None:
+        return pa.Table.from_batches(list(sift(sieve)(batches_of(rows))), SIFTED_SCHEMA)
+    alone = sieve._replace(subscriptions=(), stack=(), moving=())
+    found = match_share(sieve, partition)(route(sieve, partition)(batches_of(rows)))
+    told = pa.Table.from_batches([*sift(alone)(batches_of(rows)), *found], SIFTED_SCHEMA)
+    return gathered(told, sieve.open_subscriptions())
+
+
 class PureStream:
     """Runs batch after batch over a state in `folder`, as the stream does, but for Spark and the outbox."""
 
-    def __init__(self, folder: Path, *, history: int = HISTORY) -> None:
+    def __init__(self, folder: Path, *, history: int = HISTORY, workers: int = 0, balance: int = BALANCE) -> None:
         self.state = StateFolder(folder)
         self.history = history
+        self.workers = workers
+        self.balance = balance
         self.state.create("pure", {})
         self.restart()
 
@@ -68,12 +82,12 @@ class PureStream:
         """Read the state again."""
         manifest = self.state.newest()
         assert manifest is not None
-        self.books = Books(self.state, manifest, history=self.history)
+        self.books = Books(self.state, manifest, history=self.history, workers=self.workers, balance=self.balance)
 
     def run(self, rows: Sequence[Placed]) -> Entry:
         """The next batch, its records in the order given."""
         page = self.books.open(control(rows), self.books.manifest.batch + 1)
-        sifted = pa.Table.from_batches(list(sift(page.sieve)(batches_of(rows))), SIFTED_SCHEMA)
+        sifted = sifted_by(page.sieve, rows)
         entry = self.books.close(page, sifted)
         self.state.publish(entry.manifest)
         self.books.turn(entry)

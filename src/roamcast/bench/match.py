@@ -36,13 +36,14 @@ from roamcast.bench.match_plans import (
     with_keys,
 )
 from roamcast.bench.match_profile import profile_match
+from roamcast.bench.match_shares import measure_shares
 from roamcast.match.layers import Layers, matcher_of, rows_of
 from roamcast.match.port import Events, Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bench_match", "measure_match"]
+__all__ = ["bench_match", "bench_shares", "measure_match", "measure_partitioned"]
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -88,6 +89,34 @@ def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
             return measure_match(spark, Path(name), sizes, say)
         finally:
             spark.stop()
+
+
+def bench_shares(sizes: Sequence[int], workers: Sequence[int], say: Say) -> dict[str, Any]:
+    """As `measure_partitioned` has it, in a session and a folder of its own."""
+    from roamcast.pipeline.session import session
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
+        spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
+        try:
+            return measure_partitioned(spark, Path(name), sizes, workers, say)
+        finally:
+            spark.stop()
+
+
+def measure_partitioned(
+    spark: SparkSession,
+    folder: Path,
+    sizes: Sequence[int],
+    workers: Sequence[int],
+    say: Say,
+    *,
+    events: int = 2_000_000,
+) -> dict[str, Any]:
+    """As `measure_shares` has it, for each size and number of workers. `wrong` must be 0."""
+    bench = _Bench(spark, folder, World(events), events, say)
+    _write_events(bench)
+    _compile(bench.world)
+    return {"rows": measure_shares(spark, folder, events, bench.world, sizes, workers, say)}
 
 
 def measure_match(

@@ -37,7 +37,8 @@ class Batches:
     not written: they are no part of the match.
     """
 
-    def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame) -> None:
+    def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame, *, workers: int = 0) -> None:
+        """With the partitioned plan for so many `workers`."""
         from roamcast.pipeline.books import Books
         from roamcast.pipeline.schemas import SUBSCRIPTIONS
         from roamcast.pipeline.state import StateFolder
@@ -47,7 +48,7 @@ class Batches:
         manifest = self._state.newest()
         if manifest is None:
             raise LookupError(f"no state in {folder}")
-        self.books = Books(self._state, manifest)
+        self.books = Books(self._state, manifest, workers=workers)
         self._events, self._count = events, events.count()
         self._place = 0
 
@@ -64,17 +65,19 @@ class Batches:
         return self.books.open(Control(records, self._count), self.books.manifest.batch + 1)
 
     def sift(self, page: Page) -> int:
-        """Bring the events after the page's records to the driver, as the executors sift them. Counts the matches."""
+        """As `sifted`. Counts the matches."""
+        return int(pc.sum(pc.list_value_length(self.sifted(page)["subscriptions"])).as_py() or 0)
+
+    def sifted(self, page: Page) -> pa.Table:
+        """Bring the events after the page's records to the driver, as the executors sift them."""
         from pyspark.sql import functions as f
 
-        from roamcast.pipeline.matching import sift
-        from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
+        from roamcast.pipeline.shares import sifted_by
 
         columns = {"position": self._place, "seq": page.sieve.batch * self._count}
         events = self._events.withColumns({name: f.col(name) + more for name, more in columns.items()})
         self._place += self._count
-        sifted = events.mapInArrow(sift(page.sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
-        return int(pc.sum(pc.list_value_length(sifted["subscriptions"])).as_py() or 0)
+        return sifted_by(events, page.sieve)
 
     def close(self, page: Page) -> None:
         """Publish the state after the batch."""

@@ -27,6 +27,8 @@ __all__ = [
     "by_sql",
     "identity",
     "matched",
+    "matching",
+    "read_events",
     "reading_by_index",
     "sql_rows",
     "with_keys",
@@ -64,15 +66,19 @@ def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _matching(opening)(groups[number].read())
+                yield from matching(opening)(groups[number].read())
 
     return _pairs(spark.range(0, len(groups), 1, len(groups)), run)
 
 
 def matched(folder: Path, opening: Opening) -> Batches:
     """What those tasks do, without Spark."""
+    yield from matching(opening)(read_events(folder))
+
+
+def read_events(folder: Path) -> Batches:
     for group in _row_groups(folder):
-        yield from _matching(opening)(group.read())
+        yield from group.read()
 
 
 class _RowGroup(NamedTuple):
@@ -91,7 +97,7 @@ def _row_groups(folder: Path) -> list[_RowGroup]:
 
 def by_index(events: DataFrame, opening: Opening) -> int:
     """Ours for a data frame, whatever it comes from."""
-    return _pairs(events, _matching(opening))
+    return _pairs(events, matching(opening))
 
 
 def _pairs(rows: DataFrame, run: Callable[[Batches], Batches]) -> int:
@@ -110,7 +116,7 @@ def _opened(opening: Opening) -> Index:
     return Layers(opening.folder).open(opening.stack)
 
 
-def _matching(opening: Opening) -> Callable[[Batches], Batches]:
+def matching(opening: Opening) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         index = _opened(opening)
         for batch in batches:

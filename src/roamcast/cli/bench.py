@@ -47,14 +47,34 @@ def match(
     sizes: Annotated[str, typer.Option(help="Numbers of subscriptions, separated by commas.")] = (
         "100000,1000000,10000000"
     ),
+    plan: Annotated[str, typer.Option(help="replicated, or partitioned beside it.")] = "replicated",
 ) -> None:
     """Events a second against very many subscriptions, beside plain Spark SQL and doing nothing at all.
 
     Example: roamcast bench match --sizes 100000,1000000 --json match.json
     """
-    from roamcast.bench.match import bench_match
+    from roamcast.bench.match import bench_match, bench_shares
+    from roamcast.errors import InputError
 
-    _report(bench_match(_numbers(sizes), _say), json)
+    if plan not in ("replicated", "partitioned"):
+        raise InputError(f"no plan {plan!r}", where="--plan", hint="replicated or partitioned")
+    numbers = _numbers(sizes)
+    _report(bench_match(numbers, _say) if plan == "replicated" else bench_shares(numbers, (2, 4), _say), json)
+
+
+@bench.command()
+def equality(
+    json: JsonFile = None,
+    events: Annotated[int, typer.Option(min=1_000)] = 200_000,
+    subscriptions: Annotated[int, typer.Option(min=1_000)] = 100_000,
+) -> None:
+    """Both plans and all partitioners, for 1, 2 and 4 workers, beside brute force: `wrong` must be 0.
+
+    Example: roamcast bench equality --json equality.json
+    """
+    from roamcast.bench.match_equality import bench_equality
+
+    _report(bench_equality(events, subscriptions, _say), json)
 
 
 @bench.command()

@@ -28,6 +28,15 @@ def pipeline(
     cache: Annotated[
         Path | None, typer.Option(help="Folder on each worker of a cluster for files of the state; a temporary one.")
     ] = None,
+    plan: Annotated[
+        str,
+        typer.Option(
+            help="replicated: every worker has all of the index; partitioned: each has a share; auto: by its size."
+        ),
+    ] = "auto",
+    workers: Annotated[
+        int, typer.Option(min=0, max=64, help="Shares of the partitioned plan; 0: as many as Spark has cores.")
+    ] = 0,
     records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 50_000,
     outbox: Annotated[
         int, typer.Option(min=1, help="Batches that may wait for an office before matching waits.")
@@ -40,9 +49,14 @@ def pipeline(
 
     Example: roamcast pipeline --data ./roamcast-data
     """
+    from roamcast.errors import InputError
+    from roamcast.pipeline.plans import PLANS
     from roamcast.pipeline.run import Cluster, run_pipeline
     from roamcast.pipeline.stream import Limits
 
-    limits = Limits(records=records, outbox=outbox, history=round(history * 60e6))
+    chosen = next((known for known in PLANS if known == plan), None)
+    if chosen is None:
+        raise InputError(f"no plan {plan!r}", where="--plan", hint=f"one of {', '.join(PLANS)}")
+    limits = Limits(records=records, outbox=outbox, history=round(history * 60e6), workers=workers)
     cluster = Cluster(master, host) if cache is None else Cluster(master, host, cache)
-    run_pipeline(data.absolute(), new=new, cluster=cluster, limits=limits)
+    run_pipeline(data.absolute(), new=new, cluster=cluster, limits=limits, plan=chosen)

@@ -123,3 +123,27 @@ def _print_cet(figures: Mapping[str, Any]) -> None:
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
+
+
+@reproduce.command()
+def drtcluster(
+    out: Folder = Path("artifacts"),
+    json: JsonFile = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How often, each time with other events.")] = 10,
+    events: Annotated[int, typer.Option(min=100, help="Places of the world that are events.")] = 100_000,
+) -> None:
+    """Categories, merging, balancing and throughput of DRt-Cluster, and other ways to divide subscriptions.
+
+    Example: roamcast reproduce drtcluster --json drtcluster.json
+    """
+    from roamcast.experiments.drtcluster import reproduce
+
+    figures = reproduce(out, lambda line: typer.echo(line, err=True), seeds=seeds, events=events)
+    for kind in ("partitioners", "drift"):
+        for name, row in figures[kind].items():
+            typer.echo(f"{kind}  {name}  " + "  ".join(f"{what} {value}" for what, value in row.items()))
+    for what, verdict in figures["verdicts"].items():
+        typer.echo(f"{what}: {verdict}")
+    for file in figures["files"]:
+        typer.echo(file)
+    write_figures(figures, json)

@@ -37,7 +37,11 @@ class Plot:
             (line,) = plot.plot(curve.x, curve.formula, label=curve.name)
             plot.plot(curve.x, curve.counted, "o", color=line.get_color(), markersize=4)
             plot.plot(curve.x, curve.everything, ":", color=line.get_color(), linewidth=1)
-        plot.set_title(f"{title}\nlines: formula; points: counted; dotted: with what the formula leaves out")
+        told = f"{title}\nlines: formula; points: counted; dotted: with what the formula leaves out"
+        return self._finished(figure, plot, path, told, axes)
+
+    def _finished(self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str]) -> Path:
+        plot.set_title(title)
         plot.set_xlabel(axes[0])
         plot.set_ylabel(axes[1])
         plot.set_ylim(bottom=0)

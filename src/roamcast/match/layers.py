@@ -103,6 +103,10 @@ class Layers:
         kept = [self._rewritten([layer], seen) if layer.dead > layer.live else layer for layer in stack[:first]]
         return (*kept, *([self._rewritten(stack[first:], seen)] if first < len(stack) else []))
 
+    def rows(self, stack: Sequence[Layer], handles: npt.NDArray[np.int64] | None = None) -> Rows | None:
+        """All that live, or those of them with these handles; None of an empty stack."""
+        return joined_rows([self._layered(layer) for layer in stack], handles) if stack else None
+
     def sweep(self, keep: Iterable[Layer], others: Iterable[str] = ()) -> None:
         """Remove the files that none of these layers has, and that are not among the `others`."""
         names = (name for layer in keep for name in (layer.segment, layer.tombstones) if name)

@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from roamcast.match.categories import Parameters
 from roamcast.match.layers import Layers, rows_of
 from roamcast.match.moving import MovingRegions
+from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.rarity import TermCounts
+from roamcast.match.router import Tables
 from roamcast.space import GEOGRAPHIC
 
 __all__ = ["rehearse"]
 
 
 def rehearse() -> None:
-    """Add, match, move, remove and merge."""
+    """Add, match, move, remove and merge; route; and put into categories."""
     count = 40
     side, terms = np.arange(count) / 10, pa.array([["a", str(n % 3)][: n % 3] for n in range(count)])
     events = Events(side, side, pa.array([["a", str(n % 3), "b"] for n in range(count)]))
@@ -32,3 +35,9 @@ def rehearse() -> None:
         boxes = regions.add(np.arange(3), side[:3], side[:3], np.full(3, 100.0))
         stack = layers.rebox(stack, boxes.handle, boxes.box)
         layers.open(layers.merge(stack)).match(events)
+        tables = Tables(Path(folder))
+        tables.open(tables.push((), rows_of(np.arange(count), wanted), np.zeros(count, np.int64))).route(events)
+    cluster = DrtCluster(2, Parameters(4))
+    cluster.add(rows_of(np.arange(count), wanted))
+    cluster.remove(np.arange(5))
+    cluster.balance()

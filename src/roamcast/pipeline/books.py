@@ -18,15 +18,17 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.match.rarity import TermCounts
+from roamcast.pipeline.balancing import balanced
 from roamcast.pipeline.bulk import Live, changes_in_bulk
 from roamcast.pipeline.control import Changes, Control, Row, SetAside
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
-from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
+from roamcast.pipeline.indexing import Indexed, with_handles
 from roamcast.pipeline.intake import Intake, Source, take_in
 from roamcast.pipeline.lookups import Ends, Lookups
 from roamcast.pipeline.matching import Sieve
 from roamcast.pipeline.numbering import Numbered, Receiver, in_order, number_letters
 from roamcast.pipeline.parts import Part, newest_rows
+from roamcast.pipeline.plans import Partition
 from roamcast.pipeline.regions import Regions, Told, positions_of
 from roamcast.pipeline.schemas import (
     BINDINGS,
@@ -39,12 +41,14 @@ from roamcast.pipeline.schemas import (
 )
 from roamcast.pipeline.state import Manifest, StateFolder
 
-__all__ = ["COUNTERS", "HISTORY", "Books", "Entry", "Page"]
+__all__ = ["BALANCE", "COUNTERS", "HISTORY", "Books", "Entry", "Page"]
 
 COUNTERS: Final = (
     "events", "duplicates_dropped", "set_aside", "late", "thinned_out", "letters", "subscriptions", "bindings",
 )  # fmt: skip
 
+BALANCE: Final = 100_000
+"""After so many events the load of workers is balanced."""
 HISTORY: Final = 3600 * 1_000_000
 """How long an ended binding is kept for events that come late, in microseconds by the clock of its node."""
 
@@ -77,8 +81,19 @@ class Entry(NamedTuple):
 class Books:
     """Holds in memory what every batch asks for: the numbers seen of each source and given to each receiver."""
 
-    def __init__(self, state: StateFolder, manifest: Manifest, *, history: int = HISTORY) -> None:
+    def __init__(
+        self,
+        state: StateFolder,
+        manifest: Manifest,
+        *,
+        history: int = HISTORY,
+        workers: int = 0,
+        balance: int = BALANCE,
+    ) -> None:
+        """`workers` share the index; 0: each has all of it."""
         self.manifest = manifest
+        self._workers = workers
+        self._balance = balance
         self._state = state
         self._terms = TermCounts()  # of events since the start: which terms are rare only makes matching faster
         self._parts = state.parts
@@ -100,11 +115,15 @@ class Books:
             self._terms.count(terms)
         told = self._regions.after(wishes, positions)
         changes.set_aside.extend([*broken, *told.set_aside])
-        index = index_changes(self._state.layers, self.manifest.index, wishes, told.boxes, self._terms)
+        arranger = self._state.arranger
+        before = arranger.arranged(self.manifest.index, self.manifest.partition, self._workers, self.with_handles)
+        index, partition = arranger.changed(*before, wishes, told.boxes, self._terms)
         bindings = self._push(BINDINGS, changes.bindings, partial(self._over, changes, forgotten))
         sources = frozenset((row["home"], row["source"]) for row in changes.initial)
         moving = told.save(self._state.segments)
-        sieve = Sieve(self._state.folder, subscriptions, bindings, index.stack, batch, sources, moving)
+        sieve = Sieve(
+            self._state.folder, subscriptions, bindings, index.stack, batch, sources, moving, partition=partition
+        )
         return Page(sieve, index, told, changes, forgotten)
 
     def close(self, page: Page, sifted: pa.Table) -> Entry:
@@ -145,13 +164,21 @@ class Books:
         counters = {name: self.manifest.counters.get(name, 0) + grown[name] for name in COUNTERS}
         versions = page.told.regions.versions(self._state.segments)
         manifest = replace(
-            self.manifest, batch=sieve.batch, tables=tables, index=page.indexed, counters=counters, regions=versions
-        )
+            self.manifest, batch=sieve.batch, tables=tables, index=page.indexed, counters=counters, regions=versions,
+            partition=self._planned(sieve, sifted, counters["events"]),
+        )  # fmt: skip
         candidates, matches = sifted["candidates"], pc.list_value_length(sifted["subscriptions"])
         return Entry(
             numbered, [*set_aside, *late], manifest, page.told.regions, intake, page.forgotten,
             *(pc.sum(counts).as_py() or 0 for counts in (candidates, matches)),
         )  # fmt: skip
+
+    def _planned(self, sieve: Sieve, sifted: pa.Table, events: int) -> Partition | None:
+        """The load is balanced after so many events, by what the last batch of these matched."""
+        partition = sieve.partition
+        if partition is None or events // self._balance == self.manifest.counters.get("events", 0) // self._balance:
+            return partition
+        return balanced(partition, sifted, sieve.open_subscriptions())
 
     def turn(self, entry: Entry) -> None:
         """The batch has happened."""
@@ -166,6 +193,11 @@ class Books:
 
     def _lookups(self, table: Table) -> Lookups:
         return Lookups(self._parts.folder, table.name, self.manifest.parts(table.name))
+
+    def with_handles(self, handles: npt.NDArray[np.int64]) -> pa.Table:
+        """The subscriptions that have these, ended ones among them."""
+        lookups = self._lookups(SUBSCRIPTIONS)
+        return lookups.take(lookups.find(("handle",), [pa.array(handles)]).row)
 
     def _push(self, table: Table, rows: pa.Table, ended: Any = None) -> tuple[Part, ...]:
         return self._parts.push(table, self.manifest.parts(table.name), rows, ended)

@@ -32,7 +32,7 @@ def figures_of(entry: Entry, state: StateFolder) -> Mapping[str, float]:
     return {
         "candidates": entry.candidates,
         "matches": entry.matches,
-        "segments": len(entry.manifest.index.stack),
+        "segments": len(entry.manifest.layers),
         "state_bytes": state.nbytes(),
         "moving_regions": len(entry.regions),
     }

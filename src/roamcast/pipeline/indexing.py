@@ -17,7 +17,7 @@ from roamcast.match.layers import Layer, Layers, rows_of
 from roamcast.match.moving import Moved
 from roamcast.match.port import Subscriptions
 
-__all__ = ["Indexed", "index_changes", "open_index", "with_handles"]
+__all__ = ["Indexed", "index_changes", "open_index", "rows_to_index", "wanted_by", "with_handles"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,18 +63,23 @@ def index_changes(layers: Layers, before: Indexed, rows: pa.Table, boxes: Moved,
         return before._replace(stack=layers.merge(stack, seen)) if there.any() else before
     handles: Integers = rows["handle"].to_numpy()
     added = rows.filter(pa.array(handles >= before.handles))
-    stack = layers.change(stack, gone=before.leaving, added=_rows(added, boxes), seen=seen)
+    stack = layers.change(stack, gone=before.leaving, added=rows_to_index(added, boxes), seen=seen)
     leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
     return Indexed(layers.merge(stack, seen), leaving, max(before.handles, int(handles.max()) + 1))
 
 
-def _rows(rows: pa.Table, boxes: Moved) -> Rows:
+def wanted_by(rows: pa.Table) -> Subscriptions:
+    """Boxes and terms of rows of SUBSCRIPTIONS."""
     min_x, min_y, max_x, max_y = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     terms = rows["terms"].combine_chunks()
     lists = terms if isinstance(terms, pa.ListArray) else pa.array([], pa.list_(pa.string()))
-    wanted = Subscriptions(min_x, min_y, max_x, max_y, lists)
+    return Subscriptions(min_x, min_y, max_x, max_y, lists)
+
+
+def rows_to_index(rows: pa.Table, boxes: Moved) -> Rows:
+    """Rows of SUBSCRIPTIONS; those of moving regions with the boxes that are told."""
     further = reduce(pc.or_, (pc.is_valid(rows[name]) for name in _FURTHER)).to_numpy()
-    added = rows_of(rows["handle"].to_numpy(), wanted, further)
+    added = rows_of(rows["handle"].to_numpy(), wanted_by(rows), further)
     _, row, box = np.intersect1d(added.handle, boxes.handle, assume_unique=True, return_indices=True)
     added.box[row] = boxes.box[box]
     return added

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.match.choosing import spread
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import TABLES, Table
 
@@ -94,6 +95,14 @@ class Lookups:
             return (schema if columns is None else pa.schema([schema.field(c) for c in columns])).empty_table()
         together = pa.concat_tables(tables).combine_chunks()
         return together if len(tables) == 1 else together.take(pa.array(np.argsort(np.concatenate(places))))
+
+    def some(self, most: int) -> Integers:
+        """The numbers of at most so many rows, evenly spread; some of them may be replaced by others."""
+        first = np.cumsum([0, *(layer.rows.num_rows for layer in self._layers)])
+        chosen = spread(int(first[-1]), most)
+        level = np.searchsorted(first, chosen, "right") - 1
+        numbers: Integers = (level << _ROW_BITS) + chosen - first[level]
+        return numbers
 
     def _in_force(self, level: Integers, row: Integers) -> Truths:
         """Which rows are not replaced by one with their key in a layer above."""

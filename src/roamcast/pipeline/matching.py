@@ -19,6 +19,7 @@ from roamcast.match.index import Candidates, Index
 from roamcast.match.layers import Layer
 from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events
+from roamcast.match.router import Router, Routes, Tables
 from roamcast.match.segments import file_name
 from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
@@ -26,11 +27,12 @@ from roamcast.pipeline.indexing import open_index
 from roamcast.pipeline.joining import join
 from roamcast.pipeline.lookups import Found, Integers, Lookups
 from roamcast.pipeline.parts import Part
+from roamcast.pipeline.plans import Partition
 from roamcast.pipeline.regions import Moving
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
 from roamcast.pipeline.supply import Supplier
 
-__all__ = ["Sieve", "sift"]
+__all__ = ["Sieve", "State", "as_json", "fetched", "has_all_it_needs", "lists", "match", "sift"]
 
 _ASKED: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "around")
 _END: Final = np.iinfo(np.int64).max
@@ -40,7 +42,8 @@ class Sieve(NamedTuple):
     """Which state a batch's events meet: parts and segments under `folder`. The same in the driver and the executors.
 
     `sources` are those, as pairs (node, source), of which every event is told, not the newest alone. Executors on other
-    hosts than the driver's have a `supplier` of the files.
+    hosts than the driver's have a `supplier` of the files. With a `partition` the index is in its shares, and tasks get
+    sieves with what they need of it; `routes` if they route.
     """
 
     folder: Path
@@ -51,6 +54,8 @@ class Sieve(NamedTuple):
     sources: frozenset[tuple[str, str]] = frozenset()
     moving: tuple[Moving, ...] = ()
     supplier: Supplier | None = None
+    partition: Partition | None = None
+    routes: tuple[Routes, ...] = ()
 
     @property
     def files(self) -> Iterator[str]:
@@ -58,7 +63,8 @@ class Sieve(NamedTuple):
         yield from (f"parts/{part.name}" for part in (*self.subscriptions, *self.bindings))
         layers = (name for layer in self.stack for name in (layer.segment, layer.tombstones))
         versions = (name for moving in self.moving for name in (moving.version, moving.trail))
-        yield from (f"segments/{file_name(name)}" for name in (*layers, *versions) if name)
+        tables = (routes.table for routes in self.routes)
+        yield from (f"segments/{file_name(name)}" for name in (*layers, *versions, *tables) if name)
 
     def open_subscriptions(self) -> Lookups:
         return Lookups(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
@@ -69,6 +75,9 @@ class Sieve(NamedTuple):
     def open_index(self) -> Index:
         return open_index(self.folder / "segments", self.stack)
 
+    def open_router(self) -> Router:
+        return Tables(self.folder / "segments").open(self.routes)
+
     def open_moving(self) -> tuple[CircleTest, ...]:
         return tuple(moving.open(self.folder / "segments") for moving in self.moving)
 
@@ -77,21 +86,24 @@ def sift(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     """A function for mapInArrow: records in, a row of SIFTED_SCHEMA for each event out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        state = _fetched(sieve)
+        state = fetched(sieve)
         for records in batches:
             yield _sifted(with_homes(records.filter(pc.equal(records["kind"], EVENT))), state, sieve)
 
     return run
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
+    """What a sieve names, opened."""
+
     segments: Index
     moving: tuple[CircleTest, ...]
     subscriptions: Lookups
     bindings: Lookups
+    router: Router
 
 
-def _fetched(sieve: Sieve) -> _State:
+def fetched(sieve: Sieve) -> State:
     """The state, by way of this host's cache if it is another than the driver's."""
     if sieve.supplier is None:
         return _opened(sieve)
@@ -105,19 +117,21 @@ def _fetched(sieve: Sieve) -> _State:
         return _opened(here)
 
 
-def _opened(sieve: Sieve) -> _State:
-    return _State(sieve.open_index(), sieve.open_moving(), sieve.open_subscriptions(), sieve.open_bindings())
+def _opened(sieve: Sieve) -> State:
+    return State(
+        sieve.open_index(), sieve.open_moving(), sieve.open_subscriptions(), sieve.open_bindings(), sieve.open_router()
+    )
 
 
-def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBatch:
-    whole = _has_all_it_needs(records)
+def _sifted(records: pa.RecordBatch, state: State, sieve: Sieve) -> pa.RecordBatch:
+    whole = has_all_it_needs(records)
     rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
     events = records.take(pa.array(rows))
     facts = Facts(events)
-    (matched, looked_at), bound = _match(facts, state, sieve.batch), join(facts, state.bindings)
+    (matched, looked_at), bound = match(facts, state, sieve.batch), join(facts, state.bindings)
     told = np.unique(np.concatenate((matched.key, bound.key, _newest(events), _of(events, sieve.sources))))
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
-    json[rows[told]] = _as_json(events.take(pa.array(told)))
+    json[rows[told]] = as_json(events.take(pa.array(told)))
     event = pa.array(json, pa.string())
     columns = {
         **{name: records[name] for name in ("node", "position", "home", "entity", "seq")},
@@ -125,14 +139,14 @@ def _sifted(records: pa.RecordBatch, state: _State, sieve: Sieve) -> pa.RecordBa
         "whole": whole,
         "event": event,
         "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
-        "subscriptions": _lists(matched, rows, records.num_rows),
-        "bindings": _lists(bound, rows, records.num_rows),
+        "subscriptions": lists(matched, rows, records.num_rows),
+        "bindings": lists(bound, rows, records.num_rows),
         "candidates": pa.array(([looked_at] + [0] * (records.num_rows - 1))[: records.num_rows], pa.int64()),
     }
     return pa.RecordBatch.from_pydict(columns, SIFTED_SCHEMA)
 
 
-def _lists(found: Found, rows: Integers, count: int) -> pa.ListArray:
+def lists(found: Found, rows: Integers, count: int) -> pa.ListArray:
     """For each of `count` records the rows that were found for it; `found.key` are numbers in `rows`."""
     lengths = np.bincount(rows[found.key], minlength=count)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
@@ -166,7 +180,7 @@ def _pairs(events: pa.RecordBatch) -> Integers:
     return numbers
 
 
-def _has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
+def has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
     """Source, number, id, a time that has a date, and a finite point."""
     time = records["time"].cast(pa.int64())
     tests = (
@@ -179,7 +193,7 @@ def _has_all_it_needs(records: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(reduce(pc.and_kleene, tests), False)
 
 
-def _match(facts: Facts, state: _State, batch: int) -> tuple[Found, int]:
+def match(facts: Facts, state: State, batch: int) -> tuple[Found, int]:
     """Pairs of rows, of events and of subscriptions, ordered by event; and how many candidates were looked at."""
     events = facts.events
     points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
@@ -191,7 +205,7 @@ def _match(facts: Facts, state: _State, batch: int) -> tuple[Found, int]:
     return Found(key, row), looked_at
 
 
-def _decided(found: Candidates, points: Events, facts: Facts, state: _State, batch: int) -> Found:
+def _decided(found: Candidates, points: Events, facts: Facts, state: State, batch: int) -> Found:
     """Of candidates those that match."""
     handles, place = np.unique(found.subscription, return_inverse=True)
     known = state.subscriptions.find(("handle",), [pa.array(handles)])
@@ -231,7 +245,7 @@ def _lives(at: Integers, rows: pa.Table, batch: int) -> npt.NDArray[np.bool_]:
     return lives
 
 
-def _as_json(events: pa.RecordBatch) -> list[str]:
+def as_json(events: pa.RecordBatch) -> list[str]:
     """Each event as its receivers will read it."""
     columns = (events[name].to_pylist() for name in ("id", "entity", "seq", "time", "x", "y", "terms", "readings"))
     return [

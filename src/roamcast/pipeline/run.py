@@ -11,14 +11,18 @@ import sys
 import tempfile
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from roamcast.durable import refusals_named
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
+from roamcast.match.partition import MOST_WORKERS
 from roamcast.pipeline.identity import Pipeline, open_pipeline
+from roamcast.pipeline.plans import Plan
 from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
 from roamcast.pipeline.supply import Supplier, supplying
@@ -26,6 +30,8 @@ from roamcast.pipeline.supply import Supplier, supplying
 __all__ = ["Cluster", "run_pipeline"]
 
 log = logging.getLogger(__name__)
+
+_REPLICATED_UP_TO: Final = 4 << 30  # bytes of state, which each host of a cluster would have to hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,15 @@ class Cluster:
     def options(self) -> dict[str, str]:
         return {} if self.is_local else {"spark.driver.host": self.host, "spark.driver.bindAddress": self.host}
 
-    def supplier(self, pipeline: Pipeline) -> AbstractContextManager[Supplier | None]:
-        return nullcontext() if self.is_local else supplying(pipeline.state.folder, self.host, self.cache)
+    def supplier(self, pipeline: Pipeline, journal: Path) -> AbstractContextManager[Supplier | None]:
+        return nullcontext() if self.is_local else supplying(pipeline.state.folder, self.host, self.cache, journal)
 
 
-def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits) -> None:
+def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, plan: Plan = "auto") -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then say why and exit with 1.
 
-    A stop waits for the batch under way. Being killed instead loses nothing: the next start repeats the batch.
+    `limits.workers` are those of the partitioned plan; 0: as many as there are cores. A stop waits for the batch under
+    way. Being killed instead loses nothing: the next start repeats the batch.
     """
     pipeline = open_pipeline(data, new=new)
     if pipeline.inheritance:
@@ -65,9 +72,11 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits) -> 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    options = {**_options(pipeline.folder), **cluster.options}
+    scratch = _scratch(pipeline.folder) if cluster.is_local else {}  # the driver's disk is none of its workers'
+    options = {**LOCAL_CHECKPOINT, **scratch, **cluster.options}
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
-    with cluster.supplier(pipeline) as supplier:
+    limits = replace(limits, workers=_workers(plan, limits.workers, pipeline, cluster, spark))
+    with cluster.supplier(pipeline, data / "journal") as supplier:
         stream = Stream(spark, pipeline, data, limits, supplier)
         query = stream.start()
         log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
@@ -89,13 +98,21 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits) -> 
         sys.exit(1)
 
 
-def _options(folder: Path) -> dict[str, str]:
+def _workers(plan: Plan, asked: int, pipeline: Pipeline, cluster: Cluster, spark: SparkSession) -> int:
+    """How many share the index; 0 for the replicated plan, which is the faster one where the index fits."""
+    large = not cluster.is_local and pipeline.state.nbytes() > _REPLICATED_UP_TO
+    if plan == "replicated" or (plan == "auto" and not large):
+        return 0
+    return asked or min(max(2, spark.sparkContext.defaultParallelism), MOST_WORKERS)
+
+
+def _scratch(folder: Path) -> dict[str, str]:
     """Spark's scratch files in a folder of ours: what a killed run leaves behind, the next clears away."""
     scratch = folder / "scratch"
     with refusals_named(scratch):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-    return {**LOCAL_CHECKPOINT, "spark.local.dir": str(scratch)}
+    return {"spark.local.dir": str(scratch)}
 
 
 def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:

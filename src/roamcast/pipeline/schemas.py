@@ -19,6 +19,7 @@ __all__ = [
     "POSITIONS",
     "RECEIVERS",
     "RECORDS",
+    "ROUTED_SCHEMA",
     "SIFTED_SCHEMA",
     "SOURCES",
     "SUBSCRIPTIONS",
@@ -33,6 +34,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 RECORDS: Final = spark_schema(RECORD_SCHEMA)
+
+# Events on their way to a worker that may hold a match.
+ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("worker", pa.int32()))
 
 # The times that Python has a date for, the years 1 to 9999, in microseconds since 1970.
 EARLIEST: Final = -62_135_596_800_000_000

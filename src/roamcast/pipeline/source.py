@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from roamcast.errors import CorruptionError
 from roamcast.journal.segments import SegmentFolder, nodes, read
 from roamcast.pipeline.schemas import RECORDS
+from roamcast.pipeline.supply import Supplier
 
 __all__ = ["JournalSource"]
 
@@ -36,7 +37,11 @@ Offset = dict[str, int]
 
 
 class JournalSource(DataSource):
-    """Options: `root`, the journal's folder; `records`, the most that one batch takes."""
+    """Options: `root`, the journal's folder; `records`, the most that one batch takes.
+
+    `supplier_secret`, for executors that do not see that folder: where they get it (see `Supplier.to_json`). By its
+    name Spark knows that it is not for logs.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +51,12 @@ class JournalSource(DataSource):
         return RECORDS
 
     def streamReader(self, schema: StructType) -> JournalReader:  # noqa: N802 - Spark's name
-        return JournalReader(Path(self.options["root"]), int(self.options["records"]))
+        supplier = self.options.get("supplier_secret")
+        return JournalReader(
+            Path(self.options["root"]),
+            int(self.options["records"]),
+            Supplier.from_json(supplier) if supplier else None,
+        )
 
 
 class Stretch(InputPartition):
@@ -60,9 +70,10 @@ class Stretch(InputPartition):
 class JournalReader(DataSourceStreamReader):
     """Lives in one process of its own for as long as the query; `read` runs in the tasks."""
 
-    def __init__(self, root: Path, records: int) -> None:
+    def __init__(self, root: Path, records: int, supplier: Supplier | None = None) -> None:
         self._root = root
         self._records = records
+        self._supplier = supplier
         self._folders: dict[str, SegmentFolder] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -116,6 +127,9 @@ class JournalReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Stretch):
             raise TypeError(f"a journal is read in stretches, not {partition!r}")
+        if self._supplier is not None:
+            yield from self._supplier.journal(partition.node, partition.after, partition.through)
+            return
         segments = SegmentFolder(self._root, partition.node).between(partition.after, partition.through)
         yield from read(segments, partition.after, partition.through)
 
@@ -140,4 +154,4 @@ class JournalReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the tasks: no listing of folders."""
-        return {"_root": self._root, "_records": self._records, "_folders": {}}
+        return {"_root": self._root, "_records": self._records, "_supplier": self._supplier, "_folders": {}}

@@ -25,8 +25,10 @@ import pyarrow.compute as pc
 from roamcast.durable import make_folder, refusals_named, write_whole
 from roamcast.errors import CorruptionError
 from roamcast.match.layers import Layer, Layers
+from roamcast.match.router import Tables
 from roamcast.pipeline.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.parts import Part, PartFolder, newest_rows
+from roamcast.pipeline.plans import Arranger, Partition
 from roamcast.pipeline.regions import Regions
 from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES
 
@@ -34,7 +36,7 @@ __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT = "roamcast-state/4"
+FORMAT = "roamcast-state/5"
 BEFORE_FIRST = -1
 _KEPT = 2
 _NUMBER = re.compile(r"-1|\d+")
@@ -44,7 +46,7 @@ _NUMBER = re.compile(r"-1|\d+")
 class Manifest:
     """The state after `batch`, of one pipeline. Counters run since that pipeline was new.
 
-    `regions` are the files of the moving regions, by space.
+    `regions` are the files of the moving regions, by space. With a `partition` the index is in its shares.
     """
 
     pipeline: str
@@ -53,6 +55,12 @@ class Manifest:
     counters: Mapping[str, int] = field(default_factory=dict)
     index: Indexed = field(default_factory=Indexed)
     regions: Mapping[str, str] = field(default_factory=dict)
+    partition: Partition | None = None
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The segments of the index, of all workers."""
+        return (*self.index.stack, *(self.partition.layers if self.partition else ()))
 
     def parts(self, table: str) -> tuple[Part, ...]:
         return self.tables.get(table, ())
@@ -66,6 +74,7 @@ class StateFolder:
         self.parts = PartFolder(folder / "parts")
         self.segments = folder / "segments"
         self.layers = Layers(self.segments)
+        self.arranger = Arranger(self.layers, Tables(self.segments), self.parts)
 
     def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
         """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
@@ -108,6 +117,7 @@ class StateFolder:
             "batch": manifest.batch,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
             "index": {**manifest.index._asdict(), "stack": [layer._asdict() for layer in manifest.index.stack]},
+            "partition": manifest.partition.to_json() if manifest.partition else None,
             "regions": dict(manifest.regions),
             "counters": dict(manifest.counters),
         }
@@ -131,9 +141,13 @@ class StateFolder:
         except CorruptionError as error:  # of a state that was needed for nothing else
             log.warning("nothing is cleared away in this batch: %s", error)
             return
-        self.parts.sweep(frozenset(part.name for m in kept for table in TABLES for part in m.parts(table.name)))
+        partitions = [m.partition for m in kept if m.partition]
+        shared = (part.name for each in partitions for share in each.shares for part in share.rows)
+        parts = (part.name for m in kept for table in TABLES for part in m.parts(table.name))
+        self.parts.sweep(frozenset([*parts, *shared]))
         versions = (version for m in kept for version in m.regions.values())
-        self.layers.sweep((layer for m in kept for layer in m.index.stack), versions)
+        tables = (routes.table for each in partitions for routes in each.routes)
+        self.layers.sweep((layer for m in kept for layer in m.layers), [*versions, *tables])
 
     def _batches(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
@@ -158,7 +172,10 @@ class StateFolder:
             stack = tuple(Layer(**layer) for layer in index["stack"])
             indexed = Indexed(stack, tuple(index["leaving"]), index["handles"])
             regions = dict(content["regions"])
-            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], indexed, regions)
+            partition = Partition.from_json(content["partition"])
+            return Manifest(
+                content["pipeline"], content["batch"], tables, content["counters"], indexed, regions, partition
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"the manifest of batch {batch} is unreadable: {error}",

@@ -18,12 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.durable import refusals_named, write_whole
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
-from roamcast.pipeline.books import HISTORY, Books, Entry, Page
+from roamcast.pipeline.books import BALANCE, HISTORY, Books, Entry, Page
 from roamcast.pipeline.control import SetAside, control_of, stretches_of
 from roamcast.pipeline.figures import Watch, figures_of
 from roamcast.pipeline.identity import NEW_HINT, Pipeline
-from roamcast.pipeline.matching import sift
-from roamcast.pipeline.schemas import SIFTED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import SIFTED_SCHEMA
+from roamcast.pipeline.shares import sifted_by
 from roamcast.pipeline.source import JournalSource
 from roamcast.pipeline.supply import Supplier
 
@@ -39,12 +39,15 @@ _OFFICE_PAUSE: Final = 0.2
 class Limits:
     """`records`: the most that one batch takes. `outbox`: how many may wait for an office before matching waits.
 
-    `history`: for how many microseconds ended bindings are kept, for events that come late.
+    `history`: for how many microseconds ended bindings are kept, for events that come late. `workers` share the index
+    (the partitioned plan; 0: replicated), and their load is balanced after every `balance` events.
     """
 
     records: int = 50_000
     outbox: int = 1_000
     history: int = HISTORY
+    workers: int = 0
+    balance: int = BALANCE
 
 
 class Stream:
@@ -53,14 +56,16 @@ class Stream:
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, data: Path, limits: Limits, supplier: Supplier | None = None
     ) -> None:
-        """Executors on other hosts have the state's files from the `supplier`."""
+        """Executors on other hosts have the state's files and the journal from the `supplier`."""
         self._spark = spark
         self._supplier = supplier
         self._pipeline = pipeline
         self._journal = data / "journal"
         self._outbox = Outbox(data / "outbox")
         self._limits = limits
-        self._books = Books(pipeline.state, pipeline.manifest, history=limits.history)
+        self._books = Books(
+            pipeline.state, pipeline.manifest, history=limits.history, workers=limits.workers, balance=limits.balance
+        )
         self._between_batches = threading.Lock()
         self._stopping = threading.Event()
         self._read: dict[str, int] = {}
@@ -75,13 +80,14 @@ class Stream:
             self._read = {node: through for node, (_, through) in done.items()}
         self._show()
         self._spark.dataSource.register(JournalSource)
-        records = (
+        reading = (
             self._spark.readStream.format(JournalSource.name())
             .option("root", str(self._journal))
             .option("records", str(self._limits.records))
-            .load()
         )
-        writer = records.writeStream.foreachBatch(self._on_batch)
+        if self._supplier is not None:
+            reading = reading.option("supplier_secret", self._supplier.to_json())
+        writer = reading.load().writeStream.foreachBatch(self._on_batch)
         return writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
 
     def stop(self) -> None:
@@ -147,7 +153,7 @@ class Stream:
         if not events:
             return SIFTED_SCHEMA.empty_table()
         sieve = page.sieve._replace(supplier=self._supplier)
-        return records.mapInArrow(sift(sieve), spark_schema(SIFTED_SCHEMA)).toArrow()
+        return sifted_by(records, sieve)
 
     def _put_aside(self, records: DataFrame, batch: int, items: Sequence[SetAside]) -> None:
         """Keep what cannot be processed, with the reason, where a person finds it."""

@@ -1,7 +1,7 @@
-"""How executors on other hosts come by the files of a state: they fetch what they lack from the driver, over HTTP.
+"""How executors on other hosts come by the files of a state and by the journal: from the driver, over HTTP.
 
-Files are immutable and named by the checksum of what is in them. So what a host has fetched once, all its processes
-use, and nothing in its cache is ever out of date.
+Files of the state are immutable and named by the checksum of what is in them. So what a host has fetched once, all its
+processes use, and nothing in its cache is ever out of date. Segments of the journal are read once and not kept.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, NamedTuple
 
-from roamcast.durable import refusals_named
-from roamcast.errors import CorruptionError, UnavailableError
+import orjson
+import pyarrow as pa
 
-__all__ = ["Supplier", "supplying"]
+from roamcast.durable import refusals_named
+from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
+from roamcast.journal.segments import Segment, SegmentFolder, read
+
+__all__ = ["CACHE", "Supplier", "supplying"]
 
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
+_STRETCH: Final = re.compile(r"journal/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/([0-9]{1,19})-([0-9]{1,19})")
+_SEGMENT: Final = re.compile(r"journal/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[0-9]{20}-[0-9]{20}\.parquet")
+CACHE: Final = "ROAMCAST_CACHE"
+"""A worker whose environment has this keeps its cache there."""
 _UNUSED: Final = 3600.0  # seconds after which a file may leave a cache
 _PATIENCE: Final = 30.0  # seconds without a byte
 _POLL: Final = 0.05
@@ -51,21 +59,54 @@ class Supplier(NamedTuple):
         Raises UnavailableError while the driver does not answer, CorruptionError for a file that is damaged there or
         missing, StorageError when this host's disk refuses.
         """
-        missing = [file for file in files if not _used(self.cache / file)]
+        missing = [file for file in files if not _used(self.folder / file)]
         for file in missing:
             self._fetch(file)
         if missing:
-            _sweep(self.cache)
-        return self.cache
+            _sweep(self.folder)
+        return self.folder
+
+    def journal(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+        """The records of a node with after < position <= through, as the driver's disk has them.
+
+        Raises as `at_hand` does, and CorruptionError for what is not there.
+        """
+        listed = orjson.loads(b"".join(self._content(f"journal/{node}/{after}-{through}")))
+        if "error" in listed:
+            raise CorruptionError(listed["error"], where=f"journal/{node}", hint=listed["hint"])
+        with refusals_named(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="journal-") as folder:
+            yield from read(map(partial(self._segment, node, Path(folder)), listed["segments"]), after, through)
+
+    def _segment(self, node: str, folder: Path, named: list[int]) -> Segment:
+        first, last = named
+        path = folder / f"{first:020d}-{last:020d}.parquet"
+        with refusals_named(path):
+            path.write_bytes(b"".join(self._content(f"journal/{node}/{path.name}")))
+        return Segment(path, first, last)
+
+    @property
+    def folder(self) -> Path:
+        """The cache on this host, or of this worker."""
+        return Path(os.environ.get(CACHE) or self.cache)
+
+    def to_json(self) -> str:
+        return orjson.dumps({**self._asdict(), "cache": str(self.cache)}).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Supplier:
+        content = orjson.loads(text)
+        return cls(content["host"], content["port"], content["key"], Path(content["cache"]))
 
     def drop(self, files: Iterable[str]) -> None:
         """Forget these, which have been damaged here."""
-        with refusals_named(self.cache):
+        with refusals_named(self.folder):
             for file in files:
-                (self.cache / file).unlink(missing_ok=True)
+                (self.folder / file).unlink(missing_ok=True)
 
     def _fetch(self, file: str) -> None:
-        target = self.cache / file
+        target = self.folder / file
         with refusals_named(target):
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Of a name of its own: another process may be fetching the same file.
@@ -127,14 +168,14 @@ def _sweep(cache: Path) -> None:
 
 
 @contextmanager
-def supplying(folder: Path, host: str, cache: Path) -> Iterator[Supplier]:
-    """On the driver: give the files of the state in `folder` to whoever has the key, at any free port of `host`.
+def supplying(folder: Path, host: str, cache: Path, journal: Path | None = None) -> Iterator[Supplier]:
+    """On the driver: give the files of the state in `folder`, and the journal, to whoever has the key.
 
-    Raises UnavailableError if that is no address of this machine.
+    It listens at any free port of `host`. Raises UnavailableError if that is no address of this machine.
     """
     key = secrets.token_urlsafe(32)
     try:
-        server = ThreadingHTTPServer((host, 0), partial(_Handler, folder, key))
+        server = ThreadingHTTPServer((host, 0), partial(_Handler, folder, journal, key))
     except OSError as error:
         hint = "give a name or an address of this machine that the workers can reach"
         raise UnavailableError(f"cannot listen at {host}: {error.strerror}", where="--host", hint=hint) from error
@@ -153,8 +194,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _PATIENCE
 
-    def __init__(self, folder: Path, key: str, *args: object) -> None:
+    def __init__(self, folder: Path, journal: Path | None, key: str, *args: object) -> None:
         self._folder = folder
+        self._journal = journal
         self._key = key
         super().__init__(*args)  # type: ignore[arg-type]
 
@@ -164,11 +206,31 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         name = self.path.removeprefix("/")
-        if not _FILE.fullmatch(name):
+        if self._journal is not None and (stretch := _STRETCH.fullmatch(name)):
+            self._list(self._journal, stretch[1], int(stretch[2]), int(stretch[3]))
+        elif self._journal is not None and _SEGMENT.fullmatch(name):
+            self._give(self._journal / name.removeprefix("journal/"))
+        elif _FILE.fullmatch(name):
+            self._give(self._folder / name)
+        else:
             self._refuse(HTTPStatus.NOT_FOUND)
-            return
+
+    def _list(self, journal: Path, node: str, after: int, through: int) -> None:
+        """The segments that hold a stretch; or why there are none."""
         try:
-            file = (self._folder / name).open("rb")
+            found = SegmentFolder(journal, node).between(after, through)
+            content = orjson.dumps({"segments": [[segment.first, segment.last] for segment in found]})
+        except RoamcastError as error:
+            content = orjson.dumps({"error": error.message, "hint": error.hint})
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _give(self, path: Path) -> None:
+        try:
+            file = path.open("rb")
         except FileNotFoundError:
             self._refuse(HTTPStatus.NOT_FOUND)
             return

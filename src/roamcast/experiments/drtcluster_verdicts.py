@@ -1,0 +1,85 @@
+"""What came of the paper's claims, in words, by the figures themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+__all__ = ["verdicts"]
+
+_OURS = "curve"
+_VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
+
+
+def verdicts(figures: Mapping[str, Any]) -> dict[str, str]:
+    """A sentence or two for each figure, and for the partitioner of our own."""
+    return {
+        "figure4": _figure4(figures["figure4"], figures["sweep"]),
+        "figure5": _figure5(figures["figure5"]),
+        "figure6": _figure6(figures["figure6"]),
+        "figure7": _figure7(figures["figure7"]),
+        "ours": _ours(figures["partitioners"]),
+        "ours while interests drift": _ours(figures["drift"]),
+    }
+
+
+def _figure4(variants: Mapping[str, Mapping[str, float]], sweep: Sequence[Mapping[str, float]]) -> str:
+    told = []
+    for reading, suffix in (("cell and rarest term", ""), ("rectangle and any term", "_weak")):
+        after = [variants[name][f"after{suffix}"] for name in _VARIANTS]
+        order = "the paper's order" if _falls(after) else "not the paper's order"
+        more = all(each[f"after{suffix}"] > each[f"training{suffix}"] for each in variants.values())
+        told.append(
+            f"by {reading}: {order} ({after[0]:.3f}, {after[1]:.3f}, {after[2]:.3f}), "
+            f"and {'more' if more else 'not always more'} after training than while training"
+        )
+    like = [f"{row['most']:.0f}" for row in sweep if _falls([row[name] for name in _VARIANTS])]
+    others = [f"{row['most']:.0f}" for row in sweep if f"{row['most']:.0f}" not in like]
+    told.append(
+        f"it depends on CMaxNumTh: the paper's order with {', '.join(like) or 'none'}, "
+        f"another one with {', '.join(others) or 'none'}"
+    )
+    return "; ".join(told)
+
+
+def _falls(values: Sequence[float]) -> bool:
+    return all(one > other for one, other in pairwise(values))
+
+
+def _figure5(merging: Mapping[str, list[Mapping[str, float]]]) -> str:
+    told = []
+    for what in ("relabelled", "moved"):
+        both = [row[what] for row in merging["InAndBetNode"]]
+        peak = both.index(max(both))
+        rises = 0 < peak < len(both) - 1 and both[0] < both[peak] > both[-1]
+        totals = {name: sum(row[what] for row in rows) for name, rows in merging.items()}
+        told.append(
+            f"{what}: InAndBetNode {'rises, then falls' if rises else 'does not rise and fall'}, "
+            f"{totals['InAndBetNode']:.0f} in all; InNode {totals['InNode']:.0f}"
+        )
+    return "; ".join(told)
+
+
+def _figure6(throughput: Mapping[str, float]) -> str:
+    ratio = throughput["DRt-Cluster"] / throughput["kd-tree"]
+    said = "confirmed" if ratio > 1 else "not confirmed"
+    return f"DRt-Cluster has {ratio:.2f} times the throughput of the kd-tree, in counted work: {said}"
+
+
+def _figure7(throughput: Mapping[str, float]) -> str:
+    before, after = throughput["before"], throughput["after"]
+    said = "confirmed" if after > before else "not confirmed"
+    even = f"max/mean from {throughput['balance_before']:.2f} to {throughput['balance_after']:.2f}"
+    return f"throughput from {before:.3f} to {after:.3f} by balancing ({even}): {said}"
+
+
+def _ours(rows: Mapping[str, Mapping[str, float]]) -> str:
+    told = []
+    for what in ("messages", "balance", "replication"):
+        others = {name: row[what] for name, row in rows.items() if name != _OURS}
+        best = min(others, key=lambda name: others[name])
+        ours = rows[_OURS][what]
+        word = "better than" if ours < others[best] else "equal to" if ours == others[best] else "worse than"
+        told.append(f"{what} {ours:.3f}, {word} the best other ({best}, {others[best]:.3f})")
+    return "; ".join(told)

@@ -1,0 +1,182 @@
+"""What an event must have to match a subscription: a point in one of few cells, and one term. As one number of 64 bits.
+
+A subscription has a feature for each cell that its box touches, on one level of a grid, with one of its terms, the
+rarest. An event has one for each level and term. If they match they have a feature in common, and also that feature
+with the subscription's second term, if it has one. Numbers that collide cost a look in vain, never a match.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.match.build import Rows
+from roamcast.match.dictionary import TermLists, encode
+from roamcast.match.kernels.probing import mix_terms
+from roamcast.match.kernels.texts import hash_texts
+from roamcast.match.port import Events
+from roamcast.match.seeds import seed_of
+
+__all__ = [
+    "INTERVAL",
+    "WORLD",
+    "Features",
+    "Hashed",
+    "RarestTerms",
+    "features_of_events",
+    "features_of_rows",
+    "hashed_events",
+    "hashed_terms",
+    "least_terms",
+    "rarest_terms",
+    "text_hashes",
+    "with_second",
+]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+INTERVAL: Final = 1.0
+"""The narrowest cells are so wide."""
+WORLD: Final = 1 << 10
+"""The level of boxes without borders, across the antimeridian, or far away."""
+_FINE: Final = 2  # a box touches at most so many cells and one, along each axis
+_SEED: Final = seed_of(b"features")
+_NO_TERM: Final = np.uint64(0x5851F42D4C957F2D)
+_PRIMES: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
+_MOST_CELLS: Final = 2.0**31
+
+
+class Features(NamedTuple):
+    """Pairs: the number of a row, or of an event, and a feature it has."""
+
+    of: Integers
+    key: Keys
+
+
+class Hashed(NamedTuple):
+    """Events; event i has the terms term[first[i]:first[i + 1]], hashed."""
+
+    x: Floats
+    y: Floats
+    first: Integers
+    term: Keys
+
+
+class RarestTerms(NamedTuple):
+    """Of each row the rarest term, hashed (without terms a number of its own), and the next one; 0 if there is none."""
+
+    rarest: Keys
+    second: Keys
+
+
+def text_hashes(lists: TermLists) -> Keys:
+    """The hash of each text, the same everywhere and always; never 0."""
+    hashes: Keys = np.empty(len(lists.texts.start), np.uint64)
+    hash_texts(lists.texts, _SEED, hashes)
+    return np.maximum(hashes, np.uint64(1))
+
+
+def hashed_terms(lists: TermLists) -> Keys:
+    """For each place in the lists the hash of its term."""
+    return text_hashes(lists)[lists.code]
+
+
+def least_terms(lists: TermLists) -> Keys:
+    """For each list the least hash of its terms; the highest number for those without."""
+    least: Keys = np.full(len(lists.first) - 1, ~np.uint64(0))
+    np.minimum.at(least, np.repeat(np.arange(len(least)), np.diff(lists.first)), hashed_terms(lists))
+    return least
+
+
+def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
+    """Among these rows. `weight` has for each text how often it was seen elsewhere, if that is known."""
+    often = np.bincount(rows.terms.code, minlength=len(rows.terms.texts.start))
+    often = often if weight is None else often + weight
+    count, each = len(rows.handle), np.diff(rows.terms.first)
+    owner = np.repeat(np.arange(count), each)
+    hashes = hashed_terms(rows.terms)
+    # The rarest comes last; equally rare ones by their hash, so that the order of terms does not matter.
+    hashes = hashes[np.lexsort((hashes, -often[rows.terms.code], owner))]
+    rarest: Keys = np.full(count, _NO_TERM, np.uint64)
+    rarest[each > 0] = hashes[rows.terms.first[1:][each > 0] - 1]
+    second: Keys = np.zeros(count, np.uint64)
+    second[each > 1] = hashes[rows.terms.first[1:][each > 1] - 2]
+    return RarestTerms(rarest, second)
+
+
+def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL) -> tuple[Features, Integers]:
+    """Of boxes, each with its rarest term; and the levels they are on. Boxes that hold nothing have none."""
+    level = _levels(box, interval)
+    holds = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
+    rows = np.flatnonzero(holds)
+    width = np.where(level == WORLD, np.inf, np.exp2(np.minimum(level, WORLD - 1).astype(np.float64)))[rows]
+    west, south, east, north = (_cells(box[rows, side], width) for side in range(4))
+    high = north - south + 1
+    count = (east - west + 1) * high
+    owner = np.repeat(np.arange(len(rows)), count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    key = _keys(level[rows][owner], west[owner] + place // high[owner], south[owner] + place % high[owner])
+    return Features(rows[owner], _with(key, term[rows][owner])), np.unique(level[rows])
+
+
+def with_second(key: Keys, term: Keys) -> Keys:
+    """Features with a second term each."""
+    return _with(key, term)
+
+
+def hashed_events(events: Events) -> Hashed:
+    lists = encode(events.terms)
+    x, y = np.asarray(events.x, np.float64), np.asarray(events.y, np.float64)
+    return Hashed(x, y, lists.first, hashed_terms(lists))
+
+
+def features_of_events(events: Hashed, levels: Integers) -> Features:
+    """On these levels. Events whose point is no number have none."""
+    x, y, count = events.x, events.y, len(events.x)
+    there = ~(np.isnan(x) | np.isnan(y))
+    owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
+    term = np.append(events.term, np.full(count, _NO_TERM, np.uint64))
+    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64))]
+    for level in levels.tolist():
+        width = np.full(count, np.inf if level == WORLD else 2.0**level)
+        inside = there & ((level == WORLD) | (np.abs(x) < _MOST_CELLS * width) & (np.abs(y) < _MOST_CELLS * width))
+        cell_x, cell_y = (_cells(np.where(inside, c, 0.0), width) for c in (x, y))
+        key = _keys(np.full(count, level), cell_x, cell_y)
+        kept = np.flatnonzero(inside[owner])
+        found.append(Features(owner[kept], _with(key[owner[kept]], term[kept])))
+    of, key = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Features(of, key)
+
+
+def _levels(box: Floats, interval: float) -> Integers:
+    """The exponent of the width of cells: at least half as wide as a box, and as wide as the interval."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        side = np.maximum(np.maximum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) / _FINE, interval / 2)
+        reach = np.abs(box).max(axis=1, initial=0.0)
+        bounded = np.isfinite(side) & np.isfinite(reach) & (box[:, 0] <= box[:, 2])
+        exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of a power of two above
+        bounded &= (exponent < WORLD) & (reach < np.exp2(np.minimum(exponent, 900).astype(np.float64)) * _MOST_CELLS)
+    return np.where(bounded, exponent, WORLD).astype(np.int64)
+
+
+def _cells(coordinate: Floats, width: Floats) -> Integers:
+    """Never falls where the coordinate rises: dividing by a power of two is exact, or rounds towards nothing."""
+    return np.floor(np.where(np.isinf(width), 0.0, coordinate) / np.where(np.isinf(width), 1.0, width)).astype(np.int64)
+
+
+def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
+    mixed: Keys = np.zeros(len(level), np.uint64)
+    for part, prime in zip((level, cell_x, cell_y), _PRIMES, strict=True):
+        mixed = (mixed ^ part.astype(np.uint64)) * prime
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _with(key: Keys, term: Keys) -> Keys:
+    mixed: Keys = np.empty(len(key), np.uint64)
+    mix_terms(key, term, mixed)
+    return mixed

@@ -1,0 +1,1 @@
+"""Partitioners: which worker holds which subscriptions. One module for each way; all are exact."""

@@ -1,0 +1,93 @@
+"""Our own: subscriptions in the order of a space-filling curve, cut into stretches that are shared out.
+
+A subscription has one place on the curve, so one worker holds it: nothing is copied. Events go where a subscription
+with their cell and two of their terms is, so most go to one worker, and those that nobody wants to none. Cuts are where
+the load of the last while is even; when they shift, only what lies between the old ones and the new ones moves.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.match.build import Rows
+from roamcast.match.features import Hashed, hashed_events
+from roamcast.match.holdings import Admitted, Holdings, routed
+from roamcast.match.partition import Moves, Routed
+from roamcast.match.partitioners.cuts import Cuts, Looks
+from roamcast.match.partitioners.places import places_of
+from roamcast.match.partitioners.recent import Recent
+from roamcast.match.port import Events, Matches
+from roamcast.match.segments import Arrays
+
+__all__ = ["Curve"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Masks = npt.NDArray[np.uint64]
+
+
+class Curve:
+    """Holds each subscription once."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.holdings = Holdings()
+        self.cuts = Cuts.even(workers, np.empty(0))
+        self._recent = Recent()
+
+    def add(self, rows: Rows) -> Moves:
+        term = self.holdings.choose_terms(rows)
+        place = places_of(rows.handle, rows.box, term.rarest)
+        if not len(self.holdings.handle):
+            self.cuts = Cuts.even(self.workers, place)
+        return self.holdings.add(rows, term, self._masks(place))
+
+    def remove(self, handles: Integers) -> Moves:
+        return self.holdings.remove(handles)
+
+    def route(self, events: Events) -> Routed:
+        found, sent = self._looked_at(hashed_events(events))
+        return routed(found.event[sent], self.holdings.mask[found.row[sent]])
+
+    def observe(self, events: Events, matches: Matches) -> None:
+        hashed = hashed_events(events)
+        self.holdings.see(hashed)
+        self._recent.put(hashed)
+
+    def balance(self) -> Moves:
+        """As if the events since the last time came now, to the subscriptions that are here now."""
+        found, sent = self._looked_at(self._recent.events)
+        place = self._places(found.row)
+        looks = Looks.of(found.event[sent], place[sent])
+        # The worker that an event comes to looks at these, too; nothing is sent for them.
+        others = place[~sent & np.isin(found.event, found.event[sent])]
+        rows = self.holdings.live
+        here = self._places(rows)
+        self.cuts = self.cuts.balanced(self.workers, looks.joined(Looks.alone(others, np.ones(len(others)))), here)
+        self._recent = Recent()
+        return self.holdings.assign(rows, self._masks(here))
+
+    def arrays(self) -> Arrays:
+        at, owner = np.array(self.cuts.at, np.float64), np.array(self.cuts.owner, np.int64)
+        return {**self.holdings.arrays(), **self._recent.arrays(), "cuts": at, "owner": owner}
+
+    @classmethod
+    def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
+        self = cls(workers)
+        self.holdings, self._recent = Holdings.of_arrays(arrays), Recent.of_arrays(arrays)
+        self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
+        return self
+
+    def _looked_at(self, events: Hashed) -> tuple[Admitted, npt.NDArray[np.bool_]]:
+        """The rows that an event makes a worker look at; and for which of them it is sent."""
+        found = self.holdings.admitted(events)
+        return found, self.holdings.with_second(events, found)
+
+    def _places(self, rows: Integers) -> Floats:
+        return places_of(self.holdings.handle[rows], self.holdings.box[rows], self.holdings.term[rows])
+
+    def _masks(self, place: Floats) -> Masks:
+        return np.uint64(1) << self.cuts.workers_of(place).astype(np.uint64)

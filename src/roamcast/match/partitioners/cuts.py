@@ -1,0 +1,90 @@
+"""A curve cut into stretches, each with an owner: who holds what lies where."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.match.partitioners.sharing import shared_out
+
+__all__ = ["Cuts", "Looks"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_STRETCHES: Final = 64  # for each worker
+_TOGETHER: Final = 8  # stretches that lie side by side, at first; farther on the next worker's are
+_HELD: Final = 0.25  # of the load of looks: the load of holding all subscriptions
+_SLACK: Final = 0.25  # of a stretch, on either side of a cut
+
+
+class Looks(NamedTuple):
+    """Subscriptions that were looked at: for which event, at which place, and what it cost."""
+
+    event: Floats
+    place: Floats
+    load: Floats
+
+    @classmethod
+    def of(cls, event: Integers, place: Floats) -> Looks:
+        """An event that comes to a worker costs as much as a look at a subscription."""
+        return cls(event.astype(np.float64), place, 1 + 1 / np.bincount(event, minlength=1)[event])
+
+    @classmethod
+    def alone(cls, place: Floats, load: Floats) -> Looks:
+        """Load for which no event is sent."""
+        return cls(np.full(len(place), -1.0), place, load)
+
+    def joined(self, other: Looks) -> Looks:
+        return Looks(*(np.append(*both) for both in zip(self, other, strict=True)))
+
+
+class Cuts(NamedTuple):
+    """Stretch i ends at at[i], the last at 1, and is owner[i]'s."""
+
+    at: tuple[float, ...]
+    owner: tuple[int, ...]
+
+    @classmethod
+    def even(cls, workers: int, place: Floats) -> Cuts:
+        """Of about as many of what is at these places each. No worker has all of a region, which may get hot."""
+        count = _STRETCHES * workers if workers > 1 else 1
+        at = np.arange(1, count) / count
+        at = _cut_evenly(at, place, np.ones(len(place))) if len(place) else at
+        return cls._of(at, np.arange(count) // _TOGETHER % workers)
+
+    @classmethod
+    def _of(cls, at: Floats, owner: Integers) -> Cuts:
+        return cls(tuple(at.tolist()), tuple(owner.tolist()))
+
+    def workers_of(self, place: Floats) -> Integers:
+        found: Integers = np.array(self.owner, np.int64)[np.searchsorted(np.array(self.at), place)]
+        return found
+
+    def balanced(self, workers: int, looks: Looks, held: Floats) -> Cuts:
+        """Others, between which the load of these looks is about even.
+
+        To hold a subscription is a load, too: what is cold now is spread before it gets hot. `held` are the places of
+        all, or of a sample.
+        """
+        if not len(looks.event):
+            return self
+        each = np.full(len(held), _HELD * looks.load.sum() / max(len(held), 1))
+        event, place, load = looks.joined(Looks.alone(held, each))
+        at = _cut_evenly(np.array(self.at), place, load)
+        owner = np.array(self.owner, np.int64)
+        return self._of(at, shared_out(owner, workers, event, np.searchsorted(at, place), load))
+
+
+def _cut_evenly(cuts: Floats, place: Floats, load: Floats) -> Floats:
+    """Cuts between stretches of about the same load, of what is at these places; none moves farther than it must."""
+    order = np.argsort(place)
+    ordered, total = place[order], np.cumsum(load[order])
+    share = np.arange(1, len(cuts) + 1)
+    low, high = (
+        ordered[np.minimum(np.searchsorted(total, (share + side) / (len(cuts) + 1) * total[-1]), len(ordered) - 1)]
+        for side in (-_SLACK, _SLACK)
+    )
+    return np.clip(cuts, low, high)

@@ -1,0 +1,52 @@
+"""By the hash of a subscription's rarest term. Space plays no part."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.match.build import Rows
+from roamcast.match.features import hashed_events
+from roamcast.match.holdings import Holdings
+from roamcast.match.partition import Moves, Routed
+from roamcast.match.port import Events, Matches
+from roamcast.match.segments import Arrays
+
+__all__ = ["Hashing"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class Hashing:
+    """An event goes to the workers of those of its terms that somebody is posted under. Never moves anything."""
+
+    def __init__(self, workers: int, holdings: Holdings | None = None) -> None:
+        self.workers = workers
+        self.holdings = holdings or Holdings(math.inf)
+
+    def add(self, rows: Rows) -> Moves:
+        term = self.holdings.choose_terms(rows)
+        worker = (term.rarest >> np.uint64(32)) % np.uint64(self.workers)
+        return self.holdings.add(rows, term, np.uint64(1) << worker)
+
+    def remove(self, handles: Integers) -> Moves:
+        return self.holdings.remove(handles)
+
+    def route(self, events: Events) -> Routed:
+        return self.holdings.route(events)
+
+    def observe(self, events: Events, matches: Matches) -> None:
+        self.holdings.see(hashed_events(events))
+
+    def balance(self) -> Moves:
+        return Moves.joined([])
+
+    def arrays(self) -> Arrays:
+        return self.holdings.arrays()
+
+    @classmethod
+    def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
+        return cls(workers, Holdings.of_arrays(arrays))

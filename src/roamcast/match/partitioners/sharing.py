@@ -1,0 +1,99 @@
+"""Stretches of a curve shared out among workers: evenly, and so that few events concern several workers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["shared_out"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_EVEN: Final = 1.05  # of the mean load, that no worker exceeds if it can be helped
+_ROUNDS: Final = 8
+
+
+def shared_out(owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats) -> Integers:
+    """Begins with who has the stretches now, and moves one at a time. Event, stretch and load tell of looks;
+    -1 is no event: there is load without any message.
+
+    First from the most loaded worker to others, until the load is even; then wherever it saves messages and the load
+    stays even; and the first again.
+    """
+    sharing = _Sharing(owner, workers, event, stretch, load)
+    sharing.even_out()
+    for _ in range(_ROUNDS):
+        if not sharing.save_messages():
+            break
+        sharing.even_out()
+    return sharing.owner
+
+
+class _Sharing:
+    def __init__(self, owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats) -> None:
+        self.owner = owner.copy()
+        self.workers = workers
+        count = len(owner)
+        self.load = np.bincount(stretch, load, minlength=count)
+        self.loads = np.bincount(owner, self.load, minlength=workers)
+        sent = event >= 0
+        numbers, row = np.unique(event[sent], return_inverse=True)
+        pairs = np.unique(row * count + stretch[sent])
+        row, stretch = np.divmod(pairs, count)
+        order = np.argsort(stretch, kind="stable")
+        # The events that concern each stretch.
+        self._events = np.split(row[order], np.searchsorted(stretch[order], np.arange(1, count)))
+        # For each event how many of the stretches that it concerns each worker has.
+        self._counts = np.zeros((len(numbers), workers), np.int64)
+        np.add.at(self._counts, (row, owner[stretch]), 1)
+
+    def even_out(self) -> None:
+        """Each time the move that costs the fewest messages for the load it shifts."""
+        for _ in range(len(self.owner)):
+            mean = self.loads.mean()
+            source = int(self.loads.argmax())
+            here = np.flatnonzero((self.owner == source) & (self.load > 0))
+            if self.loads[source] <= _EVEN * mean or not len(here):
+                return
+            # What a move does for the excess of one and the lack of the other.
+            load = self.load[here, np.newaxis]
+            useful = np.minimum(np.minimum(load, self.loads[source] - mean), mean - self.loads)
+            fits = (useful > 0) & (self.loads + load < self.loads[source])
+            if not fits.any():
+                return
+            lost = -np.stack([self._saved(stretch) for stretch in here.tolist()])
+            price = np.where(fits, lost / np.where(fits, useful, 1.0), np.inf)
+            best = np.lexsort((-useful.ravel(), price.ravel()))[0]
+            stretch, target = divmod(int(best), self.workers)
+            self._move(int(here[stretch]), target)
+
+    def save_messages(self) -> bool:
+        """Whether anything was moved."""
+        moved = False
+        most = _EVEN * self.loads.mean()
+        for stretch in np.argsort(-self.load, kind="stable").tolist():
+            saved = np.where(self.loads + self.load[stretch] <= most, self._saved(stretch), 0.0)
+            if saved.max() > 0:
+                best = np.flatnonzero(saved == saved.max())
+                self._move(stretch, int(best[self.loads[best].argmin()]))
+                moved = True
+        return moved
+
+    def _saved(self, stretch: int) -> Floats:
+        """By worker: how many messages fewer there are if a stretch goes there."""
+        counts = self._counts[self._events[stretch]]
+        source = int(self.owner[stretch])
+        saved: Floats = (counts[:, source] == 1).sum() - (counts == 0).sum(axis=0).astype(np.float64)
+        saved[source] = 0.0
+        return saved
+
+    def _move(self, stretch: int, target: int) -> None:
+        source = int(self.owner[stretch])
+        self._counts[self._events[stretch], source] -= 1
+        self._counts[self._events[stretch], target] += 1
+        self.loads[source] -= self.load[stretch]
+        self.loads[target] += self.load[stretch]
+        self.owner[stretch] = target

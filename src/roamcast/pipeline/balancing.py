@@ -1,0 +1,42 @@
+"""Which cuts the next batch begins with, by what a batch matched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.match.choosing import spread
+from roamcast.match.layers import rows_of
+from roamcast.match.partitioners.cuts import Looks
+from roamcast.match.partitioners.places import places_of_rows
+from roamcast.pipeline.indexing import wanted_by
+from roamcast.pipeline.lookups import Integers, Lookups
+from roamcast.pipeline.plans import Partition
+
+__all__ = ["balanced"]
+
+_SAMPLE: Final = 20_000  # matches, and subscriptions
+_PLACED: Final = ("handle", "min_x", "min_y", "max_x", "max_y", "terms", "around")
+
+
+def balanced(partition: Partition, sifted: pa.Table, subscriptions: Lookups) -> Partition:
+    """With the cuts of the next batch, if others are better. `sifted` has SIFTED_SCHEMA."""
+    pairs = sifted["subscriptions"].combine_chunks()
+    some = spread(len(pairs.flatten()), _SAMPLE)
+    event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[some]
+    place, still = _places(subscriptions, pairs.flatten().to_numpy()[some])
+    held, _ = _places(subscriptions, subscriptions.some(_SAMPLE))
+    cuts = partition.cuts.balanced(len(partition.shares), Looks.of(event[still], place), held)
+    return partition if cuts == partition.cuts else partition._replace(planned=cuts)
+
+
+def _places(subscriptions: Lookups, numbers: Integers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Of the rows with these numbers, but for regions that move; and which of them those are."""
+    rows = subscriptions.take(numbers, _PLACED)
+    still = pc.is_null(rows["around"])
+    rows = rows.filter(still)
+    return places_of_rows(rows_of(rows["handle"].to_numpy(), wanted_by(rows))), still.to_numpy()

@@ -1,0 +1,56 @@
+"""The paper's experiment on DRt-Cluster, in small."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.experiments.drtcluster_verdicts import verdicts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command leaves, for one seed and few events."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "2000"]
+    done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_command_leaves_all_figures(folder: Path) -> None:
+    """As PNG and as CSV, and named in the JSON."""
+    told = json.loads((folder / "all.json").read_text())
+    left = {path.name for path in folder.iterdir() if path.suffix in (".png", ".csv")}
+    assert {Path(file).name for file in told["files"]} == left
+    assert {f"drtcluster-figure{number}.png" for number in (4, 5, 6, 7)} <= left
+    with (folder / "drtcluster-partitioners.csv").open() as file:
+        assert {row["partitioner"] for row in csv.DictReader(file)} == {"DRt-Cluster", "kd-tree", "hashing", "curve"}
+
+
+def test_the_json_has_what_the_figures_show(folder: Path) -> None:
+    """Variants before and after training, throughputs, and a row for each partitioner."""
+    told = json.loads((folder / "all.json").read_text())
+    assert set(told["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
+    assert all(0 < row["training"] < row["after"] for row in told["figure4"].values())
+    assert {"DRt-Cluster", "kd-tree"} <= set(told["figure6"])
+    assert min(told["figure7"]["before"], told["figure7"]["after"]) > 0
+    for row in told["partitioners"].values():
+        assert {"messages", "balance", "replication", "checks", "moved"} <= set(row)
+    assert told["partitioners"]["kd-tree"]["messages"] == 1
+    assert told["partitioners"]["curve"]["replication"] == 1
+    assert [row["most"] for row in told["sweep"]] == sorted(row["most"] for row in told["sweep"])
+
+
+def test_a_verdict_follows_the_figures(folder: Path) -> None:
+    """Other figures, other words."""
+    told = json.loads((folder / "all.json").read_text())
+    faster = {**told, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}, "figure7": {**told["figure7"], "after": 0.0}}
+    assert "2.00 times" in verdicts(faster)["figure6"]
+    assert verdicts(faster)["figure6"].endswith(": confirmed")
+    assert verdicts(faster)["figure7"].endswith("not confirmed")

@@ -1,0 +1,39 @@
+"""Stretches of a curve, and who has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from roamcast.match.partitioners.cuts import Cuts, Looks
+
+PLACES = np.random.default_rng(3).random(20_000)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 7])
+def test_at_first_all_have_as_much(workers: int) -> None:
+    """Within a twentieth of the mean."""
+    held = np.bincount(Cuts.even(workers, PLACES).workers_of(PLACES), minlength=workers)
+    assert held.max() <= 1.05 * held.mean()
+
+
+def test_nobody_has_all_of_a_region() -> None:
+    """Of a tenth of the curve each worker has some."""
+    near = PLACES[(PLACES > 0.4) & (PLACES < 0.5)]
+    assert set(Cuts.even(4, PLACES).workers_of(near)) == {0, 1, 2, 3}
+
+
+def test_a_hot_spot_is_shared() -> None:
+    """Nine of ten looks are at a hundredth of the curve; afterwards no worker has much more load than another."""
+    rng = np.random.default_rng(4)
+    place = np.where(rng.random(20_000) < 0.9, 0.3 + rng.random(20_000) / 100, rng.random(20_000))
+    looks = Looks.of(np.arange(20_000), place)
+    load = np.bincount(Cuts.even(4, PLACES).balanced(4, looks, PLACES).workers_of(place), looks.load)
+    assert load.max() <= 1.2 * load.mean()
+
+
+def test_without_looks_nothing_changes() -> None:
+    """Cuts are as they were."""
+    cuts = Cuts.even(4, PLACES)
+    nothing = np.empty(0)
+    assert cuts.balanced(4, Looks(nothing, nothing, nothing), PLACES) is cuts

@@ -1,0 +1,80 @@
+"""Categories are those of the reference, whatever came and went before."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from matching import subscriptions_of
+
+from roamcast.match.categories import Categories, Parameters
+from roamcast.match.categories_reference import ReferenceCategories
+from roamcast.match.layers import rows_of
+
+_side = st.integers(-8, 8).map(float)
+_wish = st.tuples(_side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(st.sampled_from("abcdef"), max_size=3))
+
+
+class CategoriesMachine(RuleBasedStateMachine):
+    """Adds, removals, matches and restarts, beside the plain reference."""
+
+    @initialize(
+        most=st.integers(1, 5),
+        frequencies=st.booleans(),
+        correlation=st.booleans(),
+        threshold=st.sampled_from([0.0, 0.1, 0.5]),
+    )
+    def start(self, most: int, frequencies: bool, correlation: bool, threshold: float) -> None:
+        self.parameters = Parameters(
+            most, new_threshold=threshold, frequencies=frequencies, correlation=correlation, least_area=4.0
+        )
+        self.categories = Categories(self.parameters)
+        self.reference = ReferenceCategories(self.parameters)
+        self.next = 0
+
+    @rule(wanted=st.lists(_wish, min_size=1, max_size=12))
+    def add(self, wanted: list[tuple[float, float, int, int, list[str]]]) -> None:
+        handles = np.arange(self.next, self.next + len(wanted)) * 3
+        self.next += len(wanted)
+        boxes = [(x, y, x + width, y + height) for x, y, width, height, _ in wanted]
+        wishes = [(*box, wish[4]) for box, wish in zip(boxes, wanted, strict=True)]
+        self.categories.add(rows_of(handles, subscriptions_of(wishes)))
+        for handle, box, wish in zip(handles.tolist(), boxes, wanted, strict=True):
+            self.reference.add(handle, box, wish[4])
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        here = sorted(self.reference.box)
+        gone = data.draw(st.lists(st.sampled_from(here), unique=True) if here else st.just([]))
+        self.categories.remove(np.array([*gone, 1], np.int64))
+        for handle in gone:
+            self.reference.remove(handle)
+
+    @rule(data=st.data())
+    def observe(self, data: st.DataObject) -> None:
+        here = sorted(self.reference.box)
+        if len(here) < 2:
+            return
+        matches = sorted(data.draw(st.lists(st.sampled_from(here), min_size=2, max_size=5, unique=True)))
+        self.categories.observe(np.zeros(len(matches), np.int64), np.array(matches))
+        self.reference.observe(matches)
+
+    @rule()
+    def restart(self) -> None:
+        self.categories = Categories.of_arrays(self.parameters, self.categories.arrays())
+
+    @invariant()
+    def same(self) -> None:
+        if not hasattr(self, "categories"):
+            return
+        handles = np.array(sorted(self.reference.box), np.int64)
+        of = self.categories.of(handles)
+        groups = sorted(sorted(handles[of == number].tolist()) for number in np.unique(of))
+        assert groups == self.reference.groups()
+        assert len(groups) <= self.parameters.most
+        assert self.categories.slots.size[self.categories.live].sum() == len(handles)
+
+
+TestCategoriesMachine = CategoriesMachine.TestCase
+TestCategoriesMachine.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)

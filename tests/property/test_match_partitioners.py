@@ -1,0 +1,101 @@
+"""Every partitioner sends every event to all workers that hold a match, whatever moved before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
+
+from roamcast.match.categories import Parameters
+from roamcast.match.layers import rows_of
+from roamcast.match.partition import Partitioner
+from roamcast.match.partitioners.curve import Curve
+from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
+from roamcast.match.partitioners.hashing import Hashing
+from roamcast.match.partitioners.kdtree import KdTree
+from roamcast.match.reference import ReferenceMatcher
+from roamcast.match.workers import Workers
+
+PARAMETERS = Parameters(5, new_threshold=0.3)
+
+MAKE: dict[str, Callable[[int], Partitioner]] = {
+    "drtcluster": lambda workers: DrtCluster(workers, PARAMETERS),
+    "in-node": lambda workers: DrtCluster(workers, PARAMETERS, Distribution(between=False, overload=1.0)),
+    "kdtree": KdTree,
+    "hashing": Hashing,
+    "curve": Curve,
+}
+
+
+def restarted(partitioner: Partitioner) -> Partitioner:
+    """Only its arrays are left."""
+    arrays = partitioner.arrays()
+    if isinstance(partitioner, DrtCluster):
+        return DrtCluster.of_arrays(partitioner.workers, PARAMETERS, partitioner.distribution, arrays)
+    kind = type(partitioner)
+    assert issubclass(kind, KdTree | Hashing | Curve)
+    return kind.of_arrays(partitioner.workers, arrays)
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """Adds, removals, events, balancing and restarts, beside a plain dictionary of what is wanted."""
+
+    name = "curve"
+
+    @initialize(workers=st.sampled_from([1, 2, 4]))
+    def start(self, workers: int) -> None:
+        self.workers = Workers(MAKE[self.name](workers))
+        self.wanted: dict[int, Wish] = {}
+        self.next = 0
+
+    @rule(new=st.lists(wishes, min_size=1, max_size=12))
+    def add(self, new: list[Wish]) -> None:
+        handles = np.arange(self.next, self.next + len(new)) * 2
+        self.next += len(new)
+        self.wanted.update(zip(handles.tolist(), new, strict=True))
+        self.workers.add(rows_of(handles, subscriptions_of(new)))
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        gone = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True) if self.wanted else st.just([]))
+        for handle in gone:
+            del self.wanted[handle]
+        self.workers.remove(np.array([*gone, 1], np.int64))
+
+    @rule()
+    def balance(self) -> None:
+        self.workers.balance()
+
+    @rule()
+    def restart(self) -> None:
+        self.workers.partitioner = restarted(self.workers.partitioner)
+
+    @rule(happened=st.lists(rows, min_size=1, max_size=12), times=st.integers(1, 3))
+    def match(self, happened: list[Row], times: int) -> None:
+        events = events_of(happened)
+        handles = sorted(self.wanted)
+        reference = ReferenceMatcher(subscriptions_of([self.wanted[handle] for handle in handles]))
+        right = [(event, handles[row]) for event, row in pairs(reference.match(events))]
+        for _ in range(times):
+            assert pairs(self.workers.match(events).matches) == right
+
+    @invariant()
+    def all_are_held(self) -> None:
+        if hasattr(self, "workers"):
+            every = range(self.workers.partitioner.workers)
+            held = Counter(handle for worker in every for handle in self.workers.held(worker).tolist())
+            assert set(held) == set(self.wanted)
+            assert self.name == "kdtree" or set(held.values()) <= {1}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_workers_together_find_what_the_reference_finds(name: str) -> None:
+    """Each match once, at one, two and four workers."""
+    machine = type(f"Machine_{name}", (PartitionMachine,), {"name": name})
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=12, deadline=None))

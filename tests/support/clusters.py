@@ -1,0 +1,120 @@
+"""A Spark standalone cluster of real processes, for tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from roamcast.bench.processes import until
+from roamcast.pipeline.java import find_java
+from roamcast.pipeline.supply import CACHE
+
+_SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+_DEPLOY = "org.apache.spark.deploy"
+_MASTER = r"spark://127\.0\.0\.1:\d+"
+
+
+@dataclass
+class Daemon:
+    """A master or worker, with all it starts in a group of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@dataclass
+class StandaloneCluster:
+    """Workers see the folder `hidden` as an empty one, where the system lets us do that."""
+
+    folder: Path
+    hidden: Path
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+    master: str = ""
+
+    def start(self, workers: Sequence[str]) -> None:
+        log = self._daemon("master", [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0"]).log
+        until(lambda: bool(_found(_MASTER, log)), 180, "the master")
+        self.master = _found(_MASTER, log)
+        started = [self._worker(name) for name in workers]
+        until(lambda: all(_found("Successfully registered", worker.log) for worker in started), 180, "the workers")
+
+    def _worker(self, name: str) -> Daemon:
+        command = [f"{_DEPLOY}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        return self._daemon(name, [*command, "--work-dir", str(self.folder / name), self.master], hide=True)
+
+    def kill(self, name: str) -> None:
+        """With SIGKILL, and its executors with it."""
+        daemon = self.daemons.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(daemon.process.pid, signal.SIGKILL)
+        daemon.process.wait(30)
+
+    def has_fetched(self, name: str) -> bool:
+        """Whether a worker has files of the state in its cache."""
+        return any(self._cache(name).glob("segments/*"))
+
+    def _cache(self, name: str) -> Path:
+        return self.folder / f"{name}-cache"
+
+    def _daemon(self, name: str, command: Sequence[str], *, hide: bool = False) -> Daemon:
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(find_java()),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-scratch"),
+            CACHE: str(self._cache(name)),
+        }
+        whole = [str(_SPARK_CLASS), *command, "--webui-port", "0"]
+        if command[-1].startswith("spark://"):  # the master comes last
+            whole = [str(_SPARK_CLASS), *command[:-1], "--webui-port", "0", command[-1]]
+        if hide and _can_hide():
+            whole = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                f'mount -t tmpfs none "{self.hidden}" && exec "$@"',
+                "sh",
+                *whole,
+            ]
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(whole, stdout=sink, stderr=sink, env=environment, start_new_session=True)
+        daemon = Daemon(process, log)
+        self.daemons[name] = daemon
+        return daemon
+
+
+@contextmanager
+def standalone(folder: Path, workers: Sequence[str], *, hidden: Path) -> Iterator[StandaloneCluster]:
+    folder.mkdir(parents=True)
+    hidden.mkdir(parents=True, exist_ok=True)
+    cluster = StandaloneCluster(folder, hidden)
+    try:
+        cluster.start(workers)
+        yield cluster
+    finally:
+        for name in reversed([*cluster.daemons]):
+            cluster.kill(name)
+
+
+def _can_hide() -> bool:
+    """Whether this system lets us give a process other mounts."""
+    tried = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, check=False
+    )
+    return tried.returncode == 0
+
+
+def _found(pattern: str, log: Path) -> str:
+    match = re.search(pattern, log.read_text(errors="replace"))
+    return match[0] if match else ""
