@@ -47,10 +47,29 @@ def test_the_json_has_what_the_figures_show(folder: Path) -> None:
     assert [row["most"] for row in told["sweep"]] == sorted(row["most"] for row in told["sweep"])
 
 
+def spreads(*ours: float) -> dict[str, list[dict[str, object]]]:
+    """The same in everything: ours with these, one for each seed, and another with 1 each time."""
+    names = ("messages", "balance", "replication")
+    rows = [{"partitioner": "curve", **dict.fromkeys(names, each)} for each in ours]
+    others = [{"partitioner": "kd-tree", **dict.fromkeys(names, 1.0)} for _ in ours]
+    return {"partitioners": rows + others, "drift": rows + others}
+
+
 def test_a_verdict_follows_the_figures(folder: Path) -> None:
     """Other figures, other words."""
     told = json.loads((folder / "all.json").read_text())
     faster = {**told, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}, "figure7": {**told["figure7"], "after": 0.0}}
-    assert "2.00 times" in verdicts(faster)["figure6"]
-    assert verdicts(faster)["figure6"].endswith(": confirmed")
-    assert verdicts(faster)["figure7"].endswith("not confirmed")
+    said = verdicts(faster, spreads(1.0))
+    assert "2.00 times" in said["figure6"]
+    assert said["figure6"].endswith(": confirmed")
+    assert said["figure7"].endswith("not confirmed")
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [((0.8, 0.82, 0.81), "better than"), ((1.3, 1.29, 1.31), "worse than"), ((0.5, 1.6, 0.8), "not to be told from")],
+)
+def test_a_difference_within_its_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
+    """Seeds are paired."""
+    told = json.loads((folder / "all.json").read_text())
+    assert f", {word} the best other (kd-tree" in verdicts(told, spreads(*ours))["ours"]

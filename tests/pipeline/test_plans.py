@@ -126,7 +126,8 @@ records = st.one_of(
     st.builds(lambda n: around(f"m{n}", f"r{n}", 2.0), st.integers(0, 2)),
     st.builds(lambda n, x: position(f"r{n}", x), st.integers(0, 2), st.integers(-5, 5)),
     st.builds(
-        lambda seq, x, y, terms: event("cam", seq, x, y, terms),
+        lambda source, seq, x, y, terms: event(source, seq, x, y, terms),
+        st.sampled_from(["cam", "cam@elsewhere"]),
         st.integers(1, 30),
         st.integers(-4, 4),
         st.integers(-4, 4),
@@ -138,7 +139,7 @@ records = st.one_of(
 @given(st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=6), st.sampled_from([1, 2, 4]))
 @settings(max_examples=12, deadline=None)
 def test_any_story_has_the_same_letters_in_both_plans(story: list[list[Record]], workers: int) -> None:
-    """Regions that move, subscriptions that come and go, copies of events; restarts between all batches."""
+    """Regions that move, subscriptions that come and go, guests, copies of events; restarts between all batches."""
     with tempfile.TemporaryDirectory() as folder:
         whole = PureStream(Path(folder) / "a")
         shared = PureStream(Path(folder) / "b", workers=workers, balance=2)

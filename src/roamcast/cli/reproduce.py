@@ -46,7 +46,7 @@ def lcesm(
     """
     from roamcast.experiments.lcesm import Extent, reproduce
 
-    figures = reproduce(out, lambda line: typer.echo(line, err=True), Extent(seeds=seeds), beyond=not paper)
+    figures = reproduce(out, _say, Extent(seeds=seeds), beyond=not paper)
     lps, bound = figures["lps"], figures["lcesm"]
     typer.echo(f"LPS: {lps['sensors']} sensors awake, {lps['matches_per_s']:g} matches/s, {lps['matches']:g} in all")
     typer.echo(
@@ -138,7 +138,7 @@ def drtcluster(
     """
     from roamcast.experiments.drtcluster import reproduce
 
-    figures = reproduce(out, lambda line: typer.echo(line, err=True), seeds=seeds, events=events)
+    figures = reproduce(out, _say, seeds=seeds, events=events)
     for kind in ("partitioners", "drift"):
         for name, row in figures[kind].items():
             typer.echo(f"{kind}  {name}  " + "  ".join(f"{what} {value}" for what, value in row.items()))

@@ -6,8 +6,6 @@ subscription and a change are one unit each. So it is the same on every machine.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from roamcast.durable import make_folder, write_whole
+from roamcast.durable import make_folder
 from roamcast.experiments.drtcluster_data import Places, World
 from roamcast.experiments.drtcluster_plots import Plots
 from roamcast.experiments.drtcluster_run import (
@@ -30,6 +28,7 @@ from roamcast.experiments.drtcluster_run import (
     work_of,
 )
 from roamcast.experiments.drtcluster_verdicts import verdicts
+from roamcast.experiments.tables import write_csv
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.workers import Workers
 
@@ -66,11 +65,11 @@ def reproduce(folder: Path, say: Say, *, seeds: int = 10, events: int = 100_000)
         if seed < _SWEPT_SEEDS:
             say(f"seed {seed + 1} of {seeds}: CMaxNumTh")
             found["sweep"] += [{"seed": seed, **_swept(most, world)} for most in SWEEP]
-    files = [_write_csv(folder / f"drtcluster-{name}.csv", rows) for name, rows in found.items()]
+    files = [write_csv(folder / f"drtcluster-{name}.csv", rows) for name, rows in found.items()]
     figures = _summary(found)
     return {
         **figures,
-        "verdicts": verdicts(figures),
+        "verdicts": verdicts(figures, found),
         "seeds": seeds,
         "files": [str(file) for file in (*files, *plots.draw_all(folder, figures))],
     }
@@ -174,12 +173,3 @@ def _means(rows: Sequence[Row], key: str) -> dict[Any, dict[str, float]]:
         names = [name for name, each in some[0].items() if not isinstance(each, str) and name not in ("seed", "all")]
         means[value] = {name: round(float(np.mean([row[name] for row in some])), 4) for name in names}
     return means
-
-
-def _write_csv(path: Path, rows: Sequence[Row]) -> Path:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(path, text.getvalue().encode(), durable=False)
-    return path

@@ -6,21 +6,24 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from roamcast.experiments.statistics import mean_of, paired
+
 __all__ = ["verdicts"]
 
 _OURS = "curve"
 _VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
 
 
-def verdicts(figures: Mapping[str, Any]) -> dict[str, str]:
-    """A sentence or two for each figure, and for the partitioner of our own."""
+def verdicts(figures: Mapping[str, Any], spreads: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """A sentence or two for each figure (`figures` has means), and for the partitioner of our own: `spreads` has what
+    each partitioner came to with each seed."""
     return {
         "figure4": _figure4(figures["figure4"], figures["sweep"]),
         "figure5": _figure5(figures["figure5"]),
         "figure6": _figure6(figures["figure6"]),
         "figure7": _figure7(figures["figure7"]),
-        "ours": _ours(figures["partitioners"]),
-        "ours while interests drift": _ours(figures["drift"]),
+        "ours": _ours(spreads["partitioners"]),
+        "ours while interests drift": _ours(spreads["drift"]),
     }
 
 
@@ -74,12 +77,21 @@ def _figure7(throughput: Mapping[str, float]) -> str:
     return f"throughput from {before:.3f} to {after:.3f} by balancing ({even}): {said}"
 
 
-def _ours(rows: Mapping[str, Mapping[str, float]]) -> str:
+def _ours(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Beside the best other by its mean. Seeds are paired; a difference within its 95 % interval is none."""
     told = []
     for what in ("messages", "balance", "replication"):
-        others = {name: row[what] for name, row in rows.items() if name != _OURS}
-        best = min(others, key=lambda name: others[name])
-        ours = rows[_OURS][what]
-        word = "better than" if ours < others[best] else "equal to" if ours == others[best] else "worse than"
-        told.append(f"{what} {ours:.3f}, {word} the best other ({best}, {others[best]:.3f})")
+        seen: dict[str, list[float]] = {}
+        for row in rows:
+            seen.setdefault(row["partitioner"], []).append(row[what])
+        ours = seen.pop(_OURS)
+        best = min(seen, key=lambda name: mean_of(seen[name]).mean)
+        more = paired(ours, seen[best])
+        word = (
+            "not to be told from" if abs(more.mean) <= more.half else "better than" if more.mean < 0 else "worse than"
+        )
+        told.append(
+            f"{what} {mean_of(ours).mean:.3f}, {word} the best other ({best}, {mean_of(seen[best]).mean:.3f}; "
+            f"difference {more.mean:+.3f} ± {more.half:.3f})"
+        )
     return "; ".join(told)

@@ -6,10 +6,8 @@ sensors that move, and the messages that nodes spend on finding sensors of each 
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.durable import make_folder, write_whole
+from roamcast.durable import make_folder
 from roamcast.experiments.lcesm_nodes import Spent, discover
 from roamcast.experiments.lcesm_plots import Band, BandPlot
 from roamcast.experiments.lcesm_run import Course, Run, run
 from roamcast.experiments.statistics import estimate
+from roamcast.experiments.tables import write_csv
 
 __all__ = ["Extent", "discovery", "growth", "moving", "paper", "reproduce"]
 
@@ -57,7 +56,7 @@ def reproduce(folder: Path, say: Say, extent: Extent | None = None, *, beyond: b
         ):
             rows = part(extent, say)
             figures[name] = rows
-            files += [_write_csv(folder / f"lcesm-{name}.csv", rows), *draw(folder, plots, rows)]
+            files += [write_csv(folder / f"lcesm-{name}.csv", rows), *draw(folder, plots, rows)]
     return {**figures, "files": [str(file) for file in files]}
 
 
@@ -113,8 +112,8 @@ def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any
     ninth = _rows(seconds, lps_matches=lps.mean, lcesm_matches=matches.mean, lcesm_ci95=matches.half)
     x, zeros = seconds.tolist(), np.zeros(len(seconds)).tolist()
     files = [
-        _write_csv(folder / "lcesm-figure8.csv", eighth),
-        _write_csv(folder / "lcesm-figure9.csv", ninth),
+        write_csv(folder / "lcesm-figure8.csv", eighth),
+        write_csv(folder / "lcesm-figure9.csv", ninth),
         plots.draw_bands(
             folder / "lcesm-figure8.png",
             "Sensors that produce data",
@@ -228,12 +227,3 @@ def _draw_discovery(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[
 def _rows(seconds: npt.NDArray[np.int64], **columns: npt.NDArray[Any]) -> list[Row]:
     table = {"second": seconds, **columns}
     return [dict(zip(table, values, strict=True)) for values in zip(*(c.tolist() for c in table.values()), strict=True)]
-
-
-def _write_csv(path: Path, rows: Sequence[Mapping[str, float]]) -> Path:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: f"{value:.8g}" for name, value in row.items()} for row in rows)
-    write_whole(path, text.getvalue().encode(), durable=False)
-    return path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roamcast.experiments.plots import Plot, save
+from roamcast.experiments.plots import Plot
 
 __all__ = ["Band", "BandPlot"]
 
@@ -34,14 +34,5 @@ class BandPlot(Plot):
             mean, half = np.asarray(band.mean), np.asarray(band.half)
             (line,) = plot.plot(band.x, mean, marker="o" if len(mean) < 20 else None, markersize=4, label=band.name)
             plot.fill_between(band.x, mean - half, mean + half, color=line.get_color(), alpha=0.25, linewidth=0)
-        plot.set_title(f"{title}\nlines: means; shaded: 95 % intervals")
-        plot.set_xlabel(axes[0])
-        plot.set_ylabel(axes[1])
-        if logarithmic:
-            plot.set_xscale("log")
-            plot.set_yscale("log")
-        else:
-            plot.set_ylim(bottom=0)
-        plot.grid(alpha=0.3)
-        plot.legend()
-        return save(figure, path)
+        told = f"{title}\nlines: means; shaded: 95 % intervals"
+        return self._finished(figure, plot, path, told, axes, logarithmic=logarithmic)

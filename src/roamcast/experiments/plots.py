@@ -40,11 +40,17 @@ class Plot:
         told = f"{title}\nlines: formula; points: counted; dotted: with what the formula leaves out"
         return self._finished(figure, plot, path, told, axes)
 
-    def _finished(self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str]) -> Path:
+    def _finished(
+        self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str], *, logarithmic: bool = False
+    ) -> Path:
         plot.set_title(title)
         plot.set_xlabel(axes[0])
         plot.set_ylabel(axes[1])
-        plot.set_ylim(bottom=0)
+        if logarithmic:
+            plot.set_xscale("log")
+            plot.set_yscale("log")
+        else:
+            plot.set_ylim(bottom=0)
         plot.grid(alpha=0.3)
         plot.legend()
         return save(figure, path)

@@ -35,8 +35,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 RECORDS: Final = spark_schema(RECORD_SCHEMA)
 
-# Events on their way to a worker that may hold a match.
-ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("worker", pa.int32()))
+# Events, with their homes, on their way to a worker that may hold a match.
+ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).append(pa.field("worker", pa.int32()))
 
 # The times that Python has a date for, the years 1 to 9999, in microseconds since 1970.
 EARLIEST: Final = -62_135_596_800_000_000

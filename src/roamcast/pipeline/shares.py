@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from roamcast.journal.records import EVENT
+from roamcast.journal.records import EVENT, with_homes
 from roamcast.match.port import Events
 from roamcast.pipeline.facts import Facts
 from roamcast.pipeline.lookups import Found, Integers, Lookups
@@ -22,7 +22,7 @@ __all__ = ["gathered", "match_share", "route", "sifted_by"]
 
 Batches = Iterator[pa.RecordBatch]
 
-_ABSENT: Final = ("entity", "seq", "time", "whole", "bindings")
+_ABSENT: Final = ("home", "entity", "seq", "time", "whole", "bindings")
 
 
 def sifted_by(records: DataFrame, sieve: Sieve) -> pa.Table:
@@ -49,7 +49,7 @@ def route(sieve: Sieve, partition: Partition) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         router = fetched(needed).router
         for records in batches:
-            events = records.filter(pc.equal(records["kind"], EVENT))
+            events = with_homes(records.filter(pc.equal(records["kind"], EVENT)))
             events = events.filter(has_all_it_needs(events))
             found = router.route(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
             sent = events.take(pa.array(found.event))
@@ -85,9 +85,7 @@ def _found(events: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
     absent = pa.nulls(len(told))
     columns = {
         **{name: chosen[name] for name in ("node", "position")},
-        **{
-            name: absent.cast(SIFTED_SCHEMA.field(name).type) for name in ("entity", "seq", "time", "whole", "bindings")
-        },
+        **{name: absent.cast(SIFTED_SCHEMA.field(name).type) for name in _ABSENT},
         "event": pa.array(as_json(chosen), pa.string()),
         "attributes": chosen["body"],
         "subscriptions": lists(Found(np.searchsorted(told, found.key), handles), np.arange(len(told)), len(told)),
