@@ -31,6 +31,7 @@ Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _LIKE: Final = 2  # a neighbour up to so many times as large is merged
+_SLACK: Final = 3  # features for each empty slot
 _TYPES: Final = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
@@ -108,7 +109,7 @@ def _table(key: Keys, mask: Keys, levels: Integers) -> Arrays:
     key, mask = key[order], mask[order]
     first = np.flatnonzero(np.diff(key, prepend=np.uint64(0)))
     key, mask = key[first], np.bitwise_or.reduceat(mask, first)
-    size = 1 << (len(key) + len(key) // 2).bit_length()
+    size = len(key) + len(key) // _SLACK + 1
     table, masks = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
     seed = seed_of(key.data)
     place_features(key, mask, seed, table, masks)

@@ -45,31 +45,29 @@ def mix_terms(key: Keys, term: Keys, mixed: Keys) -> None:
 
 
 @kernel
-def _slot(key: int, seed: Keys, last: int) -> Whole:
+def _slot(key: int, seed: Keys, size: int) -> Whole:
     """Where a table with this seed begins to look: who does not know the seed cannot choose features that collide."""
-    return i64(folded_product(u64(key) ^ seed[0], seed[1])) & last
+    return i64(((folded_product(u64(key) ^ seed[0], seed[1]) >> _HALF) * u64(size)) >> _HALF)
 
 
 @kernel
 def _find(key: int, seed: Keys, table: Keys) -> Whole:
     """The slot of a feature, or -1."""
-    last = len(table) - 1
-    slot = _slot(key, seed, last)
+    slot = _slot(key, seed, len(table))
     while table[slot] != 0:
         if table[slot] == key:
             return slot
-        slot = (slot + 1) & last
+        slot = slot + 1 if slot + 1 < len(table) else i64(0)
     return i64(-1)
 
 
 @kernel
 def place_features(key: Keys, mask: Keys, seed: Keys, table: Keys, masks: Keys) -> None:
-    """Enter distinct features into an empty table: a power of two of slots, more than features; 0 is an empty one."""
-    last = len(table) - 1
+    """Enter distinct features into an empty table with more slots than features; 0 is an empty one."""
     for i in range(len(key)):
-        slot = _slot(key[i], seed, last)
+        slot = _slot(key[i], seed, len(table))
         while table[slot] != 0:
-            slot = (slot + 1) & last
+            slot = slot + 1 if slot + 1 < len(table) else i64(0)
         table[slot], masks[slot] = key[i], mask[i]
 
 
