@@ -72,9 +72,8 @@ def cet(
     Example: roamcast reproduce cet --runs 100 --json cet.json
     """
     from roamcast.cli.progress import Progress
-    from roamcast.cli.spark import spark_session
+    from roamcast.cli.spark import replications
     from roamcast.experiments.cet import reproduce
-    from roamcast.pipeline.replications import replicate
 
     done = 0, 0
 
@@ -82,10 +81,10 @@ def cet(
         nonlocal done
         done = counts[0], counts[1]
 
-    with Progress("starting Spark") as progress, spark_session("roamcast reproduce cet", master) as spark:
+    with Progress("starting Spark") as progress, replications("roamcast reproduce cet", master) as replicate:
         progress.measure = lambda: done
         progress.say("running replications")
-        figures = reproduce(out, lambda jobs: replicate(spark, jobs, out, progress=note), _say, runs=runs)
+        figures = reproduce(out, lambda jobs: replicate(jobs, out, note), _say, runs=runs)
     _print_cet(figures)
     write_figures(figures, json)
 
