@@ -69,9 +69,7 @@ def reproduce(folder: Path, run: Run, say: Callable[[str], None], *, runs: int =
         files.append(write_csv(folder / f"cet-figure{sweep.figure}.csv", rows))
         files.append(plots.draw_sweep(folder / f"cet-figure{sweep.figure}.png", sweep, rows))
         verdicts += [{"figure": str(sweep.figure), **judge(sweep, claim, found)} for claim in sweep.claims]
-    readings = [
-        {"reading": name, **{what: _mean(found["reading", name], what) for what in MEASURES}} for name in READINGS
-    ]
+    readings = [{"reading": name, **_measured(found["reading", name])} for name in READINGS]
     files += [write_csv(folder / "cet-readings.csv", readings), write_csv(folder / "cet-verdicts.csv", verdicts)]
     return {
         "runs": runs,
@@ -79,7 +77,7 @@ def reproduce(folder: Path, run: Run, say: Callable[[str], None], *, runs: int =
         "paper": PAPER,
         "tables": tables,
         "verdicts": verdicts,
-        "readings": [_plain(row) for row in readings],
+        "readings": readings,
         "files": [str(file) for file in files],
     }
 
@@ -153,13 +151,16 @@ def _mean(results: Sequence[Result], what: str) -> Mean:
     return mean_of(_column(results, what))
 
 
+def _measured(results: Sequence[Result], measures: Sequence[str] = MEASURES) -> dict[str, float]:
+    """Means by their names, and halves of their intervals."""
+    means = {what: _mean(results, what) for what in measures}
+    return {name: value for what, it in means.items() for name, value in ((what, it.mean), (f"{what}_half", it.half))}
+
+
 def _summary(found: Mapping[Group, Sequence[Result]], name: str) -> dict[str, float]:
     default, lives = found["default", name], found["lifetime", name]
-    means = {what: _mean(default, what) for what in MEASURES}
-    life = _mean(lives, "lifetime_days")
-    summary = {what: mean.mean for what, mean in means.items()}
-    summary |= {f"{what}_half": mean.half for what, mean in means.items()}
-    return summary | {"lifetime_days": life.mean, "lifetime_days_half": life.half, "lifetime_runs": life.runs}
+    died = len(_column(lives, "lifetime_days"))
+    return {**_measured(default), **_measured(lives, ["lifetime_days"]), "lifetime_runs": died}
 
 
 def _tables(found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
@@ -176,17 +177,9 @@ def _tables(found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
 
 
 def _rows(sweep: Sweep, found: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:
-    rows = []
-    for value in sweep.values:
-        for name in sweep.protocols:
-            results = found[f"figure {sweep.figure}", f"{value:g}", name]
-            row: dict[str, Any] = {sweep.parameter: value, "protocol": name}
-            for what in MEASURES:
-                mean = _mean(results, what)
-                row |= {what: mean.mean, f"{what}_half": mean.half}
-            rows.append(row)
-    return rows
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.mean if isinstance(value, Mean) else value for name, value in row.items()}
+    figure = f"figure {sweep.figure}"
+    return [
+        {sweep.parameter: value, "protocol": name, **_measured(found[figure, f"{value:g}", name])}
+        for value in sweep.values
+        for name in sweep.protocols
+    ]
