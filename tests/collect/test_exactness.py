@@ -125,14 +125,15 @@ def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET
 
 @given(FIELDS, SEEDS, CETS)
 @TRIES
-def test_no_more_than_one_event_a_tick(field: Field, seed: int, protocol: CET) -> None:
-    """A sensor hands up or over one event in a tick, and a mule receives one."""
+def test_rate_is_kept(field: Field, seed: int, protocol: CET) -> None:
+    """In a tick whoever the rate is that of sends or receives one event: node, sender, receiver, or each link."""
     if not isfinite(field.rate):
         return
-    outcome = simulate(draw(field, seed), replace(protocol, put_back=False), log=True)
+    outcome = simulate(draw(field, seed), replace(protocol, put_back=False, hand_up="hop"), log=True)
     assert outcome.transfers is not None
-    for column in (1, 2):
-        ends = Counter(map(tuple, outcome.transfers[:, [0, column]].tolist()))
+    columns = {"node": ([1], [2]), "sender": ([1],), "receiver": ([2],), "link": ([1, 2],)}[protocol.rate_per]
+    for column in columns:
+        ends = Counter(map(tuple, outcome.transfers[:, [0, *column]].tolist()))
         assert max(ends.values(), default=0) <= 1
 
 

@@ -8,15 +8,18 @@ import pytest
 from fields import FIELDS, SEEDS, small_world, standing
 from hypothesis import given, settings
 
+from roamcast.collect.assembly import assemble
 from roamcast.collect.community import find_communities
 from roamcast.collect.contacts import entries_of, meetings
 from roamcast.collect.energy import Radio
-from roamcast.collect.field import Field, World, draw
+from roamcast.collect.field import Field, World, cell_of, draw
+from roamcast.collect.kernels.living import live
 from roamcast.collect.kernels.trees import scramble
 from roamcast.collect.outcome import Outcome, figures
-from roamcast.collect.protocols import CET, DG, Epidemic
+from roamcast.collect.protocols import CET, DG, Epidemic, RatePer
 from roamcast.collect.reference.communities import Tree, communities, layers, neighbours
 from roamcast.collect.reference.communities import scramble as slow_scramble
+from roamcast.collect.schedule import schedule
 from roamcast.collect.simulate import simulate
 
 CHAIN = [(5.0, 5.0), (15.0, 5.0), (25.0, 5.0), (35.0, 5.0)]
@@ -52,6 +55,8 @@ def test_communities_are_those_of_brute_force(field: Field, seed: int) -> None:
     world = draw(field, seed)
     found, slow = find_communities(world), communities(neighbours(world))
     assert [found.member[a:b].tolist() for a, b in zip(found.first, found.first[1:], strict=False)] == slow
+    cells = list(zip(*(column.tolist() for column in cell_of(field, world.x, world.y)), strict=True))
+    assert found.size.tolist() == [len({cells[sensor] for sensor in members}) for members in slow]
 
 
 def test_contact_times_are_those_of_the_lines() -> None:
@@ -82,6 +87,45 @@ def test_sensor_with_two_above_takes_them_in_turn() -> None:
     assert ups == [0, 1, 0, 1]
 
 
+def test_events_climb_their_whole_way_where_that_is_one_step() -> None:
+    """Handed up all the way, an event is in layer 1 in the tick in which it sets out."""
+    world = small_world(CHAIN, [[standing(5, 5, 50.0)]], [(1.0, 3)], rate=1.0)
+    assert sent(world, CET(hand_up="way")) == [(50, 3, 2, 0), (50, 2, 1, 0), (51, 1, MULE, 0)]
+
+
+def test_way_up_ends_where_there_is_no_room() -> None:
+    """Below a full queue an event stays."""
+    world = small_world(CHAIN, [[standing(5, 5, 50.0)]], [(1.0, 1), (2.0, 3)], rate=1.0)
+    assert sent(world, CET(hand_up="way", K=1)) == [(50, 1, MULE, 0), (50, 3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rate_per", "transfers"),
+    [
+        ("node", [(50, 0, 2), (50, 1, 3), (51, 1, 2), (51, 0, 3)]),
+        ("receiver", [(50, 0, 2), (50, 0, 3), (51, 1, 2), (51, 1, 3)]),
+        ("sender", [(50, 0, 2), (50, 1, 2), (51, 0, 3), (51, 1, 3)]),
+        ("link", [(50, 0, 2), (50, 1, 2), (50, 0, 3), (50, 1, 3)]),
+    ],
+)
+def test_rate_is_that_of_nodes_or_of_links(rate_per: RatePer, transfers: list[tuple[int, int, int]]) -> None:
+    """Two sensors with an event each, and two mules in reach of both."""
+    ways = [[standing(5, 5, 50.0)], [standing(5, 6, 50.0)]]
+    world = small_world([(5, 5), (5, 15)], ways, [(1.0, 0), (2.0, 1)], rate=1.0)
+    for protocol in (CET(rate_per=rate_per), DG(rate_per=rate_per, resend="once")):
+        assert [transfer[:3] for transfer in sent(world, protocol)] == transfers
+
+
+@pytest.mark.parametrize(
+    ("rate_per", "ticks"), [("node", [50, 51]), ("sender", [50, 51]), ("receiver", [50, 50]), ("link", [50, 50])]
+)
+def test_sensor_that_may_send_more_hands_up_to_all_above(rate_per: RatePer, ticks: list[int]) -> None:
+    """A sensor below two of layer 1 gives both an event in one tick if its own sending is not limited."""
+    births = [(1.0, 2), (2.0, 2)]
+    world = small_world([(5, 25), (15, 25), (5, 35), FAR], [[standing(5, 15, 50.0)]], births, rate=1.0)
+    assert [tick for tick, sender, *_ in sent(world, CET(rate_per=rate_per)) if sender == 2] == ticks
+
+
 def test_owner_keeps_its_copy_and_relays_do_not() -> None:
     """After collection the event is in its source's queue alone."""
     outcome = run(small_world(CHAIN, [[standing(5, 5, 50.0)]], [(1.0, 3)], rate=1.0), CET())
@@ -92,6 +136,14 @@ def test_contact_that_ends_strands_what_is_on_its_way() -> None:
     """A mule that leaves after two ticks gets nothing from four hops away."""
     outcome = run(small_world(CHAIN, [[(0, 50, 47, 95, 5, 45, 5)]], [(1.0, 0)], rate=1.0), CET())
     assert (outcome.counts["stranded"], len(outcome.delivered)) == (1, 0)
+
+
+@pytest.mark.parametrize(("left_behind", "deliveries"), [("dropped", 0), ("waits", 1)])
+def test_what_is_left_behind_waits_or_goes(left_behind: str, deliveries: int) -> None:
+    """A mule that leaves while an event is on its way up, and comes back, gets it only where that waits."""
+    way = [(0.0, 50.0, 47.0, 95.0, 5.0, 45.0, 5.0), standing(45, 95, 47.0, 60.0), standing(45, 5, 60.0)]
+    world = small_world(CHAIN, [way], [(1.0, 0)], rate=1.0)
+    assert len(run(world, CET(left_behind=left_behind)).delivered) == deliveries  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("alpha", "deliveries"), [(0, 1), (1, 2), (2, 3), (20, 3)])
@@ -200,6 +252,45 @@ def test_put_back_event_is_the_keepers_own() -> None:
     ways = [WALK, [standing(85, 95, 60.0)]]
     outcome = run(small_world(PAIR, ways, [(0.0, 3)], rate=1.0), CET(gamma=1))
     assert (outcome.held, outcome.delivered[:, 1].tolist()) == (2, [0, 1])
+
+
+@pytest.mark.parametrize(("stores", "gifts"), [("wanted", 0), ("all", 1)])
+def test_mule_may_put_back_what_it_does_not_want(stores: str, gifts: int) -> None:
+    """Where it stores all that it has received."""
+    world = small_world(PAIR, [WALK], [(0.0, 3)], rate=1.0)
+    world.want[:] = 0
+    assert run(world, CET(gamma=1, stores=stores)).counts["put_back"] == gifts  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("gives", "gifts"), [("moves", 1), ("copies", 2)])
+def test_what_is_put_back_moves_or_is_copied(gives: str, gifts: int) -> None:
+    """A mule that comes to a second community has the event no more, or gives it there as well."""
+    sensors = [*PAIR[:2], (5.0, 85.0), (5.0, 95.0), (95.0, 5.0)]
+    way = [*WALK[:1], standing(95, 95, 30.0, 60.0), standing(5, 95, 60.0)]
+    outcome = run(small_world(sensors, [way], [(0.0, 4)], rate=1.0), CET(gamma=1, gives=gives))  # type: ignore[arg-type]
+    assert outcome.counts["put_back"] == gifts
+
+
+def test_keepers_are_taken_in_the_order_of_the_tree_round_and_round() -> None:
+    """Five events put back to a chain of four are kept by root, child after child, and the root again."""
+    sensors = [*CHAIN, (95.0, 95.0)]
+    way = [standing(95, 95, 0.0, 20.0), standing(5, 5, 20.0)]
+    world = small_world(sensors, [way], [(float(t), 4) for t in range(5)], rate=1.0)
+    state = assemble(world, CET(gamma=1), Radio(), find_communities(world), schedule(world), log=0)
+    live(state, 100, 1_000, False)
+    kept = {sensor: state.copy["event"][sensor, : state.sensor["used"][sensor]].tolist() for sensor in range(4)}
+    tree = Tree(neighbours(world), 0, world.seed)
+    assert tree.order == [0, 1, 2, 3]
+    assert {sensor: sorted(events) for sensor, events in kept.items()} == {0: [0, 4], 1: [3], 2: [2], 3: [1]}
+
+
+def test_full_keeper_is_passed_over() -> None:
+    """The next in the order of the tree with room keeps what the full one cannot."""
+    way = [standing(95, 95, 0.0, 20.0), standing(5, 5, 20.0)]
+    births = [(0.0, 4), *((t, 0) for t in (1.0, 2.0))]
+    world = small_world([*CHAIN, (95.0, 95.0)], [way], births, rate=1.0)
+    gifts = [row for row in sent(world, CET(gamma=1, K=2)) if row[3] == 0 and row[1] != 4]
+    assert [(sender, receiver) for _, sender, receiver, _ in gifts] == [(5, 0), (0, 1)]
 
 
 def test_tree_is_walked_root_first_then_subtree_by_subtree() -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from roamcast.collect.protocols import CET, DG
+from roamcast.collect.field import Field, draw
+from roamcast.collect.protocols import CET, DG, Epidemic
 from roamcast.collect.reports import message_stats, write_reports
-from roamcast.collect.scenario import load_scenario
+from roamcast.collect.scenario import Scenario, load_scenario
 from roamcast.collect.simulate import simulate
 from roamcast.errors import InputError
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "fields").glob("*.toml"))
 
 
-def load(folder: Path, text: str) -> object:
+def load(folder: Path, text: str) -> Scenario:
     path = folder / "field.toml"
     path.write_text(text)
     return load_scenario(path)
@@ -50,8 +52,18 @@ def test_empty_file_is_the_papers_field(tmp_path: Path) -> None:
         ("[field]\ncells = 1000000000", "field.cells", "too large"),
         ("[field]\ncells = 1.5", "field.cells", "no whole number"),
         ("[field]\nside = nan", "field.side", "no number"),
-        ("[field]\nside = inf", "field.side", "infinite"),
+        ("[field]\nside = inf", "field.side", "too large"),
         ("[field]\nside = true", "field.side", "no number"),
+        ("[field]\nvalues = 1000000", "field.values", "too large"),
+        ("[field]\nrate = 1e300", "field.rate", "too large"),
+        ("[field]\nspeed_max = 1e6\npause_max_s = 0", "field.speed_max", "would enter a cell"),
+        ("[field]\nsensors = 100000\ncells = 1", "field.cells", "would hear each other"),
+        (f"[field]\nside = 1{'0' * 400}", "field.side", "too large"),
+        ("[cet]\nquiet_s = inf", "cet.quiet_s", "too large"),
+        ("[cet]\nK = inf", "cet.K", "no whole number"),
+        ("[cet]\nhand_up = 'slowly'", "cet.hand_up", "none of its values"),
+        ("[dg]\nrate_per = 'cell'", "dg.rate_per", "none of its values"),
+        ("[epidemic]\nK = 1.5", "epidemic.K", "no whole number"),
         ("[field]\nside = 'wide'", "field.side", "no number"),
         ("[field]\ncell = 5", "field.cell", "unknown key"),
         ("[fields]\ncells = 5", "fields", "unknown key"),
@@ -64,6 +76,11 @@ def test_empty_file_is_the_papers_field(tmp_path: Path) -> None:
         ("seed = -1", "seed", "no seed"),
         ("until_death = 'yes'", "until_death", "true or false"),
         ("[sensors]\npoints = [[1, 2, 3]]", "sensors.points", "no list of points"),
+        ("[sensors]\npoints = []", "sensors.points", "no list of points"),
+        ("[sensors]\npoints = [[true, 1]]", "sensors.points", "no list of points"),
+        ("[field]\nsensors = 3\n[sensors]\npoints = [[1, 2]]", "field.sensors", "not the number of points"),
+        ("[traces]\nmovement = 'a'\ncontacts = 'b'", "traces.contacts", "movement too"),
+        ("[radio]\ninitial_j = inf", "radio.initial_j", "too large"),
         ("[sensors]\npoints = [[1, 999]]", "sensors.points[0]", "outside"),
         ("[traces]\nmovement = 7", "traces.movement", "no file name"),
         ("[radio]\ninitial_j = -1", "radio.initial_j", "too small"),
@@ -77,6 +94,22 @@ def test_what_is_wrong_is_named_with_its_key(tmp_path: Path, text: str, where: s
     assert str(raised.value.where).endswith(where)
     assert what in raised.value.message
     assert raised.value.hint
+
+
+def test_no_limit_is_infinite(tmp_path: Path) -> None:
+    """Where there may be none, `inf` says so."""
+    text = (
+        "[field]\nrate = inf\n[cet]\nalpha = inf\nbeta = inf\ntheta = inf\ngamma = inf\n[epidemic]\nK = inf\nbeta = inf"
+    )
+    assert load(tmp_path, text).protocols == (CET(alpha=inf, beta=inf, theta=inf, gamma=inf), Epidemic())
+
+
+@pytest.mark.parametrize("protocol", [CET(K=1_000_000, left_behind="waits"), DG(K=1_000_000), Epidemic()])
+def test_field_that_does_not_fit_into_memory_is_refused(protocol: CET | DG | Epidemic) -> None:
+    """Before anything is taken of it."""
+    world = draw(Field(side=2e4, cells=1000, sensors=5_000, mules=200, gap_s=50.0), 1)
+    with pytest.raises(InputError, match="GB of memory"):
+        simulate(world, protocol)
 
 
 def test_line_of_a_trace_is_named(tmp_path: Path) -> None:

@@ -101,3 +101,10 @@ def test_progress_rises_to_the_whole() -> None:
     simulate(draw(Field(duration_s=100.0), 1), DG(), progress=parts.append)
     assert parts == sorted(parts)
     assert parts[-1] == 1.0
+
+
+def test_epidemic_ends_where_there_are_more_sensors_than_rows_to_hand_out() -> None:
+    """What is handed out at a time has room for a delivery by each sensor, however many there are."""
+    field = Field(side=1e5, cells=1000, sensors=40_000, mules=1, gap_s=1e4, duration_s=20.0, silence_s=0.0)
+    outcome = simulate(draw(field, 1), Epidemic())
+    assert outcome.counts["born"] == outcome.held - outcome.counts["hops"] + outcome.counts["to_mules"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,23 @@ def test_contacts_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_run_over_written_contacts_transfers_the_same(tmp_path: Path) -> None:
     """Epidemic needs contacts alone: over the trace it transfers exactly what it does in the field."""
     found = meetings(WORLD, entries_of(FIELD, WORLD.legs))
-    here, there = (told(simulate(WORLD, Epidemic(), contacts=given, log=True)) for given in (None, found))
+    write_lines(tmp_path / "contacts.txt", contact_lines(found, MULES, SENSORS))
+    again = read_contacts(tmp_path / "contacts.txt", MULE_IDS, SENSOR_IDS, duration_s=FIELD.duration_s)
+    here, there = (told(simulate(WORLD, Epidemic(), contacts=given, log=True)) for given in (None, again))
     assert here["transfers"] == there["transfers"]
+
+
+@pytest.mark.parametrize("header", ["100 900 1000 1100 -50 50", "# a comment\n100 900 1000 1100 -50 50 0 0"])
+def test_minima_of_the_header_are_subtracted(tmp_path: Path, header: str) -> None:
+    """As the ONE does it, of times and of both axes."""
+    legs = movement(tmp_path / "m", f"{header}\n110 m1 1005 -45\n120 m1 1015 -45\n")
+    assert (legs.start.tolist(), legs.x1.tolist(), legs.y1.tolist()) == ([0, 10, 20], [5, 15, 15], [5, 5, 5])  # type: ignore[attr-defined]
+
+
+def test_mark_at_the_beginning_of_a_csv_is_ignored(tmp_path: Path) -> None:
+    """Spreadsheets write one."""
+    legs = movement(tmp_path / "m", "\ufefftime,id,x,y\n0,m0,5,5\n")
+    assert legs.x0.tolist() == [5]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_csv", [True, False])
@@ -74,6 +90,8 @@ def test_mule_stands_before_its_first_and_after_its_last_point(tmp_path: Path) -
         ("5 m0 5 5\n5 m0 6 5\n", 2, "a second point"),
         ("5 m0 5 500\n", 1, "outside"),
         ("nan m0 5 5\n", 1, "'nan' is no number"),
+        ("-1 m0 5 5\n", 1, "before the beginning"),
+        ("10 20 0 wide 0 100\n", 1, "'wide' is no number"),
     ],
 )
 def test_bad_movement_is_named_with_its_line(tmp_path: Path, text: str, line: int, what: str) -> None:
@@ -89,6 +107,8 @@ def test_bad_movement_is_named_with_its_line(tmp_path: Path, text: str, line: in
         ("1 CONN m0 s0 up\n0 CONN m1 s0 up\n", 2, "time 0 comes after 1"),
         ("1 CONN m0 x7 up\n", 1, "unknown id 'x7'"),
         ("1 CONN m0 s0 down\n", 1, "not up"),
+        ("-1 CONN m0 s0 up\n", 1, "before the beginning"),
+        ("nan CONN m0 s0 up\n", 1, "'nan' is no number"),
         ("1 CONN m0 s0 up\n2 CONN s0 m0 up\n", 2, "up already"),
     ],
 )
@@ -102,6 +122,16 @@ def test_contacts_that_follow_at_once_are_one(tmp_path: Path) -> None:
     """Down and up again at the same time is no change."""
     found = contacts(tmp_path / "c", "1 CONN m0 s0 up\n5 CONN m0 s0 down\n5 CONN m0 s0 up\n9 CONN m0 s0 down\n")
     assert (found.begin.tolist(), found.end.tolist()) == ([1.0], [9.0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("read", "what"), [(movement, "no point"), (contacts, "no mule meets a sensor")])
+@pytest.mark.parametrize("text", ["", "\n# nothing yet\n"])
+def test_trace_with_nothing_in_it_is_named(
+    tmp_path: Path, read: Callable[[Path, str], object], what: str, text: str
+) -> None:
+    """Nobody wants a field in which nobody moves."""
+    with pytest.raises(InputError, match=f"trace: .*{what}"):
+        read(tmp_path / "trace", text)
 
 
 def test_missing_trace_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from roamcast.collect.replication import Job, run_job
 from roamcast.experiments.cet import judge, plan, reproduce
-from roamcast.experiments.cet_plan import PAPER, READINGS, SWEEPS, TABLES, Claim
+from roamcast.experiments.cet_plan import PAPER, READINGS, SKIPPING, SWEEPS, TABLES, Claim
 from roamcast.experiments.statistics import mean_of, paired
 
 ALPHA, SPEED = SWEEPS[0], SWEEPS[1]
@@ -35,6 +35,15 @@ def test_everything_is_written(tmp_path: Path) -> None:
     for name in PAPER:
         assert {"delivery_ratio", "copies", "delay_s", "lifetime_days"} <= figures[name].keys()
         assert figures[name]["lifetime_runs"] == 10
+
+
+def test_every_deviation_is_explained(tmp_path: Path) -> None:
+    """What is not as in the paper says why; what is, says nothing."""
+    figures = reproduce(tmp_path, shortened, lambda line: None, runs=2)  # type: ignore[arg-type]
+    assert all(bool(verdict["why"]) != verdict["reproduced"] for verdict in figures["verdicts"])
+    differs = [row["paper"] is not None and abs(row["ours"] - row["paper"]) > row["half"] for row in figures["tables"]]
+    assert any(differs)
+    assert [bool(row["why"]) for row in figures["tables"]] == differs
 
 
 def test_runs_are_paired() -> None:
@@ -62,6 +71,31 @@ def test_change_is_judged_from_first_to_last(change: str, values: list[float], h
     }
     verdict = judge(sweep, Claim("CET", "copies", change, "chance"), found)
     assert (verdict["reproduced"], verdict["why"]) == (holds, "" if holds else "chance")
+
+
+def test_change_that_cannot_be_seen_is_said_to_be_so() -> None:
+    """Where nothing else explains it, a difference within its interval is said to be one."""
+    sweep = ALPHA._replace(values=(1, 2))
+    found = {
+        ("figure 7", f"{at}", "CET"): [{"copies": value} for value in values]
+        for at, values in ((1, (1.0, 2.0, 3.0)), (2, (1.5, 1.0, 4.0)))
+    }
+    verdict = judge(sweep, Claim("CET", "copies", "rises"), found)
+    assert "too small to be seen in 3 runs" in verdict["why"]
+
+
+def test_other_reading_is_tried_where_a_claim_does_not_hold() -> None:
+    """Of CET, where the figure has it: whether the claim holds if the community skips what the mule has."""
+    sweep = next(sweep for sweep in SWEEPS if SKIPPING in sweep.protocols)._replace(values=(1, 2))
+    found = {
+        (f"figure {sweep.figure}", f"{at}", name): [{"copies": value + noise} for noise in (0, 0.01, 0.02)]
+        for name, values in (("CET", (2.0, 1.0)), (SKIPPING, (1.0, 2.0)))
+        for at, value in zip((1, 2), values, strict=True)
+    }
+    verdict = judge(sweep, Claim("CET", "copies", "rises", "keepers"), found)
+    assert not verdict["reproduced"]
+    assert verdict["why"].startswith("keepers; where the community skips")
+    assert verdict["why"].endswith("reproduced")
 
 
 def test_above_must_hold_at_every_point() -> None:

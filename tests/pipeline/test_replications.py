@@ -10,6 +10,7 @@ import pytest
 from roamcast.collect.field import Field
 from roamcast.collect.protocols import CET, DG
 from roamcast.collect.replication import Job, run_job
+from roamcast.errors import UnavailableError
 from roamcast.pipeline.replications import replicate
 
 if TYPE_CHECKING:
@@ -36,6 +37,17 @@ def test_finished_jobs_are_not_done_again(spark: SparkSession, tmp_path: Path) -
     first, second, third = replicate(spark, JOBS[:3], tmp_path)
     assert (first["copies"], second["copies"]) != (run_job(JOBS[0])["copies"], run_job(JOBS[1])["copies"])
     assert third == run_job(JOBS[2])
+    told: list[tuple[int, int]] = []
+    replicate(spark, JOBS[:3], tmp_path, progress=lambda *counts: told.append(counts))
+    assert told == [(3, 3)]
+
+
+@pytest.mark.spark
+def test_job_that_fails_is_a_plain_error(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark says of it, and that what is finished is kept."""
+    absurd = Job(FIELD, CET(K=1 << 50, left_behind="waits"), 1)
+    with pytest.raises(UnavailableError, match=r"GB of memory.*what is finished is kept"):
+        replicate(spark, [absurd], tmp_path)
 
 
 @pytest.mark.spark

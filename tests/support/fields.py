@@ -38,12 +38,18 @@ CETS = st.builds(
     quiet_s=st.sampled_from([0.0, 1.0]),
     resend=st.sampled_from(["subscriber", "contact", "missing"]),
     lost_root=st.sampled_from(["rebuild", "cut"]),
+    rate_per=st.sampled_from(["node", "receiver", "sender", "link"]),
+    hand_up=st.sampled_from(["hop", "way"]),
+    left_behind=st.sampled_from(["dropped", "waits"]),
+    stores=st.sampled_from(["wanted", "all"]),
+    gives=st.sampled_from(["moves", "copies"]),
 )
 DGS = st.builds(
     DG,
     K=st.sampled_from([3, 200]),
     beta=st.sampled_from([15.0, 2000.0]),
     resend=st.sampled_from(["cell", "contact", "once"]),
+    rate_per=st.sampled_from(["node", "receiver", "sender", "link"]),
 )
 EPIDEMICS = st.builds(Epidemic, K=st.sampled_from([3.0, inf]), beta=st.sampled_from([15.0, inf]))
 SEEDS = st.integers(0, 1 << 32)

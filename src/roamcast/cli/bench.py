@@ -115,11 +115,10 @@ def collect(json: JsonFile = None) -> None:
     Example: roamcast bench collect --json collect.json
     """
     from roamcast.bench.collect import bench_collect
-    from roamcast.cli.spark import spark_session
-    from roamcast.pipeline.replications import replicate
+    from roamcast.cli.spark import replications
 
-    with spark_session("roamcast bench collect", "local[2]") as spark:
-        _report(bench_collect(_say, lambda jobs, folder: replicate(spark, jobs, folder)), json)
+    with replications("roamcast bench collect", "local[2]") as replicate:
+        _report(bench_collect(_say, replicate), json)
 
 
 def _numbers(text: str) -> list[int]:

@@ -72,9 +72,8 @@ def cet(
     Example: roamcast reproduce cet --runs 100 --json cet.json
     """
     from roamcast.cli.progress import Progress
-    from roamcast.cli.spark import spark_session
+    from roamcast.cli.spark import replications
     from roamcast.experiments.cet import reproduce
-    from roamcast.pipeline.replications import replicate
 
     done = 0, 0
 
@@ -82,10 +81,10 @@ def cet(
         nonlocal done
         done = counts[0], counts[1]
 
-    with Progress("starting Spark") as progress, spark_session("roamcast reproduce cet", master) as spark:
+    with Progress("starting Spark") as progress, replications("roamcast reproduce cet", master) as replicate:
         progress.measure = lambda: done
         progress.say("running replications")
-        figures = reproduce(out, lambda jobs: replicate(spark, jobs, out, progress=note), _say, runs=runs)
+        figures = reproduce(out, lambda jobs: replicate(jobs, out, note), _say, runs=runs)
     _print_cet(figures)
     write_figures(figures, json)
 
@@ -96,12 +95,13 @@ def _print_cet(figures: Mapping[str, Any]) -> None:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:.4g}"
 
+    def within(mean: float, half: float) -> str:
+        return f"{mean:.4g} ± {half:.2g}"
+
     def lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo(table(head, rows) + "\n")
 
-    rows = [
-        [r["protocol"], r["what"], number(r["paper"]), f"{r['ours']:.4g} ± {r['half']:.2g}"] for r in figures["tables"]
-    ]
+    rows = [[r["protocol"], r["what"], number(r["paper"]), within(r["ours"], r["half"])] for r in figures["tables"]]
     lines(["", "", "paper", "ours"], rows)
     verdict = {True: "reproduced", False: "NOT reproduced"}
     claims = [
@@ -115,8 +115,9 @@ def _print_cet(figures: Mapping[str, Any]) -> None:
         if v["why"]:
             typer.echo(f"figure {v['figure']}, {v['of']} {v['what']}: {v['why']}")
     typer.echo()
-    names = [name for name in figures["readings"][0] if name != "reading"]
-    lines(["reading", *names], [[r["reading"], *(number(r[name]) for name in names)] for r in figures["readings"]])
+    names = [name for name in figures["readings"][0] if name != "reading" and not name.endswith("_half")]
+    readings = [[r["reading"], *(within(r[name], r[f"{name}_half"]) for name in names)] for r in figures["readings"]]
+    lines(["reading", *names], readings)
     for file in figures["files"]:
         typer.echo(file)
 

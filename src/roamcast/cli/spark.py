@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from roamcast.errors import UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark_session"]
+    from roamcast.collect.replication import Job
+
+__all__ = ["replications", "spark_session"]
+
+Result: TypeAlias = Mapping[str, float | None]
+
+
+class Replicate(Protocol):
+    """The figures of each job, in their order. What is finished is kept in the folder."""
+
+    def __call__(
+        self, jobs: Sequence[Job], folder: Path, progress: Callable[[int, int], None] | None = None
+    ) -> list[Result]: ...
 
 
 @contextmanager
@@ -40,3 +53,19 @@ def spark_session(name: str, master: str) -> Iterator[SparkSession]:
         log.unlink()
         raise
     log.unlink()
+
+
+@contextmanager
+def replications(name: str, master: str) -> Iterator[Replicate]:
+    """`replicate` on a session of its own.
+
+    It works in a thread of its own, so that Ctrl-C finds this one free: it stops Spark, the work fails, and it is over.
+    """
+    from roamcast.pipeline.replications import replicate
+
+    with ThreadPoolExecutor(1) as worker, spark_session(name, master) as spark:
+
+        def run(jobs: Sequence[Job], folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Result]:
+            return worker.submit(replicate, spark, jobs, folder, progress=progress).result()
+
+        yield run

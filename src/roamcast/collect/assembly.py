@@ -14,11 +14,13 @@ from roamcast.collect.kernels import layout
 from roamcast.collect.kernels.layout import Count, Resend, Rows
 from roamcast.collect.protocols import CET, DG
 from roamcast.collect.schedule import NEVER, Schedule
+from roamcast.errors import InputError
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "check_memory"]
 
 _DELIVERED_ROOM = 1 << 15
 _LOG_ROOM = 1 << 17
+_MOST_BYTES = 2 << 30
 _RESEND = {
     "subscriber": Resend.NEVER,
     "once": Resend.NEVER,
@@ -31,12 +33,21 @@ _RESEND = {
 def assemble(
     world: World, protocol: CET | DG, radio: Radio, communities: Communities, plan: Schedule, *, log: int
 ) -> layout.World:
-    """`log`: how many transfers there are in a round at most, if they are to be logged; else 0."""
+    """`log`: how many transfers there are in a round at most, if they are to be logged; else 0.
+
+    Raises InputError for a field so large that it does not fit into memory.
+    """
     sensors, mules, events = world.field.sensors, world.field.mules, len(world.births.time)
     groups, words, near = len(communities.size), -(-max(mules, 1) // 64), max(1, plan.reach)
     cet = protocol if isinstance(protocol, CET) else CET(put_back=False, alpha=inf)
-    room = min(protocol.K, events * (mules + 1))
-    carried = _most_carried(world, communities, cet.gamma) if cet.put_back else 0
+    # Of an event a queue has its owner's copy and one for each mule; more where copies of earlier contacts wait.
+    room = protocol.K if cet.left_behind == "waits" else min(protocol.K, events * (mules + 1))
+    carried = _most_carried(world, communities, cet) if cet.put_back else 0
+    check_memory(
+        f"{sensors:,} sensors with queues of {room:,} and {mules:,} mules",
+        sensors * room * (layout.COPY.itemsize + 8 * words) + mules * (sensors * layout.PAIR.itemsize + 8 * groups),
+        "take fewer of them, or a smaller K",
+    )
     return layout.World(
         clock=np.array([0, 0, 0, 0, 0, 0, -1, NEVER], np.int64),
         counts=np.zeros(len(Count), np.int64),
@@ -66,6 +77,7 @@ def assemble(
             layout.LINK,
             len(communities.neighbour),
             cost=world.field.event_bits * radio.e_elec + world.field.event_bits * radio.e_fs * communities.square,
+            used_at=-1,
             sensor=communities.neighbour,
         ),
         group=_groups(communities),
@@ -95,9 +107,15 @@ def assemble(
         tried=np.zeros(words, np.uint64),
         moved=np.zeros(words, np.uint64),
         line=np.zeros(sensors + 1, np.int32),
-        delivered=np.empty((_DELIVERED_ROOM + mules, 4), np.int64),
+        delivered=np.empty((_DELIVERED_ROOM + sensors + mules * near, 4), np.int64),
         log=np.empty((_LOG_ROOM + log if log else 0, 4), np.int64),
     )
+
+
+def check_memory(what: str, needed: int, hint: str) -> None:
+    """Raises InputError for more than fits into the memory of a small machine."""
+    if needed > _MOST_BYTES:
+        raise InputError(f"{what} take {needed / 1e9:,.0f} GB of memory", hint=hint)
 
 
 def _rows(record: np.dtype[np.void], count: int, **columns: npt.NDArray[np.generic] | float) -> Rows:
@@ -112,11 +130,18 @@ def _quiet(cet: CET, plan: Schedule) -> int:
 
 
 def _rules(world: World, protocol: CET | DG, cet: CET, radio: Radio, plan: Schedule) -> Rows:
-    bits = world.field.event_bits
+    bits, limited = world.field.event_bits, isfinite(plan.clock.rate)
     return _rows(
         layout.RULES,
         1,
-        instant=not isfinite(plan.clock.rate),
+        instant=not limited,
+        one_sent=limited and protocol.rate_per in ("node", "sender"),
+        one_got=limited and protocol.rate_per in ("node", "receiver"),
+        one_hop=limited and cet.hand_up == "hop",
+        way=cet.hand_up == "way",
+        waits=cet.left_behind == "waits",
+        stores_all=cet.stores == "all",
+        copies=cet.gives == "copies",
         by_successes=isinstance(protocol, CET),
         put_back=cet.put_back,
         cut=cet.lost_root == "cut",
@@ -164,9 +189,11 @@ def _groups(communities: Communities) -> Rows:
     return rows
 
 
-def _most_carried(world: World, communities: Communities, gamma: float) -> int:
+def _most_carried(world: World, communities: Communities, cet: CET) -> int:
     """How many events of small communities a mule can have at most."""
     births = world.births
-    small = communities.size[communities.of[births.sensor]] <= gamma
+    small = communities.size[communities.of[births.sensor]] <= cet.gamma
+    if cet.stores == "all":
+        return int(small.sum())
     a1, a2 = births.a1[small], births.a2[small]
     return max((int(((a1 < one) & (a2 < two)).sum()) for one, two in world.want.tolist()), default=0)

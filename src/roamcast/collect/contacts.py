@@ -11,7 +11,7 @@ from roamcast.collect.field import Field, World, cell_of
 from roamcast.collect.kernels.crossings import enter_cells, meet
 from roamcast.collect.mobility import Legs
 
-__all__ = ["Contacts", "Entries", "entries_of", "meetings", "sensors_by_cell"]
+__all__ = ["Contacts", "Entries", "entries_of", "meetings"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ def entries_of(field: Field, legs: Legs) -> Entries:
 def meetings(world: World, entries: Entries) -> Contacts:
     """Every contact of a mule with a sensor in its own or a neighbouring cell."""
     field, legs = world.field, world.legs
-    start, sensor = sensors_by_cell(world)
+    start, sensor = _sensors_by_cell(world)
     leave = np.zeros(field.mules)
     leave[legs.mule] = legs.end  # the last leg of each mule stays
     since = np.empty(field.sensors)
@@ -63,7 +63,7 @@ def meetings(world: World, entries: Entries) -> Contacts:
     return Contacts(contact[order, 0], contact[order, 1], begin[order], end[order])
 
 
-def sensors_by_cell(world: World) -> tuple[Integers, Integers]:
+def _sensors_by_cell(world: World) -> tuple[Integers, Integers]:
     """Where the sensors of each cell begin, row by row, and the sensors."""
     column, row = cell_of(world.field, world.x, world.y)
     cell = row * world.field.cells + column

@@ -6,7 +6,7 @@ from math import isfinite
 
 import numpy as np
 
-from roamcast.collect.assembly import assemble
+from roamcast.collect.assembly import assemble, check_memory
 from roamcast.collect.community import find_communities
 from roamcast.collect.energy import Radio
 from roamcast.collect.field import World
@@ -14,11 +14,8 @@ from roamcast.collect.kernels import layout
 from roamcast.collect.kernels.contagion import Crowd
 from roamcast.collect.protocols import DG, Epidemic
 from roamcast.collect.schedule import Schedule
-from roamcast.errors import InputError
 
 __all__ = ["assemble_crowd"]
-
-_MOST_BYTES = 2 << 30
 
 
 def assemble_crowd(
@@ -27,11 +24,11 @@ def assemble_crowd(
     """The field, and who has what. Raises InputError for a field so large that this does not fit into memory."""
     sensors, mules, events = world.field.sensors, world.field.mules, len(world.births.time)
     nodes, words = sensors + mules, -(-max(events, 1) // 64)
-    if nodes * (16 * words + 2 * events) > _MOST_BYTES:
-        raise InputError(
-            f"Epidemic with {nodes:,} nodes and {events:,} events do not fit into memory",
-            hint="take a smaller field or a shorter time",
-        )
+    check_memory(
+        f"Epidemic with {nodes:,} nodes and {events:,} events",
+        nodes * (16 * words + 2 * events),
+        "take a smaller field or a shorter time",
+    )
     state = assemble(world, DG(K=1, beta=protocol.beta), radio, find_communities(world), plan, log=log)
     state.group["for_good"] = 1  # there are no heads
     room = np.full(nodes, protocol.K if isfinite(protocol.K) else 1 << 62, np.int64)

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -25,7 +25,15 @@ T = TypeVar("T")
 
 _PROTOCOLS = {"cet": CET, "dg": DG, "epidemic": Epidemic}
 _KEYS = ("seed", "until_death", "field", "radio", "sensors", "traces", *_PROTOCOLS)
-_MOST = {"cells": 10_000, "sensors": 1_000_000, "mules": 10_000, "K": 1_000_000, "values": 1_000_000}
+_MOST: Final = {
+    "side": 1e7, "cells": 3_000, "sensors": 1_000_000, "mules": 10_000, "gap_s": 1e9, "duration_s": 1e9,
+    "silence_s": 1e9, "speed_min": 1e6, "speed_max": 1e6, "pause_max_s": 1e9, "values": 1_000, "event_bits": 1e12,
+    "rate": 1e6, "K": 1_000_000, "alpha": 1e9, "beta": 1e12, "theta": 1e12, "gamma": 1e9, "quiet_s": 1e9,
+    "initial_j": 1e12, "e_elec": 1, "e_fs": 1,
+}  # fmt: skip
+_MAY_BE_INFINITE: Final = {"rate", "K", "alpha", "beta", "theta", "gamma"}
+_MOST_HAPPENINGS: Final = 50_000_000
+_FAR: Final = 1e300
 _POSITIVE = {
     "side",
     "cells",
@@ -69,7 +77,7 @@ def load_scenario(path: Path) -> Scenario:
     try:
         with refusals_named(path), path.open("rb") as file:
             content = tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also for no text, and for numbers of thousands of digits
         raise InputError(f"this is no TOML: {error}", where=str(path), hint="see examples/fields") from error
     _check_keys(path, "", content, _KEYS)
     seed = content.get("seed", 0)
@@ -79,9 +87,7 @@ def load_scenario(path: Path) -> Scenario:
     if not isinstance(until_death, bool):
         raise InputError("it is true or false", where=f"{path}: until_death", hint="without quotes")
     points = _points(path, content)
-    field = _built(
-        path, "field", Field, {**_table(path, content, "field"), **({"sensors": len(points)} if points else {})}
-    )
+    field = _built(path, "field", Field, _with_points(path, _table(path, content, "field"), points))
     _check_field(path, field, points)
     world = draw(field, seed)
     if points:
@@ -126,30 +132,33 @@ def _value(where: str, key: str, wanted: Any, value: Any) -> Any:
         if not isinstance(value, bool):
             raise InputError(f"{value!r} is not true or false", where=where, hint="without quotes")
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if not _is_number(value):
         raise InputError(f"{value!r} is no number", where=where, hint="such as 15")
-    if wanted is int and not isinstance(value, int):
+    is_unlimited = value == math.inf and key in _MAY_BE_INFINITE and wanted is float
+    if (wanted is int or key == "K") and not isinstance(value, int) and not is_unlimited:
         raise InputError(f"{value!r} is no whole number", where=where, hint="such as 15")
     if value < 0 or (key in _POSITIVE and value == 0):
         raise InputError(
             f"{value!r} is too small", where=where, hint="more than 0" if key in _POSITIVE else "0 or more"
         )
-    if value > _MOST.get(key, math.inf):
-        raise InputError(f"{value!r} is too large", where=where, hint=f"at most {_MOST[key]:,}")
+    if value > _MOST[key] and not is_unlimited:
+        raise InputError(f"{value!r} is too large", where=where, hint=f"at most {_MOST[key]:,.0f}")
     return value
 
 
 def _check_field(path: Path, field: Field, points: list[list[float]]) -> None:
-    for key in ("side", "gap_s", "duration_s", "silence_s", "speed_min", "speed_max", "pause_max_s", "event_bits"):
-        if not math.isfinite(getattr(field, key)):
-            raise InputError("it is infinite", where=f"{path}: field.{key}", hint="only the rate may be")
     if field.speed_min > field.speed_max:
         raise InputError("it is above speed_max", where=f"{path}: field.speed_min", hint="swap the two")
-    births = field.sensors * field.duration_s / field.gap_s
-    if births > 50_000_000:
-        raise InputError(
-            f"about {births:,.0f} events would be born", where=f"{path}: field.gap_s", hint="at most 50 million"
-        )
+    legs = field.duration_s / (field.side / field.speed_max + field.pause_max_s)
+    lines = field.duration_s * field.speed_max * field.cells / field.side
+    for key, count, what in (
+        ("cells", field.sensors**2 * min(1.0, 9 / field.cells**2), "pairs of sensors would hear each other"),
+        ("gap_s", field.sensors * field.duration_s / field.gap_s, "events would be born"),
+        ("speed_max", field.mules * (legs + lines), "times a mule would enter a cell"),
+    ):
+        if count > _MOST_HAPPENINGS:
+            hint = f"at most {_MOST_HAPPENINGS:,}"
+            raise InputError(f"about {count:,.0f} {what}", where=f"{path}: field.{key}", hint=hint)
     for number, (x, y) in enumerate(points):
         if not (0 <= x <= field.side and 0 <= y <= field.side):
             hint = f"the area is {field.side:g} wide"
@@ -159,13 +168,31 @@ def _check_field(path: Path, field: Field, points: list[list[float]]) -> None:
 def _points(path: Path, content: Mapping[str, Any]) -> list[list[float]]:
     table = _table(path, content, "sensors")
     _check_keys(path, "sensors.", table, ("points",))
-    points = table.get("points", [])
-    is_list = isinstance(points, list) and all(isinstance(point, list) and len(point) == 2 for point in points)
-    if not is_list or not all(isinstance(at, int | float) and math.isfinite(at) for point in points for at in point):
+    if "points" not in table:
+        return []
+    points = table["points"]
+    pairs = points if isinstance(points, list) else []
+    are_points = all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs)
+    if not pairs or not are_points or any(abs(at) > _FAR for pair in pairs for at in pair):
         raise InputError(
             "this is no list of points", where=f"{path}: sensors.points", hint="such as [[10, 20], [30, 40]]"
         )
-    return [[float(x), float(y)] for x, y in points]
+    return [[float(x), float(y)] for x, y in pairs]
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isnan(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _with_points(path: Path, table: Mapping[str, Any], points: list[list[float]]) -> Mapping[str, Any]:
+    if not points:
+        return table
+    if table.get("sensors", len(points)) != len(points):
+        hint = f"leave it out: there are {len(points)} points"
+        raise InputError("it is not the number of points", where=f"{path}: field.sensors", hint=hint)
+    return {**table, "sensors": len(points)}
 
 
 def _traced(path: Path, world: World, table: Mapping[str, Any]) -> tuple[World, Contacts | None]:
@@ -173,6 +200,9 @@ def _traced(path: Path, world: World, table: Mapping[str, Any]) -> tuple[World, 
     for key, name in table.items():
         if not isinstance(name, str):
             raise InputError(f"{name!r} is no file name", where=f"{path}: traces.{key}", hint="a text in quotes")
+    if len(table) > 1:
+        hint = "where contacts are given, nobody moves: leave one of the two out"
+        raise InputError("there is movement too", where=f"{path}: traces.contacts", hint=hint)
     field = world.field
     mules = {name: number for number, name in enumerate(mule_names(field.mules))}
     sensors = {name: number for number, name in enumerate(sensor_names(field.sensors))}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.collect.assembly import assemble
-from roamcast.collect.community import find_communities, lone_sensors
+from roamcast.collect.community import Communities, find_communities, lone_sensors
 from roamcast.collect.contacts import Contacts
 from roamcast.collect.energy import Radio
 from roamcast.collect.epidemic import assemble_crowd
@@ -17,7 +17,7 @@ from roamcast.collect.kernels import layout
 from roamcast.collect.kernels.contagion import infect
 from roamcast.collect.kernels.living import DIED, EMPTY_IT, LIVED, drop_all_expired, live
 from roamcast.collect.outcome import Outcome, wanted_pairs
-from roamcast.collect.protocols import DG, Epidemic, Protocol
+from roamcast.collect.protocols import CET, DG, Epidemic, Protocol
 from roamcast.collect.schedule import Schedule, schedule
 
 __all__ = ["simulate"]
@@ -46,7 +46,7 @@ def simulate(
     plan = schedule(world, contacts)
     field = world.field
     communities = lone_sensors(world) if isinstance(protocol, DG) else find_communities(world)
-    spare = field.mules * (2 * int(np.diff(communities.first).max(initial=1)) + 4) + field.sensors
+    spare = _most_transfers(world, protocol, communities, plan)
     if isinstance(protocol, Epidemic):
         state, crowd = assemble_crowd(world, protocol, radio, plan, log=spare if log else 0)
     else:
@@ -82,6 +82,15 @@ def simulate(
         _end(plan, last) or 0.0,
         np.concatenate(transfers) if log else None,
     )
+
+
+def _most_transfers(world: World, protocol: Protocol, communities: Communities, plan: Schedule) -> int:
+    """In one round: what mules take, what sensors hand up, and what mules give, with the way along a tree."""
+    largest = int(np.diff(communities.first).max(initial=1))
+    handed = max(world.field.sensors, len(communities.neighbour))
+    if isinstance(protocol, CET) and protocol.hand_up == "way":
+        handed = world.field.sensors * largest
+    return world.field.mules * (plan.reach + 2 * largest + 4) + handed
 
 
 def _stops(ticks: int) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """Traces of movement and contacts, in and out: as the ONE simulator has them, and as plain CSV.
 
-- Movement for the ONE's ExternalMovement: a first line `minTime maxTime minX maxX minY maxY`, then `time id x y`.
+- Movement for the ONE's ExternalMovement: a first line `minTime maxTime minX maxX minY maxY`, then `time id x y`. The
+  minima are subtracted from what follows, as the ONE does it.
 - Movement as CSV: a header `time,id,x,y`, then rows.
 - Contacts for the ONE's StandardEventsReader: `time CONN a b up` and `time CONN a b down`.
 
@@ -25,22 +26,30 @@ from roamcast.errors import InputError
 __all__ = ["contact_lines", "movement_lines", "read_contacts", "read_movement", "write_lines"]
 
 _MOVEMENT_HINT = "a line is: time id x y"
+_HEADER_HINT = "the first line is: minTime maxTime minX maxX minY maxY"
 _CONTACT_HINT = "a line is: time CONN a b up, or down"
 
 
 def read_movement(path: Path, mules: Mapping[str, int], *, side: float, duration_s: float) -> Legs:
     """Legs of the named mules. Raises InputError with the line for what is no trace of them."""
     walks: list[list[tuple[float, float, float]]] = [[] for _ in mules]
-    latest = -math.inf
-    for number, words in _points(path):
+    least, latest = (0.0, 0.0, 0.0), 0.0
+    for at, (number, words) in enumerate(_lines(path, comma=True)):
         where = f"{path}, line {number}"
+        if at == 0 and words == ["time", "id", "x", "y"]:
+            continue
+        if at == 0 and len(words) in (6, 8):  # the ONE allows for two of a third axis, and ignores them
+            lowest = [_number(word, where, _HEADER_HINT) for word in words][:6:2]
+            least = lowest[0], lowest[1], lowest[2]
+            continue
         if len(words) != 4:
             raise InputError(f"{len(words)} columns instead of 4", where=where, hint=_MOVEMENT_HINT)
-        time, x, y = (_number(word, where, _MOVEMENT_HINT) for word in (words[0], words[2], words[3]))
+        time, x, y = (
+            _number(words[column], where, _MOVEMENT_HINT) - low for column, low in zip((0, 2, 3), least, strict=True)
+        )
         if words[1] not in mules:
             raise InputError(f"unknown id {words[1]!r}", where=where, hint=_known(mules))
-        if time < latest:
-            raise InputError(f"time {time:g} comes after {latest:g}", where=where, hint="sort the lines by time")
+        _check_time(time, latest, where)
         if not (0 <= x <= side and 0 <= y <= side):
             raise InputError(
                 f"the point ({x:g}, {y:g}) is outside of the area", where=where, hint=f"it is {side:g} wide"
@@ -49,7 +58,7 @@ def read_movement(path: Path, mules: Mapping[str, int], *, side: float, duration
         walk = walks[mules[words[1]]]
         if walk and walk[-1][0] == time:
             raise InputError(f"a second point of {words[1]!r} at the same time", where=where, hint="remove one of them")
-        walk.append((max(0.0, time), x, y))
+        walk.append((time, x, y))
     legs = [row for mule, walk in enumerate(walks) for row in _legs(mule, walk, duration_s)]
     if not legs:
         raise InputError("there is no point in it", where=str(path), hint=_MOVEMENT_HINT)
@@ -70,12 +79,11 @@ def read_contacts(path: Path, mules: Mapping[str, int], sensors: Mapping[str, in
         if len(words) != 5 or words[1] != "CONN" or words[4] not in ("up", "down"):
             raise InputError("this is no contact", where=where, hint=_CONTACT_HINT)
         time = _number(words[0], where, _CONTACT_HINT)
-        if time < latest:
-            raise InputError(f"time {time:g} comes after {latest:g}", where=where, hint="sort the lines by time")
+        _check_time(time, latest, where)
         latest = time
         for id in words[2:4]:
             if id not in mules and id not in sensors:
-                raise InputError(f"unknown id {id!r}", where=where, hint=_known({**mules, **sensors}))
+                raise InputError(f"unknown id {id!r}", where=where, hint=_known(mules, sensors))
         mule, sensor = words[2:4] if words[2] in mules else (words[3], words[2])
         if mule not in mules or sensor not in sensors:
             continue
@@ -87,6 +95,10 @@ def read_contacts(path: Path, mules: Mapping[str, int], sensors: Mapping[str, in
             up[pair] = time
         else:
             found.append((pair[0], up.pop(pair), pair[1], time))
+    if not found and not up:
+        raise InputError(
+            "no mule meets a sensor in it", where=str(path), hint=f"{_CONTACT_HINT}; {_known(mules, sensors)}"
+        )
     found += [(mule, begin, sensor, duration_s) for (mule, sensor), begin in up.items()]
     rows = _joined(row for row in found if row[1] < row[3])
     columns = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -153,27 +165,25 @@ def _legs(mule: int, walk: Sequence[tuple[float, float, float]], duration_s: flo
             yield mule, start, end, min(end, duration_s), x0, y0, x1, y1
 
 
-def _points(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Lines of either format, without what comes before the points."""
-    lines = _lines(path, comma=True)
-    for number, words in lines:
-        is_header = number == 1 and (words == ["time", "id", "x", "y"] or len(words) == 6)
-        if not is_header:
-            yield number, words
-
-
 def _lines(path: Path, *, comma: bool = False) -> Iterator[tuple[int, list[str]]]:
     if not path.is_file():
         raise InputError("there is no such file", where=str(path), hint="traces lie beside the field's file")
     try:
         with refusals_named(path):
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some programs begin a CSV with a mark
     except UnicodeDecodeError as error:
         raise InputError("this is no text", where=str(path), hint="traces are UTF-8") from error
     for number, line in enumerate(text.splitlines(), 1):
         words = (line.replace(",", " ") if comma else line).split()
         if words and not words[0].startswith("#"):
             yield number, words
+
+
+def _check_time(time: float, latest: float, where: str) -> None:
+    if time < 0:
+        raise InputError(f"time {time:g} is before the beginning", where=where, hint="times are 0 or more")
+    if time < latest:
+        raise InputError(f"time {time:g} comes after {latest:g}", where=where, hint="sort the lines by time")
 
 
 def _number(word: str, where: str, hint: str) -> float:
@@ -186,6 +196,6 @@ def _number(word: str, where: str, hint: str) -> float:
     return value
 
 
-def _known(ids: Mapping[str, int]) -> str:
-    some = list(ids)
-    return f"known are {some[0]} to {some[-1]}" if some else "there are none"
+def _known(*kinds: Mapping[str, int]) -> str:
+    ranges = [f"{next(iter(ids))} to {next(reversed(ids))}" for ids in map(dict, kinds) if ids]
+    return f"known are {' and '.join(ranges)}"

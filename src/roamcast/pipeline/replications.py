@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import SEEK_END
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from roamcast.collect.replication import Job, run_job
 from roamcast.durable import make_folder, refusals_named
+from roamcast.errors import UnavailableError
 
 __all__ = ["replicate"]
 
 Result: TypeAlias = Mapping[str, float | None]
 
 _GROUP: Final = 32
+_DEATH: Final = 8
+"""A run to the first death takes many times as long as another: fewer go together, so that little is lost by a stop."""
 _RESULT: Final = pa.schema([pa.field("job", pa.int64()), pa.field("figures", pa.string())])
 
 
@@ -39,17 +45,30 @@ def replicate(
     known = _read(notes)
     todo = list({job.digest: job for job in jobs if job.digest not in known}.values())
     done = len(jobs) - len(todo)
-    for begin in range(0, len(todo), _GROUP):
+    for group in _groups(todo):
         if progress is not None:
-            progress(done + begin, len(jobs))
-        group = todo[begin : begin + _GROUP]
+            progress(done, len(jobs))
         fresh = {group[at].digest: figures for at, figures in _run(spark, group, partitions)}
-        with refusals_named(notes), notes.open("a", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps({'job': digest, 'figures': it})}\n" for digest, it in sorted(fresh.items()))
+        _append(notes, fresh)
+        done += len(group)
         known |= fresh
     if progress is not None:
         progress(len(jobs), len(jobs))
     return [known[job.digest] for job in jobs]
+
+
+def _groups(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+    """What is done, and then noted, together."""
+    group: list[Job] = []
+    weight = 0
+    for job in jobs:
+        weight += _DEATH if job.until_death else 1
+        group.append(job)
+        if weight >= _GROUP:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
 
 
 def _run(spark: SparkSession, jobs: Sequence[Job], partitions: int | None) -> Iterator[tuple[int, Result]]:
@@ -62,8 +81,29 @@ def _run(spark: SparkSession, jobs: Sequence[Job], partitions: int | None) -> It
     # A task for each job: how long they take differs, and Spark deals them out.
     tasks = partitions or len(jobs)
     frame = spark.range(0, len(jobs), 1, tasks).mapInArrow(work, "job bigint, figures string")
-    for row in frame.collect():
+    try:
+        rows = frame.collect()
+    except (PySparkException, Py4JJavaError) as error:
+        reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "no reason given")
+        hint = "what is finished is kept: the same command goes on from there"
+        raise UnavailableError(f"Spark failed: {reason}", hint=hint) from error
+    for row in rows:
         yield row["job"], json.loads(row["figures"])
+
+
+def _append(notes: Path, fresh: Mapping[str, Result]) -> None:
+    """After a line that a crash cut off a new one begins."""
+    with refusals_named(notes), notes.open("ab+") as file:
+        if file.tell() and _last_byte(file) != b"\n":
+            file.write(b"\n")
+        file.writelines(
+            f"{json.dumps({'job': digest, 'figures': it})}\n".encode() for digest, it in sorted(fresh.items())
+        )
+
+
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, SEEK_END)
+    return file.read(1)
 
 
 def _read(notes: Path) -> dict[str, Result]:

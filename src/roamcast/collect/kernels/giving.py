@@ -46,7 +46,7 @@ def _receiver(w: World, mule: int, g: int, turn: int, tick: int) -> int:
     """The one whose turn it is of the members in reach that can receive now; -1 if there are fewer."""
     for n in range(w.mule[mule].near):
         who = w.sensor[w.near[mule, n]]
-        if who.group == g and (who.got_at != tick or w.rules[0].instant):
+        if who.group == g and (who.got_at != tick or not w.rules[0].one_got):
             if turn == 0:
                 return int(w.near[mule, n])
             turn -= 1
@@ -114,7 +114,8 @@ def _give(w: World, mule: int, g: int, at: int, receiver: int, place: int) -> No
     keeper = w.order[w.group[g].first + place]
     w.group[g].turn = (place + 1) % (w.group[g + 1].first - w.group[g].first)
     hops = w.stored[mule, at].hops + 1 + _tree_distance(w, receiver, keeper)
-    _take_out(w, mule, at)
+    if not w.rules[0].copies:
+        _take_out(w, mule, at)
     note(w, w.pair.shape[1] + mule, receiver, event)
     w.sensor[receiver].got_at = tick
     w.counts[PUT_BACK] += 1

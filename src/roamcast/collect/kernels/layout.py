@@ -65,6 +65,13 @@ the tick in which the first sensor died; the next one in which a sensor that wai
 RULES: Final = np.dtype(
     [
         ("instant", "i8"),  # transfers take no time
+        ("one_sent", "i8"),  # a sensor sends one event in a tick
+        ("one_got", "i8"),  # whoever receives gets one event in a tick
+        ("one_hop", "i8"),  # events climb one layer in a tick
+        ("way", "i8"),  # they climb to layer 1
+        ("waits", "i8"),  # what is on its way up stays when the mule goes
+        ("stores_all", "i8"),
+        ("copies", "i8"),  # a mule keeps what it puts back
         ("by_successes", "i8"),
         ("put_back", "i8"),
         ("cut", "i8"),
@@ -103,7 +110,7 @@ SENSOR: Final = np.dtype(
     ]
 )
 
-LINK: Final = np.dtype([("cost", "f8"), ("sensor", "i4"), ("unused", "i4")])
+LINK: Final = np.dtype([("cost", "f8"), ("used_at", "i8"), ("sensor", "i4"), ("unused", "i4")])
 """To a neighbour; ascending. The cost is that of sending an event."""
 
 # A group is a community or a loner.

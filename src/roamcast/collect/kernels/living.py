@@ -87,7 +87,11 @@ def _relay_some(w: World, first: int, end: int) -> int:
             rest >>= u64(1)
             sensor += 1
         if sensor < end:
-            moved += relay(w, sensor)
+            handed = relay(w, sensor)
+            moved += handed
+            while handed > 0 and w.rules[0].one_hop and not w.rules[0].one_sent:
+                handed = relay(w, sensor)
+                moved += handed
         sensor += 1
     return moved
 
@@ -132,7 +136,7 @@ def _next_tick(w: World, tick: int) -> int:
 
 @kernel
 def _round(w: World, tick: int) -> int:
-    """Each mule takes one event, each sensor hands one up, each mule gives one back. Returns how many moved."""
+    """Mules take events, sensors hand events up, each mule gives one back. Returns how many moved."""
     moved, sensors = 0, w.pair.shape[1]
     for mule in range(w.mule.shape[0]):
         if w.mule[mule].thirsty:
@@ -159,7 +163,7 @@ def live(w: World, until: int, spare: int, until_death: bool) -> int:
             _bear(w, tick)
             _ring(w, tick)
             w.clock[ROUNDS] = 1
-        if w.clock[DELIVERED] + w.mule.shape[0] > w.delivered.shape[0]:
+        if w.clock[DELIVERED] + w.near.size > w.delivered.shape[0]:
             return EMPTY_IT
         if w.log.shape[0] > 0 and w.clock[LOGGED] + spare > w.log.shape[0]:
             return EMPTY_IT

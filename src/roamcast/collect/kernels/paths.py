@@ -134,7 +134,8 @@ def lose(w: World, mule: int, sensor: int, tick: int) -> None:
     for at in range(w.group[g].first, w.group[g + 1].first):
         member = w.member[at]
         w.pair[mule, member].layer = 0
-        strand(w, member, mule)
+        if not w.rules[0].waits:
+            strand(w, member, mule)
         if w.group[g].contacts == 0:
             w.sensor[member].alarm = -1
             w.restless[member >> 6] &= ~(u64(1) << u64(member & 63))

@@ -87,19 +87,20 @@ def _forwarded(w: World, sensor: int, at: int, mule: int) -> None:
 
 @kernel
 def _receive(w: World, mule: int, event: int, hops: int) -> None:
-    """A mule remembers for ever what it has received, and keeps what it wants."""
+    """A mule remembers for ever what it has received, and keeps what it wants, or may put back."""
     bit, who, what = u64(1) << u64(mule & 63), w.mule[mule], w.event[event]
     if w.known[event, mule >> 6] & bit:
         w.counts[DUPLICATES] += 1
         return
     w.known[event, mule >> 6] |= bit
-    if not (what.a1 < who.a1 and what.a2 < who.a2):
-        return
-    row = w.clock[DELIVERED]
-    w.delivered[row, 0], w.delivered[row, 1] = w.clock[CLOCK], mule
-    w.delivered[row, 2], w.delivered[row, 3] = event, hops
-    w.clock[DELIVERED] = row + 1
-    if w.rules[0].put_back and w.group[w.sensor[what.origin].group].size <= w.rules[0].gamma:
+    wanted = what.a1 < who.a1 and what.a2 < who.a2
+    if wanted:
+        row = w.clock[DELIVERED]
+        w.delivered[row, 0], w.delivered[row, 1] = w.clock[CLOCK], mule
+        w.delivered[row, 2], w.delivered[row, 3] = event, hops
+        w.clock[DELIVERED] = row + 1
+    is_small = w.group[w.sensor[what.origin].group].size <= w.rules[0].gamma
+    if w.rules[0].put_back and is_small and (wanted or w.rules[0].stores_all):
         w.stored[mule, who.stored].event = event
         w.stored[mule, who.stored].hops = hops
         who.stored += 1
@@ -108,7 +109,7 @@ def _receive(w: World, mule: int, event: int, hops: int) -> None:
 
 @kernel
 def collect(w: World, mule: int) -> int:
-    """A mule takes one event from the sensors in reach, in turn. Returns how many it took."""
+    """A mule takes an event from one of the sensors in reach, in turn; or one from each. Returns how many it took."""
     tick, who = w.clock[CLOCK], w.mule[mule]
     begin = 0
     while begin < who.near and w.near[mule, begin] <= who.last_sender:
@@ -116,31 +117,39 @@ def collect(w: World, mule: int) -> int:
     for word in range(w.mask.shape[0]):
         w.mask[word] = u64(0)
     w.mask[mule >> 6] = u64(1) << u64(mule & 63)
-    waiting = 0
+    waiting = taken = 0
     for step in range(who.near):
         at = begin + step
         sensor = w.near[mule, at - who.near if at >= who.near else at]
         if w.pair[mule, sensor].done:
             continue
-        if w.sensor[sensor].sent_at == tick and not w.rules[0].instant:
+        if w.sensor[sensor].sent_at == tick and w.rules[0].one_sent:
             waiting = 1
             continue
         copy = first_ready(w, sensor, tick)
         if copy >= 0:
-            event, hops = w.copy[sensor, copy].event, w.copy[sensor, copy].hops + 1
-            note(w, sensor, w.pair.shape[1] + mule, event)
-            pay(w, sensor, w.rules[0].send + w.rules[0].loss * square_to_mule(w, sensor, mule))
-            w.counts[TO_MULES] += 1
-            _receive(w, mule, event, hops)
-            _forwarded(w, sensor, copy, mule)
-            who.last_sender, who.heard_at = sensor, tick
-            return 1
-        if copy == -1:
+            _hand_over(w, sensor, copy, mule)
+            taken += 1
+            if w.rules[0].one_got:
+                break
+        elif copy == -1:
             w.pair[mule, sensor].done = 1
         else:
             waiting = 1
-    who.thirsty = waiting
-    return 0
+    if taken == 0:
+        who.thirsty = waiting
+    return taken
+
+
+@kernel
+def _hand_over(w: World, sensor: int, place: int, mule: int) -> None:
+    event, hops = w.copy[sensor, place].event, w.copy[sensor, place].hops + 1
+    note(w, sensor, w.pair.shape[1] + mule, event)
+    pay(w, sensor, w.rules[0].send + w.rules[0].loss * square_to_mule(w, sensor, mule))
+    w.counts[TO_MULES] += 1
+    _receive(w, mule, event, hops)
+    _forwarded(w, sensor, place, mule)
+    w.mule[mule].last_sender, w.mule[mule].heard_at = sensor, w.clock[CLOCK]
 
 
 @kernel
@@ -158,7 +167,8 @@ def _next_upper(w: World, sensor: int, mule: int, tick: int) -> int:
         other = w.link[at].sensor
         if w.pair[mule, other].layer != above:
             continue
-        if w.sensor[other].got_at == tick and not w.rules[0].instant:
+        used = w.sensor[other].got_at == tick if w.rules[0].one_got else w.link[at].used_at == tick
+        if used and w.rules[0].one_hop:
             none = -2
         elif has_room(w, other, tick):
             return int(at)
@@ -225,7 +235,7 @@ def _rest(w: World, sensor: int, tick: int) -> None:
 def relay(w: World, sensor: int) -> int:
     """A sensor hands one event up to the layer above. Returns how many it handed up."""
     tick, g = w.clock[CLOCK], w.sensor[sensor].group
-    if w.sensor[sensor].sent_at == tick and not w.rules[0].instant:
+    if w.sensor[sensor].sent_at == tick and w.rules[0].one_sent:
         return 0
     for word in range(w.mask.shape[0]):
         w.mask[word] = w.tried[word] = u64(0)
@@ -253,11 +263,17 @@ def relay(w: World, sensor: int) -> int:
 
 @kernel
 def _hand_up(w: World, sensor: int, place: int, to: int) -> None:
+    """By one hop; or to layer 1, as far as there is room."""
     tick, copy = w.clock[CLOCK], w.copy[sensor, place]
-    at = _next_upper(w, sensor, to, tick)
-    receiver = w.link[at].sensor
-    w.sensor[sensor].upper, w.sensor[receiver].got_at = receiver, tick
-    hop(w, sensor, at, copy.event)
-    add_copy(w, receiver, copy.event, to, copy.successes, copy.hops + 1, tick)
-    wake(w, receiver)
+    here, hops = sensor, copy.hops
+    at = _next_upper(w, here, to, tick)
+    while at >= 0:
+        receiver = w.link[at].sensor
+        w.sensor[here].upper, w.link[at].used_at = receiver, tick
+        hop(w, here, at, copy.event)
+        here, hops = receiver, hops + 1
+        at = _next_upper(w, here, to, tick) if w.rules[0].way and w.pair[to, here].layer > 1 else -1
+    w.sensor[here].got_at = tick
+    add_copy(w, here, copy.event, to, copy.successes, hops, tick)
+    wake(w, here)
     _forwarded(w, sensor, place, to)

@@ -57,7 +57,6 @@ class CommunityTransmission:
         self.queues = [Queue(rules.K, by_successes=True) for _ in range(world.field.sensors)]
         self.layers: dict[tuple[int, int], dict[int, int]] = {}
         """By mule and the first member of a community it is in contact with: the path set."""
-        self._roots: dict[tuple[int, int], set[int]] = {}
         self._legs = dict.fromkeys(range(world.field.mules), -1)
         self.stored: dict[int, list[Stored]] = {mule: [] for mule in range(world.field.mules)}
         self._last_sender = dict.fromkeys(range(world.field.mules), -1)
@@ -65,8 +64,11 @@ class CommunityTransmission:
         self._gifts = dict.fromkeys(range(world.field.mules), 0)
         self._quiet = -1 if run.is_instant else round(rules.quiet_s * run.clock.rate)
         self._heard = dict.fromkeys(range(world.field.mules), -self._quiet)
+        self._one_sent, self._one_got = run.sends_one(rules.rate_per), run.takes_one(rules.rate_per)
+        self._one_hop = rules.hand_up == "hop" and not run.is_instant
         self._sent: set[int] = set()
         self._got: set[int] = set()
+        self._links_used: set[tuple[int, int]] = set()
 
     def begin_tick(self) -> None:
         run = self._run
@@ -98,7 +100,7 @@ class CommunityTransmission:
 
     def step(self) -> bool:
         before = len(self._run.transfers)
-        self._sent, self._got = set(), set()
+        self._sent, self._got, self._links_used = set(), set(), set()
         self._expire()
         mules = range(self._run.world.field.mules)
         for mule in mules:
@@ -106,7 +108,8 @@ class CommunityTransmission:
         sensors = range(self._run.world.field.sensors)
         first = self._run.now * RELAY_TURN % len(sensors)
         for sensor in (*sensors[first:], *sensors[:first]):
-            self._relay(sensor)
+            while self._relay(sensor) and self._one_hop and not self._one_sent:
+                pass
         if self._rules.put_back:
             for mule in mules:
                 self._put_back(mule)
@@ -134,9 +137,11 @@ class CommunityTransmission:
         return [other for other in self._near[sensor] if layer.get(other) == layer[sensor] - 1]
 
     def _part(self, mule: int, community: Community) -> None:
-        """The contact is over: what was on its way up to this mule goes."""
+        """The contact is over: what was on its way up to this mule goes, or waits for it."""
         community.contacts.remove(mule)
         del self.layers[mule, community.members[0]]
+        if self._rules.left_behind == "waits":
+            return
         for sensor in community.members:
             self._run.counts["stranded"] += len(self.queues[sensor].take_out(lambda copy: copy.mule == mule))
 
@@ -154,42 +159,59 @@ class CommunityTransmission:
         return ready and (copy.arrived < self._run.now or self._run.is_instant)
 
     def _collect(self, mule: int) -> None:
-        """A mule takes one event from the sensors in reach, in turn."""
-        run, in_reach, last = self._run, self._run.in_reach(mule), self._last_sender[mule]
+        """A mule takes an event from one of the sensors in reach, in turn; or one from each."""
+        in_reach, last = self._run.in_reach(mule), self._last_sender[mule]
         for sensor in [s for s in in_reach if s > last] + [s for s in in_reach if s <= last]:
-            if sensor in self._sent and not run.is_instant:
+            if sensor in self._sent and self._one_sent:
                 continue
             copy = self.queues[sensor].first(lambda copy: self._may_go(copy, mule))
             if copy is None:
                 continue
-            is_new = run.hand_over(sensor, mule, copy.event, copy.hops + 1)
-            if is_new and self._of[run.world.births.sensor[copy.event]].size <= self._rules.gamma:
-                self.stored[mule].append(Stored(copy.event, copy.hops + 1))
-            self._elect(sensor)
-            self._forwarded(sensor, copy, mule)
-            self._last_sender[mule] = sensor
-            self._heard[mule] = run.now
-            return
+            self._hand_over(sensor, mule, copy)
+            if self._one_got:
+                return
 
-    def _relay(self, sensor: int) -> None:
-        """A sensor hands one event up to the layer above."""
-        community, run = self._of[sensor], self._run
-        if sensor in self._sent and not run.is_instant:
-            return
-        ways = {}
-        for mule in community.contacts:
-            layer = self.layers[mule, community.members[0]]
-            if layer.get(sensor, 1) > 1 and (upper := self._next_upper(layer, sensor)) is not None:
-                ways[mule] = upper
+    def _hand_over(self, sensor: int, mule: int, copy: Copy) -> None:
+        run, rules = self._run, self._rules
+        is_new = (mule, copy.event) not in run.known
+        is_wanted = run.hand_over(sensor, mule, copy.event, copy.hops + 1)
+        is_stored = is_wanted or (is_new and rules.stores == "all")
+        if is_stored and self._of[run.world.births.sensor[copy.event]].size <= rules.gamma:
+            self.stored[mule].append(Stored(copy.event, copy.hops + 1))
+        self._elect(sensor)
+        self._forwarded(sensor, copy, mule)
+        self._last_sender[mule] = sensor
+        self._heard[mule] = run.now
+
+    def _relay(self, sensor: int) -> bool:
+        """A sensor hands one event up to the layer above. Whether it did."""
+        community = self._of[sensor]
+        if sensor in self._sent and self._one_sent:
+            return False
+        home = community.members[0]
+        paths = {mule: self.layers[mule, home] for mule in community.contacts}
+        ways = [
+            m for m, layer in paths.items() if layer.get(sensor, 1) > 1 and self._next_upper(layer, sensor) is not None
+        ]
         copy = self.queues[sensor].first(lambda copy: any(self._may_go(copy, mule) for mule in ways))
         if copy is None:
-            return
+            return False
         mule = next(mule for mule in ways if self._may_go(copy, mule))
-        upper = ways[mule]
-        self._upper_turn[sensor] = upper
-        self._hop(sensor, upper, copy.event)
-        self._got.add(upper)
-        self.queues[upper].copies.append(Copy(copy.event, run.now, mule, copy.successes, copy.hops + 1))
+        self._hand_up(sensor, copy, mule, paths[mule])
+        return True
+
+    def _hand_up(self, sensor: int, copy: Copy, mule: int, layer: dict[int, int]) -> None:
+        """By one hop; or to layer 1, as far as there is room."""
+        here, hops = sensor, copy.hops
+        while (upper := self._next_upper(layer, here)) is not None:
+            self._upper_turn[here] = upper
+            self._links_used.add((here, upper))
+            self._hop(here, upper, copy.event)
+            here, hops = upper, hops + 1
+            if self._rules.hand_up == "hop" or layer[here] == 1:
+                break
+        self._got.add(here)
+        self.queues[here].copies.append(Copy(copy.event, self._run.now, mule, copy.successes, hops))
         self._forwarded(sensor, copy, mule)
 
     def _next_upper(self, layer: dict[int, int], sensor: int) -> int | None:
@@ -197,7 +219,8 @@ class CommunityTransmission:
         above = self._above(layer, sensor)
         last = self._upper_turn[sensor]
         for upper in [u for u in above if u > last] + [u for u in above if u <= last]:
-            if not self.queues[upper].is_full and (upper not in self._got or self._run.is_instant):
+            is_used = upper in self._got if self._one_got else (sensor, upper) in self._links_used
+            if not self.queues[upper].is_full and not (is_used and self._one_hop):
                 return upper
         return None
 
@@ -225,13 +248,14 @@ class CommunityTransmission:
         here = [c for c in self.communities if mule in c.contacts and not c.is_loner]
         for community in here:
             in_reach = [s for s in run.in_reach(mule) if s in community.members]
-            ready = [s for s in in_reach if s not in self._got or run.is_instant]
+            ready = [s for s in in_reach if not (s in self._got and self._one_got)]
             keeper = self._keeper(community)
             wanted = [s for s in self.stored[mule] if self._takes(community, s.event)]
             if not (ready and wanted and keeper is not None):
                 continue
             gift = max(wanted, key=lambda stored: stored.event)
-            self.stored[mule].remove(gift)
+            if self._rules.gives == "moves":
+                self.stored[mule].remove(gift)
             receiver = ready[self._gifts[mule] % len(ready)]
             self._gifts[mule] += 1
             self._keep(mule, community, gift, receiver, keeper)

@@ -10,7 +10,7 @@ __all__ = ["Gathering"]
 
 
 class Gathering:
-    """Each mule takes from the sensors in reach in turn, from each its newest event."""
+    """Each mule takes from the sensors in reach in turn, or from each of them, the newest event."""
 
     def __init__(self, run: Run, rules: DG) -> None:
         self._run, self._rules = run, rules
@@ -42,7 +42,7 @@ class Gathering:
             queue.copies.append(Copy(event, run.now - 1))
 
     def step(self) -> bool:
-        run = self._run
+        run, rate_per = self._run, self._rules.rate_per
         self._expire()
         sent: set[int] = set()
         for mule in range(run.world.field.mules):
@@ -50,14 +50,15 @@ class Gathering:
             turn = [s for s in in_reach if s > self._last[mule]] + [s for s in in_reach if s <= self._last[mule]]
             for sensor in turn:
                 copy = self.queues[sensor].first(lambda copy, mule=mule: mule not in copy.sent_to)  # type: ignore[misc]
-                if copy is None or (sensor in sent and not run.is_instant):
+                if copy is None or (sensor in sent and run.sends_one(rate_per)):
                     continue
                 run.hand_over(sensor, mule, copy.event, copy.hops + 1)
                 run.counts["by_owner"] += 1
                 copy.sent_to.add(mule)
                 sent.add(sensor)
                 self._last[mule] = sensor
-                break
+                if run.takes_one(rate_per):
+                    break
         return bool(sent)
 
     def _forget(self, sensor: int, mule: int) -> None:

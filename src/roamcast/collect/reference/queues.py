@@ -36,9 +36,9 @@ class Queue:
         return len(self.copies) >= self.K
 
     def first(self, may_go: Callable[[Copy], bool]) -> Copy | None:
-        """The first in order of those that may go."""
+        """The first in order of those that may go; of equals the one that came last."""
         ready = [copy for copy in self.copies if may_go(copy)]
-        return min(ready, key=self._order) if ready else None
+        return min(reversed(ready), key=self._order) if ready else None
 
     def take_out(self, goes: Callable[[Copy], bool]) -> list[Copy]:
         """Remove those that go, and tell which."""

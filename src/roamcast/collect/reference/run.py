@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from roamcast.collect.contacts import Contacts
 from roamcast.collect.energy import Radio
 from roamcast.collect.field import World
+from roamcast.collect.protocols import RatePer
 from roamcast.collect.schedule import Clock
 
 __all__ = ["Delivery", "Rules", "Run", "Transfer", "Visit", "drive"]
@@ -85,6 +86,14 @@ class Run:
     def is_instant(self) -> bool:
         """Whether transfers take no time."""
         return not isfinite(self.clock.rate)
+
+    def sends_one(self, rate_per: RatePer) -> bool:
+        """Whether a sensor can send no more than one event in a tick."""
+        return rate_per in ("node", "sender") and not self.is_instant
+
+    def takes_one(self, rate_per: RatePer) -> bool:
+        """Whether nobody can receive more than one event in a tick."""
+        return rate_per in ("node", "receiver") and not self.is_instant
 
     def in_reach(self, mule: int) -> list[int]:
         """Sensors, ascending."""
