@@ -9,7 +9,16 @@ from backbones import Registry
 
 from roamcast.bind.backbone import Backbone
 from roamcast.bind.discovery import Announcer, Answer, Ask, Interest, News, Request, Seeker, request_of
-from roamcast.bind.messages import Message, Moved, SourceChanged, SourceRegistered, SourceRemoved, Unwanted, Wanted
+from roamcast.bind.messages import (
+    Moved,
+    PositionForgotten,
+    SourceChanged,
+    SourceMessage,
+    SourceRegistered,
+    SourceRemoved,
+    Unwanted,
+    Wanted,
+)
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
 from roamcast.model import Position, local_name
@@ -25,7 +34,7 @@ class Mirror:
     def __init__(self) -> None:
         self.known: dict[str, tuple[object, tuple[float, float]]] = {}
 
-    def take(self, messages: list[Message]) -> None:
+    def take(self, messages: list[SourceMessage]) -> None:
         for message in messages:
             match message:
                 case SourceRegistered(id, attributes, position):
@@ -262,12 +271,29 @@ def test_a_position_that_is_taken_back_is_so_elsewhere(now: Position | None) -> 
     pair.registry.sources["a"] = News("a", CONTEXTS[0], Position("a", 0, 0, 7))
     pair.seeker.look_for(Interest(frozenset([NOISE])))
     pair.settle()
-    pair.registry.sources["a"] = told = News("a", CONTEXTS[0], now)
+    pair.registry.sources["a"] = News("a", CONTEXTS[0], now)
     pair.announcer.changed(["a"])
     messages = pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), pair.now)
-    assert messages == [SourceRemoved("a@there"), told.registered("there")]
+    moves = [] if now is None else [Moved("a@there", now.x, now.y, now.time)]
+    assert messages == [PositionForgotten("a@there"), *moves]
 
 
 def test_names_say_whose_a_source_is() -> None:
     """Without a node it is one's own."""
     assert [local_name(name) for name in ("a", "a@north")] == [("a", None), ("a", "north")]
+
+
+def test_what_takes_several_answers_counts_when_all_are_here() -> None:
+    """Nobody is to be bound to the best of a part; of what was known before nothing is gone until then."""
+    pair = Pair(1, most=2)
+    pair.seeker.look_for(Interest(frozenset([ALL])))
+    for id in "abcd":
+        pair.registry.sources[id] = News(id, CONTEXTS[0], Position(id, 0, 0, 1))
+    assert pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), 2) == []
+    told = pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), 2)
+    assert [message.id for message in told if isinstance(message, SourceRegistered)] == [f"{id}@there" for id in "abcd"]
+    del pair.registry.sources["a"]
+    pair.start_asked()
+    while (answer := pair.announcer.ask(pair.seeker.ask())).version < 0 or answer.more:
+        assert pair.seeker.hear(answer, 3) == []
+    assert pair.seeker.hear(answer, 3) == [SourceRemoved("a@there")]

@@ -14,6 +14,7 @@ from roamcast.bind.messages import (
     Message,
     Moved,
     SourceChanged,
+    SourceMessage,
     SourceRegistered,
     SourceRemoved,
     StateChanged,
@@ -74,18 +75,23 @@ class Station:
     def stop(self) -> None:
         self.is_up = False
 
-    def tell(self, message: Message, now: int) -> list[Effect]:
+    def tell(self, message: Message, now: int) -> None:
         """The binder, and the backbone of what came of it."""
-        effects = self.binder.handle(message, now)
+        self._follow(self.binder.handle(message, now))
+        if isinstance(message, Unsubscribed) and message.id in self.running:
+            self._runs(message.id, False)
+
+    def hear(self, messages: list[SourceMessage], now: int) -> None:
+        """Of sources of other nodes."""
+        self._follow(self.binder.handle_sources(messages, now))
+
+    def _follow(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StateChanged):
                 runs = effect.state is not State.STOP
                 if runs != (effect.subscription in self.running):
                     self._runs(effect.subscription, runs)
-        if isinstance(message, Unsubscribed) and message.id in self.running:
-            self._runs(message.id, False)
         self.urgent.update(self.backbone.demand(effects))
-        return effects
 
     def _runs(self, id: str, runs: bool) -> None:
         (self.running.add if runs else self.running.discard)(id)
@@ -164,11 +170,9 @@ class Network:
             if isinstance(message, Ask):
                 self.send(message.node, station.backbone.announcer.ask(message))
             else:
-                for told in station.backbone.hear(message, self.now):
-                    station.tell(told, self.now)
+                station.hear(station.backbone.hear(message, self.now), self.now)
         for station in self.up():
-            for told in station.backbone.lapse(self.now):
-                station.tell(told, self.now)
+            station.hear(station.backbone.lapse(self.now), self.now)
 
     def settle(self) -> None:
         """No more losses, and time enough for whatever is to be noticed."""

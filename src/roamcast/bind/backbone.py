@@ -15,7 +15,7 @@ from roamcast.bind.discovery import (
     Seeker,
     Sources,
 )
-from roamcast.bind.messages import Effect, Message, SourceRegistered, Unwanted, Wanted
+from roamcast.bind.messages import Effect, SourceMessage, SourceRegistered, Unwanted, Wanted
 from roamcast.errors import NotFoundError
 from roamcast.model import local_name
 
@@ -63,7 +63,7 @@ class Backbone:
             self._seekers[node] = Seeker(self._node, self._session, node, self._limit)
             self._look(node)
 
-    def leave(self, node: str) -> list[Message]:
+    def leave(self, node: str) -> list[SourceMessage]:
         """It is no part of the backbone any more."""
         self.announcer.leave(node)
         self._wanted.pop(node, None)
@@ -109,11 +109,11 @@ class Backbone:
                     pass
         return [node for node in concerned if node in self._seekers and self._look(node)]
 
-    def hear(self, answer: Answer, now: int) -> list[Message]:
+    def hear(self, answer: Answer, now: int) -> list[SourceMessage]:
         """Raises NotFoundError for a node that is not joined."""
         return self.seeker(answer.node).hear(answer, now)
 
-    def lapse(self, now: int) -> list[Message]:
+    def lapse(self, now: int) -> list[SourceMessage]:
         """What has not been heard of for longer than the limit is gone."""
         return [message for seeker in self._seekers.values() for message in seeker.lapse(now)]
 

@@ -14,9 +14,10 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from roamcast.bind.messages import (
     Attributes,
-    Message,
     Moved,
+    PositionForgotten,
     SourceChanged,
+    SourceMessage,
     SourceRegistered,
     SourceRemoved,
     same_attributes,
@@ -260,7 +261,8 @@ def _is_taken_back(before: Position | None, now: Position | None) -> bool:
 class Seeker:
     """A node's dealings with the registry of another: questions out, answers in, messages for the binder.
 
-    When nothing was heard for `limit` microseconds the other's sources are gone; they come back when it does.
+    When nothing was heard for `limit` microseconds the other's sources are gone; they come back when it does. What
+    takes several answers counts when all of them are here.
     """
 
     def __init__(self, node: str, session: int, other: str, limit: int) -> None:
@@ -274,7 +276,8 @@ class Seeker:
         self._known = -1  # the version of our interest that the other has
         self._heard = Heard()
         self._sources: dict[str, News] = {}
-        self._doubtful: set[str] = set()  # not yet told of again since all is told anew
+        self._pending: dict[str, News] = {}  # heard, but more belongs to it
+        self._anew = False  # all is being told, not what changed
         self._at = 0
 
     @property
@@ -294,7 +297,7 @@ class Seeker:
         interest = None if self._known == self._version else self._interest
         return Ask(self._node, self._session, self._version, interest, self._heard)
 
-    def hear(self, answer: Answer, now: int) -> list[Message]:
+    def hear(self, answer: Answer, now: int) -> list[SourceMessage]:
         """An answer to any question of ours, perhaps an old one."""
         if answer.asker != self._session or answer.heard.session < self._heard.session:
             return []  # to, or of, an earlier life
@@ -308,29 +311,31 @@ class Seeker:
             return []  # overtaken by a later one, or of before a silence
         self._known, self._heard = answer.version, answer.heard
         if not answer.after:
-            self._doubtful = set(self._sources)
-        self._doubtful.difference_update(news.source for news in answer.news)
-        gone: list[News] = []
-        if not answer.more:
-            gone = [News(id, None) for id in self._sources if id in self._doubtful]
-            self._doubtful.clear()
-        return [message for news in (*gone, *answer.news) for message in self._learn(news)]
+            self._pending, self._anew = {}, True
+        self._pending.update((news.source, news) for news in answer.news)
+        return [] if answer.more else self._take()
 
-    def lapse(self, now: int) -> list[Message]:
+    def lapse(self, now: int) -> list[SourceMessage]:
         """After the limit nothing that is known counts any more, and all of it is to be told again."""
         if not self.is_up or now - self._at < self._limit:
             return []
         self.is_up = False
         return self.forget()
 
-    def forget(self) -> list[Message]:
+    def forget(self) -> list[SourceMessage]:
         """As if nothing had been heard."""
         self._heard = self._heard._replace(number=0)
-        # Those that are bound go last, or what was bound to them would be bound to the others in turn.
-        order = sorted(self._sources, key=self._interest.wanted.__contains__)
-        return [message for id in order for message in self._learn(News(id, None))]
+        self._pending, self._anew = {}, True
+        return self._take()
 
-    def _learn(self, news: News) -> list[Message]:
+    def _take(self) -> list[SourceMessage]:
+        """All of it is here: let it be known."""
+        gone = [News(id, None) for id in self._sources if id not in self._pending] if self._anew else []
+        news = (*gone, *self._pending.values())
+        self._pending, self._anew = {}, False
+        return [message for one in news for message in self._learn(one)]
+
+    def _learn(self, news: News) -> list[SourceMessage]:
         name, before = global_name(news.source, self.other), self._sources.get(news.source)
         if news.attributes is None:
             self._sources.pop(news.source, None)
@@ -338,9 +343,9 @@ class Seeker:
         self._sources[news.source] = news
         if before is None:
             return [news.registered(self.other)]
+        messages: list[SourceMessage] = []
         if _is_taken_back(before.position, news.position):
-            return [SourceRemoved(name), news.registered(self.other)]
-        messages: list[Message] = []
+            messages.append(PositionForgotten(name))
         if not same_attributes(before.attributes or {}, news.attributes):
             messages.append(SourceChanged(name, news.attributes))
         if (at := news.position) is not None and at != before.position:

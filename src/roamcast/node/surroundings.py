@@ -10,7 +10,7 @@ from typing import NamedTuple
 from roamcast.bind.backbone import Backbone
 from roamcast.bind.demand import Demand
 from roamcast.bind.discovery import Answer, Ask, News
-from roamcast.bind.messages import Message
+from roamcast.bind.messages import SourceMessage
 from roamcast.node.directory import Directory
 from roamcast.node.following import Following
 from roamcast.store.values import Entity
@@ -56,7 +56,7 @@ class Surroundings:
     def join(self, node: str) -> None:
         self.backbone.join(node)
 
-    def leave(self, node: str) -> list[Message]:
+    def leave(self, node: str) -> list[SourceMessage]:
         return self.backbone.leave(node)
 
     def question(self, node: str) -> Ask:
@@ -68,11 +68,11 @@ class Surroundings:
         self._review(())
         return answer
 
-    def hear(self, answer: Answer) -> list[Message]:
+    def hear(self, answer: Answer) -> list[SourceMessage]:
         """For the binder. Raises NotFoundError for a node that is not joined."""
         return self.backbone.hear(answer, _now())
 
-    def lapse(self) -> list[Message]:
+    def lapse(self) -> list[SourceMessage]:
         """For the binder: who has been silent for too long is gone."""
         before = self.backbone.up
         messages = self.backbone.lapse(_now())
