@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -72,7 +73,7 @@ class Pair:
 
     def start_asker(self) -> None:
         self.sessions[0] += 1
-        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT)
+        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT, itertools.count())
         self.mirror = Mirror()
         self.seeker.look_for(self.interest)
 
@@ -214,7 +215,7 @@ def test_what_the_match_plan_could_admit_is_wanted_and_not_announced() -> None:
         registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
     announcer = Announcer("there", 1, registry)
     where = '(&context = noise or not &terms has ("x") and &context = dark) and &location in box(5, 5, 6, 6)'
-    seeker = Seeker("here", 1, "there", LIMIT)
+    seeker = Seeker("here", 1, "there", LIMIT, itertools.count())
     seeker.look_for(Interest(frozenset([request_of(check(parse(f"Select all() Where {where}")))])))
     assert seeker.hear(announcer.ask(seeker.ask()), 1) == []
     assert [announcer.is_wanted(news) for news in registry] == [True, False]
@@ -297,3 +298,23 @@ def test_what_takes_several_answers_counts_when_all_are_here() -> None:
     while (answer := pair.announcer.ask(pair.seeker.ask())).version < 0 or answer.more:
         assert pair.seeker.hear(answer, 3) == []
     assert pair.seeker.hear(answer, 3) == [SourceRemoved("a@there")]
+
+
+def test_who_is_expelled_and_invited_again_is_asked_for_what_is_looked_for_now() -> None:
+    """Though it still has the requests of before, and neither of the two was started again."""
+    registry = Registry()
+    for id, context in (("a", "noise"), ("b", "light")):
+        registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
+    there, here = Backbone("there", 1, registry, LIMIT), Backbone("here", 1, Registry(), LIMIT)
+    here.join("there")
+    for request in (ALL, LIGHT, NOISE):
+        here.look_for(request)
+    here.hear(there.announcer.ask(here.seeker("there").ask()), 1)
+    here.leave("there")
+    here.look_for(ALL, -1)
+    here.look_for(NOISE, -1)
+    here.join("there")
+    for now in (2, 3):
+        here.hear(there.announcer.ask(here.seeker("there").ask()), now)
+    assert set(here.seeker("there").sources) == {"b"}
+    assert there.announcer.requests == 1

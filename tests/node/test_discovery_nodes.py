@@ -106,7 +106,7 @@ def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
 
 
 def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
-    """Its sources are gone at once; the others stay."""
+    """Its sources are gone at once, and the others stay; then they are back."""
     nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     nodes["west"].source("far", attributes=NOISE, x=50.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
@@ -119,6 +119,10 @@ def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(node
     with pytest.raises(NotFoundError):
         operator.expel("south")
     operator.close()
+    nodes["south"].stop()
+    again: dict[str, Any] = {"join": nodes["north"].url, "invitation": invitation(nodes["north"], "south")}
+    with running_node(nodes["south"].data, domain="south", **again, **SETTINGS):
+        bound(ann, "q", "near@south")
 
 
 def test_the_nearest_node_is_told_by_any(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -37,6 +38,7 @@ class Backbone:
         self._session = session
         self._limit = limit
         self._seekers: dict[str, Seeker] = {}
+        self._versions = itertools.count(1)
         self._requests: Counter[Request] = Counter()
         self._sought: dict[Plan, set[Request]] = {"bind": set(), "match": set()}
         self._wanted: dict[str, set[str]] = {}
@@ -51,6 +53,11 @@ class Backbone:
         """How many of them are heard of."""
         return sum(seeker.is_up for seeker in self._seekers.values())
 
+    def heard_at(self, node: str) -> int | None:
+        """When it was heard last; None if never, or it is not joined."""
+        seeker = self._seekers.get(node)
+        return None if seeker is None else seeker.heard_at
+
     def seeker(self, node: str) -> Seeker:
         """Raises NotFoundError for a node that is not joined."""
         if node not in self._seekers:
@@ -60,7 +67,7 @@ class Backbone:
     def join(self, node: str) -> None:
         """Another node. One that is joined already stays as it is."""
         if node not in self._seekers and node != self._node:
-            self._seekers[node] = Seeker(self._node, self._session, node, self._limit)
+            self._seekers[node] = Seeker(self._node, self._session, node, self._limit, self._versions)
             self._look(node)
 
     def leave(self, node: str) -> list[SourceMessage]:

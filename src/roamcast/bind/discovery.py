@@ -265,20 +265,23 @@ class Seeker:
     takes several answers counts when all of them are here.
     """
 
-    def __init__(self, node: str, session: int, other: str, limit: int) -> None:
+    def __init__(self, node: str, session: int, other: str, limit: int, versions: Iterator[int]) -> None:
+        """`versions` rise over all seekers of a session: the other may have requests of one that was before this."""
         self.other = other
         self.is_up = False
+        self.heard_at: int | None = None
+        """When the other was heard last, also if that is long ago."""
         self._node = node
         self._session = session
         self._limit = limit
         self._interest = Interest()
-        self._version = 0
+        self._versions = versions
+        self._version = next(versions)
         self._known = -1  # the version of our interest that the other has
         self._heard = Heard()
         self._sources: dict[str, News] = {}
         self._pending: dict[str, News] = {}  # heard, but more belongs to it
         self._anew = False  # all is being told, not what changed
-        self._at = 0
 
     @property
     def sources(self) -> Mapping[str, News]:
@@ -290,7 +293,7 @@ class Seeker:
         if interest == self._interest:
             return False
         self._interest = interest
-        self._version += 1
+        self._version = next(self._versions)
         return True
 
     def ask(self) -> Ask:
@@ -301,7 +304,7 @@ class Seeker:
         """An answer to any question of ours, perhaps an old one."""
         if answer.asker != self._session or answer.heard.session < self._heard.session:
             return []  # to, or of, an earlier life
-        self._at, self.is_up = now, True
+        self.heard_at, self.is_up = now, True
         if answer.heard.session > self._heard.session:
             self._heard, self._known = Heard(answer.heard.session), -1
         if answer.version < 0:
@@ -317,7 +320,7 @@ class Seeker:
 
     def lapse(self, now: int) -> list[SourceMessage]:
         """After the limit nothing that is known counts any more, and all of it is to be told again."""
-        if not self.is_up or now - self._at < self._limit:
+        if not self.is_up or self.heard_at is None or now - self.heard_at < self._limit:
             return []
         self.is_up = False
         return self.forget()

@@ -284,7 +284,7 @@ class Client:
         return self._run(self._calls.invite(domain))
 
     def offices(self) -> list[dict[str, Any]]:
-        """The offices that the node knows: `domain`, `url`, and whether each `answers`."""
+        """The offices that the node knows: `domain`, `url`, whether each `answers`, and when it was `heard_at` last."""
         return self._run(self._calls.offices())
 
     def health(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Bindery:
         self._metrics = metrics
         self._history = round(history * 1_000_000)
         self.directory = Directory()
-        self.surroundings = Surroundings(domain, registry.begin(clock.now()), self.directory, silence)
+        self.surroundings = Surroundings(domain, self.directory, clock, registry.begin(clock.now()), silence)
         self._following: Following | None = None
         self._running = 0  # subscriptions that simply run
         self._to_erase = registry.retired_subscribers()

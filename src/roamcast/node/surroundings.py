@@ -13,6 +13,7 @@ from roamcast.bind.discovery import Answer, Ask, News
 from roamcast.bind.messages import SourceMessage
 from roamcast.node.directory import Directory
 from roamcast.node.following import Following
+from roamcast.node.times import Clock
 from roamcast.store.values import Entity
 
 __all__ = ["Stir", "Surroundings"]
@@ -32,9 +33,9 @@ class Stir(NamedTuple):
 
 
 class Surroundings:
-    """Belongs to the bindery's thread, but for `is_wanted` and `awake`."""
+    """Belongs to the bindery's thread, but for `is_wanted`, `awake` and `heard_at`."""
 
-    def __init__(self, domain: str, session: int, directory: Directory, silence: float) -> None:
+    def __init__(self, domain: str, directory: Directory, clock: Clock, session: int, silence: float) -> None:
         """After so many seconds of silence the sources of another node are taken for gone."""
         self._own = _OwnSources(directory)
         self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
@@ -42,6 +43,7 @@ class Surroundings:
         self._news = Stir()
         self._asleep: set[str] = set()
         self._silence = silence
+        self._clock = clock
         self.heard: Callable[[Stir], None] = lambda _: None
         """Is called with what is new, once it is journalled."""
 
@@ -52,6 +54,11 @@ class Surroundings:
     def awake(self) -> int:
         """How many sources of this node are to send."""
         return sum(source.source not in self._asleep for source in self._own)
+
+    def heard_at(self, node: str) -> int | None:
+        """When another node was heard last, by the clock of this one; None if it never was."""
+        at = self.backbone.heard_at(node)
+        return None if at is None else self._clock.now() - (_now() - at)
 
     def join(self, node: str) -> None:
         self.backbone.join(node)
