@@ -8,8 +8,9 @@ import random
 import pytest
 from backbones import Registry
 
+from roamcast.bind.announcer import Announcer
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Announcer, Answer, Ask, Interest, News, Request, Seeker, request_of
+from roamcast.bind.discovery import Answer, Ask, Interest, News, Request, request_of
 from roamcast.bind.messages import (
     Moved,
     PositionForgotten,
@@ -20,6 +21,7 @@ from roamcast.bind.messages import (
     Unwanted,
     Wanted,
 )
+from roamcast.bind.seeker import Seeker
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
 from roamcast.model import Position, local_name

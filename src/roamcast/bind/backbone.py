@@ -7,16 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from roamcast.bind.discovery import (
-    Announcer,
-    Answer,
-    Interest,
-    Plan,
-    Request,
-    Seeker,
-    Sources,
-)
+from roamcast.bind.announcer import Announcer
+from roamcast.bind.discovery import Answer, Interest, Plan, Request, Sources
 from roamcast.bind.messages import Effect, SourceMessage, SourceRegistered, Unwanted, Wanted
+from roamcast.bind.seeker import Seeker
 from roamcast.errors import NotFoundError
 from roamcast.model import local_name
 
