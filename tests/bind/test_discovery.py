@@ -26,7 +26,7 @@ from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
 from roamcast.model import Position, local_name
 
-LIMIT = 40
+LIMIT, ROOM = 40, 1_000
 NOISE, LIGHT, ALL = Request("bind", "&context = noise"), Request("bind", "&context = light"), Request("bind", "")
 CONTEXTS = ({"context": "noise"}, {"context": "light"}, {"floor": 1}, {"floor": True})
 
@@ -75,7 +75,7 @@ class Pair:
 
     def start_asker(self) -> None:
         self.sessions[0] += 1
-        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT, itertools.count())
+        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT, ROOM, itertools.count())
         self.mirror = Mirror()
         self.seeker.look_for(self.interest)
 
@@ -217,7 +217,7 @@ def test_what_the_match_plan_could_admit_is_wanted_and_not_announced() -> None:
         registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
     announcer = Announcer("there", 1, registry)
     where = '(&context = noise or not &terms has ("x") and &context = dark) and &location in box(5, 5, 6, 6)'
-    seeker = Seeker("here", 1, "there", LIMIT, itertools.count())
+    seeker = Seeker("here", 1, "there", LIMIT, ROOM, itertools.count())
     seeker.look_for(Interest(frozenset([request_of(check(parse(f"Select all() Where {where}")))])))
     assert seeker.hear(announcer.ask(seeker.ask()), 1) == []
     assert [announcer.is_wanted(news) for news in registry] == [True, False]

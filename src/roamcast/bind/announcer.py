@@ -68,7 +68,7 @@ class Announcer:
     """A node's registry, as other nodes see it."""
 
     def __init__(self, node: str, session: int, sources: Sources, most: int = _MOST) -> None:
-        """`most` sources are told of in an answer."""
+        """`most` sources are told of in an answer, see `News.room`."""
         self._node = node
         self._session = session
         self._sources = sources
@@ -101,9 +101,9 @@ class Announcer:
         after = ask.heard.number if ask.heard.session == self._session else 0
         asker.forget(after)
         new = asker.since(after)
-        told, more = new[: self._most], len(new) > self._most
-        heard = Heard(self._session, told[-1][1] if more else asker.number)
-        news = tuple(self._told(asker, source) for source, _ in told)
+        news = self._some(asker, new)
+        more = len(news) < len(new)
+        heard = Heard(self._session, new[len(news) - 1][1] if more else asker.number)
         return Answer(self._node, ask.session, asker.version, after, heard, news, more)
 
     def changed(self, sources: Iterable[str]) -> frozenset[str]:
@@ -141,6 +141,18 @@ class Announcer:
         self.stirred |= before.wanted ^ now.wanted
         if before.matching != now.matching:
             self.stirred |= {one.source for one in self._sources}
+
+    def _some(self, asker: _Asker, new: Iterable[tuple[str, int]]) -> tuple[News, ...]:
+        """As many as an answer holds, but at least one."""
+        told: list[News] = []
+        room = self._most
+        for source, _ in new:
+            news = self._told(asker, source)
+            room -= news.room
+            if told and room < 0:
+                break
+            told.append(news)
+        return tuple(told)
 
     def _told(self, asker: _Asker, source: str) -> News:
         now = self._sources.get(source) if source in asker.told else None

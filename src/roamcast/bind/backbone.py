@@ -17,20 +17,23 @@ from roamcast.model import local_name
 __all__ = ["Backbone"]
 
 _REQUESTS: Final = 1_000  # of a plan, in a question
+_ROOM: Final = 100_000
 
 
 class Backbone:
     """The dealings of one node with each other node.
 
     Whoever drives it asks every node that is joined with `seeker(node).ask()`, has its `announcer` answer the others,
-    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds.
+    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds;
+    there is `room` for so many sources of each other node.
     """
 
-    def __init__(self, node: str, session: int, sources: Sources, limit: int) -> None:
+    def __init__(self, node: str, session: int, sources: Sources, limit: int, room: int = _ROOM) -> None:
         self.announcer = Announcer(node, session, sources)
         self._node = node
         self._session = session
         self._limit = limit
+        self._room = room
         self._seekers: dict[str, Seeker] = {}
         self._versions = itertools.count(1)
         self._requests: Counter[Request] = Counter()
@@ -47,6 +50,11 @@ class Backbone:
         """How many of them are heard of."""
         return sum(seeker.is_up for seeker in self._seekers.values())
 
+    @property
+    def full(self) -> frozenset[str]:
+        """Those that have more sources than there is room for."""
+        return frozenset(node for node, seeker in self._seekers.items() if seeker.is_full)
+
     def heard_at(self, node: str) -> int | None:
         """When it was heard last; None if never, or it is not joined."""
         seeker = self._seekers.get(node)
@@ -61,7 +69,7 @@ class Backbone:
     def join(self, node: str) -> None:
         """Another node. One that is joined already stays as it is."""
         if node not in self._seekers and node != self._node:
-            self._seekers[node] = Seeker(self._node, self._session, node, self._limit, self._versions)
+            self._seekers[node] = Seeker(self._node, self._session, node, self._limit, self._room, self._versions)
             self._look(node)
 
     def leave(self, node: str) -> list[SourceMessage]:

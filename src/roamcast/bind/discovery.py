@@ -63,6 +63,11 @@ class Interest(NamedTuple):
     def matching(self) -> frozenset[Request]:
         return frozenset(request for request in self.requests if request.plan == "match")
 
+    @property
+    def without_sources(self) -> Interest:
+        """So that none is announced."""
+        return self._replace(requests=self.matching)
+
 
 class Heard(NamedTuple):
     """How far the announcements of a registry go, or were heard."""
@@ -89,6 +94,12 @@ class News:
     source: str
     attributes: Attributes | None
     position: Position | None = None
+
+    @property
+    def room(self) -> int:
+        """How many it counts for: one, and one more for each 1,000 characters of attributes."""
+        texts = (text for item in (self.attributes or {}).items() for text in item if isinstance(text, str))
+        return 1 + sum(map(len, texts)) // 1_000
 
     def registered(self, node: str) -> SourceRegistered:
         """How another node's binder is told of it."""

@@ -35,14 +35,18 @@ class Stir(NamedTuple):
 class Surroundings:
     """Belongs to the bindery's thread, but for `is_wanted`, `awake` and `heard_at`."""
 
-    def __init__(self, domain: str, directory: Directory, clock: Clock, session: int, silence: float) -> None:
-        """After so many seconds of silence the sources of another node are taken for gone."""
+    def __init__(
+        self, domain: str, directory: Directory, clock: Clock, session: int, silence: float, room: int
+    ) -> None:
+        """After so many seconds of silence the sources of another node are gone. There is `room` for so many each."""
         self._own = _OwnSources(directory)
-        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
+        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000), room)
         self._demand = Demand(self.backbone, self._own)
         self._news = Stir()
         self._asleep: set[str] = set()
         self._silence = silence
+        self._room = room
+        self._full: frozenset[str] = frozenset()
         self._clock = clock
         self.heard: Callable[[Stir], None] = lambda _: None
         """Is called with what is new, once it is journalled."""
@@ -85,6 +89,7 @@ class Surroundings:
         messages = self.backbone.lapse(_now())
         if self.backbone.up < before:
             log.warning("%d nodes are silent for %g s: gone", before - self.backbone.up, self._silence)
+        self._look_for_room()
         return messages
 
     def begin_again(self, following: Following) -> None:
@@ -120,6 +125,18 @@ class Surroundings:
             (self._asleep.discard if self._demand.is_wanted(source) else self._asleep.add)(source)
         if any(news):
             self.heard(news)
+
+    def _look_for_room(self) -> None:
+        """Say it once of each node."""
+        full = self.backbone.full
+        for node in sorted(full - self._full):
+            log.warning(
+                "%s has more than %d sources that are looked for here, and none of them is bound: raise "
+                "ROAMCAST_LIMITS__SOURCES, or look for fewer",
+                node,
+                self._room,
+            )
+        self._full = full
 
     def _review(self, sources: Iterable[str]) -> None:
         stirred = self.backbone.announcer.stirred
