@@ -7,7 +7,7 @@ from roamcast.bind.agents import Agent
 from roamcast.bind.bindings import BindingManager
 from roamcast.bind.find import Finder
 from roamcast.bind.names import Names
-from roamcast.bind.registry import Arrivals, Entity, Registry
+from roamcast.bind.registry import STILL, Arrivals, Entity, Registry
 from roamcast.bind.watch import Watch
 from roamcast.model import Position
 from roamcast.space import PLANAR
@@ -27,12 +27,12 @@ class Desk:
         new = Arrivals()
         new.add(id, attributes, Position(id, 0.0, 0.0, 0) if placed else None)
         entity = self.registry.at(int(self.registry.add("source", new)[0]))
-        self.manager.add_sources([entity])
+        self.manager.change(STILL, (), [entity])
         return entity
 
     def change(self, source: Entity, **attributes: str | float | bool) -> Entity:
         changed = self.registry.change(source, attributes)
-        self.manager.change_source(changed, source.attributes)
+        self.manager.change(STILL, [source], [changed])
         return changed
 
     def allot(self, text: str) -> Agent:
@@ -125,7 +125,7 @@ def test_sources_that_come_change_and_go(desk: Desk, text: str) -> None:
     assert agent.group.sources == set()
     lamp = desk.change(lamp, context="light")
     assert agent.group.sources == {"lamp"}
-    desk.manager.remove_source(lamp)
+    desk.manager.change(STILL, [lamp], ())
     assert agent.group.sources == set()
 
 
@@ -135,6 +135,6 @@ def test_a_source_that_is_found_at_last(desk: Desk) -> None:
     lamp = desk.source("lamp", context="light", placed=False)
     assert agent.group.unplaced == {"lamp"}
     desk.registry.move(["lamp"], [1.0], [1.0], [1])
-    desk.manager.add_sources([lamp])
+    desk.manager.change(STILL, (), [lamp])
     assert agent.group.unplaced == set()
     assert agent.group.sources == {"lamp"}

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 from backbones import Registry
 
+from roamcast.bind.announcer import Announcer
 from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Announcer, Answer, Ask, Interest, News, Request, Seeker, request_of
-from roamcast.bind.messages import Message, Moved, SourceChanged, SourceRegistered, SourceRemoved, Unwanted, Wanted
+from roamcast.bind.discovery import Answer, Ask, Interest, News, Request, request_of
+from roamcast.bind.messages import (
+    Moved,
+    PositionForgotten,
+    SourceChanged,
+    SourceMessage,
+    SourceRegistered,
+    SourceRemoved,
+    Unwanted,
+    Wanted,
+)
+from roamcast.bind.seeker import Seeker
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
 from roamcast.model import Position, local_name
 
-LIMIT = 40
+LIMIT, ROOM = 40, 1_000
 NOISE, LIGHT, ALL = Request("bind", "&context = noise"), Request("bind", "&context = light"), Request("bind", "")
 CONTEXTS = ({"context": "noise"}, {"context": "light"}, {"floor": 1}, {"floor": True})
 
@@ -25,7 +37,7 @@ class Mirror:
     def __init__(self) -> None:
         self.known: dict[str, tuple[object, tuple[float, float]]] = {}
 
-    def take(self, messages: list[Message]) -> None:
+    def take(self, messages: list[SourceMessage]) -> None:
         for message in messages:
             match message:
                 case SourceRegistered(id, attributes, position):
@@ -63,7 +75,7 @@ class Pair:
 
     def start_asker(self) -> None:
         self.sessions[0] += 1
-        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT)
+        self.seeker = Seeker("here", self.sessions[0], "there", LIMIT, ROOM, itertools.count())
         self.mirror = Mirror()
         self.seeker.look_for(self.interest)
 
@@ -205,7 +217,7 @@ def test_what_the_match_plan_could_admit_is_wanted_and_not_announced() -> None:
         registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
     announcer = Announcer("there", 1, registry)
     where = '(&context = noise or not &terms has ("x") and &context = dark) and &location in box(5, 5, 6, 6)'
-    seeker = Seeker("here", 1, "there", LIMIT)
+    seeker = Seeker("here", 1, "there", LIMIT, ROOM, itertools.count())
     seeker.look_for(Interest(frozenset([request_of(check(parse(f"Select all() Where {where}")))])))
     assert seeker.hear(announcer.ask(seeker.ask()), 1) == []
     assert [announcer.is_wanted(news) for news in registry] == [True, False]
@@ -262,12 +274,49 @@ def test_a_position_that_is_taken_back_is_so_elsewhere(now: Position | None) -> 
     pair.registry.sources["a"] = News("a", CONTEXTS[0], Position("a", 0, 0, 7))
     pair.seeker.look_for(Interest(frozenset([NOISE])))
     pair.settle()
-    pair.registry.sources["a"] = told = News("a", CONTEXTS[0], now)
+    pair.registry.sources["a"] = News("a", CONTEXTS[0], now)
     pair.announcer.changed(["a"])
     messages = pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), pair.now)
-    assert messages == [SourceRemoved("a@there"), told.registered("there")]
+    moves = [] if now is None else [Moved("a@there", now.x, now.y, now.time)]
+    assert messages == [PositionForgotten("a@there"), *moves]
 
 
 def test_names_say_whose_a_source_is() -> None:
     """Without a node it is one's own."""
     assert [local_name(name) for name in ("a", "a@north")] == [("a", None), ("a", "north")]
+
+
+def test_what_takes_several_answers_counts_when_all_are_here() -> None:
+    """Nobody is to be bound to the best of a part; of what was known before nothing is gone until then."""
+    pair = Pair(1, most=2)
+    pair.seeker.look_for(Interest(frozenset([ALL])))
+    for id in "abcd":
+        pair.registry.sources[id] = News(id, CONTEXTS[0], Position(id, 0, 0, 1))
+    assert pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), 2) == []
+    told = pair.seeker.hear(pair.announcer.ask(pair.seeker.ask()), 2)
+    assert [message.id for message in told if isinstance(message, SourceRegistered)] == [f"{id}@there" for id in "abcd"]
+    del pair.registry.sources["a"]
+    pair.start_asked()
+    while (answer := pair.announcer.ask(pair.seeker.ask())).version < 0 or answer.more:
+        assert pair.seeker.hear(answer, 3) == []
+    assert pair.seeker.hear(answer, 3) == [SourceRemoved("a@there")]
+
+
+def test_who_is_expelled_and_invited_again_is_asked_for_what_is_looked_for_now() -> None:
+    """Though it still has the requests of before, and neither of the two was started again."""
+    registry = Registry()
+    for id, context in (("a", "noise"), ("b", "light")):
+        registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
+    there, here = Backbone("there", 1, registry, LIMIT), Backbone("here", 1, Registry(), LIMIT)
+    here.join("there")
+    for request in (ALL, LIGHT, NOISE):
+        here.look_for(request)
+    here.hear(there.announcer.ask(here.seeker("there").ask()), 1)
+    here.leave("there")
+    here.look_for(ALL, -1)
+    here.look_for(NOISE, -1)
+    here.join("there")
+    for now in (2, 3):
+        here.hear(there.announcer.ask(here.seeker("there").ask()), now)
+    assert set(here.seeker("there").sources) == {"b"}
+    assert there.announcer.requests == 1

@@ -9,7 +9,7 @@ from binding import query
 from roamcast.bind.agents import Agent, Group, choice_of
 from roamcast.bind.find import Finder, Found
 from roamcast.bind.names import Names
-from roamcast.bind.registry import Arrivals, Kind, Moves, Registry
+from roamcast.bind.registry import STILL, Arrivals, Kind, Registry
 from roamcast.bind.requirements import Requirement
 from roamcast.bind.states import State
 from roamcast.bind.watch import Watch
@@ -44,7 +44,7 @@ class World:
         """For whom these sources qualify."""
         wanted = query(text)
         group = self.finder.add_group(choice_of(wanted).count)
-        self.finder.join((self.registry.get(id).handle, group) for id in sources)
+        self.finder.change(STILL, (), [(self.registry.get(id).handle, group) for id in sources])
         return Agent(wanted, Group(None, group))
 
     def row(self, id: str, agent: Agent) -> Requirement:
@@ -58,7 +58,7 @@ class World:
         return told(self.finder.unsubscribe([self.rows[id]]))
 
     def move(self, id: str, x: float) -> list[Change]:
-        return told(self.finder.move(self.registry.move([id], [x], [0.0], [1])))
+        return told(self.finder.change(self.registry.move([id], [x], [0.0], [1])))
 
     def sources(self, id: str) -> tuple[str, ...]:
         return next(self.finder.sources_of([self.rows[id]]))
@@ -98,8 +98,8 @@ def test_one_of_several_is_lost() -> None:
     agent = world.agent(TWO, "ab")
     world.subscribe("p", agent)
     handles = [world.registry.get(id).handle for id in "ab"]
-    assert told(world.finder.leave([(handles[0], agent.group.handle)])) == [("p", ("a",), (), True)]
-    assert told(world.finder.leave([(handles[1], agent.group.handle)])) == [("p", ("b",), (), False)]
+    assert told(world.finder.change(STILL, [(handles[0], agent.group.handle)], ())) == [("p", ("a",), (), True)]
+    assert told(world.finder.change(STILL, [(handles[1], agent.group.handle)], ())) == [("p", ("b",), (), False)]
 
 
 def test_sources_that_do_not_qualify_do_not_matter() -> None:
@@ -197,7 +197,7 @@ def test_anyof_is_told_last() -> None:
     world.subscribe("p", any_of)
     world.subscribe("q", nearest)
     source = world.registry.get("a").handle
-    found = told(world.finder.join([(source, any_of.group.handle), (source, nearest.group.handle)]))
+    found = told(world.finder.change(STILL, (), [(source, any_of.group.handle), (source, nearest.group.handle)]))
     assert [change[0] for change in found] == ["q", "p"]
 
 
@@ -216,7 +216,4 @@ def test_several_are_those_of_a_full_sort(space: Space) -> None:
 
 def test_an_empty_batch_of_moves() -> None:
     """Nothing happens when nobody moves."""
-    world = World(a=1.0)
-    nobody = np.empty(0, np.int32)
-    empty = np.empty(0, np.float64)
-    assert world.finder.move(Moves(nobody, empty, empty, np.empty(0, np.bool_))) == []
+    assert World(a=1.0).finder.change(STILL) == []

@@ -78,6 +78,26 @@ def test_samples_agree_with_brute_force(space: Space) -> None:
     town.assert_right(town.rng.choice(2 * SUBSCRIBERS, 400, replace=False))
 
 
+@pytest.mark.parametrize("space", [PLANAR, GEOGRAPHIC], ids=lambda space: space.name)
+def test_samples_agree_when_many_come_and_go_and_move_at_once(space: Space) -> None:
+    """Also where a group has to be laid out anew for those who come."""
+    town = Town(space)
+    for share in (0.5, 0.9, 0.2, 0.5):
+        before, town.member = town.member, town.rng.random((SOURCES, GROUPS)) < share
+        left, come = np.argwhere(before & ~town.member), np.argwhere(town.member & ~before)
+        moved = town.rng.permutation(SOURCES + SUBSCRIBERS)[:2_000].astype(np.int32)
+        for axis in (town.x, town.y):
+            axis[moved] += town.rng.normal(0, 1e-2 * town.side, len(moved))
+        town.watch.move(
+            moved,
+            town.x[moved],
+            town.y[moved],
+            leaving=(town.sources[left[:, 0]], left[:, 1]),
+            joining=(town.sources[come[:, 0]], come[:, 1]),
+        )
+        town.assert_right(town.rng.choice(2 * SUBSCRIBERS, 400, replace=False))
+
+
 def test_results_do_not_depend_on_lanes() -> None:
     """The same changes, in the same order, with one lane and with three at once."""
     with ThreadPoolExecutor(3) as pool:

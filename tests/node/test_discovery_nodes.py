@@ -106,7 +106,7 @@ def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
 
 
 def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
-    """Its sources are gone at once; the others stay."""
+    """Its sources are gone at once, and the others stay; then they are back."""
     nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     nodes["west"].source("far", attributes=NOISE, x=50.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
@@ -119,6 +119,28 @@ def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(node
     with pytest.raises(NotFoundError):
         operator.expel("south")
     operator.close()
+    nodes["south"].stop()
+    again: dict[str, Any] = {"join": nodes["north"].url, "invitation": invitation(nodes["north"], "south")}
+    with running_node(nodes["south"].data, domain="south", **again, **SETTINGS):
+        bound(ann, "q", "near@south")
+
+
+def test_a_node_with_too_many_sources_has_none_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """That is said once; of fewer that are looked for the best is bound."""
+    limits = {"limits": {"sources": 3}}
+    with backbone(tmp_path, "north", "south", **SETTINGS, **limits) as nodes:
+        for number in range(4):
+            nodes["south"].source(f"b{number}", attributes=NOISE, x=1.0 + number, y=0.0)
+        nodes["south"].source("lamp", attributes={"context": "light"}, x=1.0, y=0.0)
+        nodes["north"].source("far", attributes=NOISE, x=50.0, y=0.0)
+        ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
+        ann.subscribe(NEAREST, id="q")
+        until(lambda: "ROAMCAST_LIMITS__SOURCES" in caplog.text, "north to say that there are too many")
+        assert [binding.source for binding in ann.bindings("q")] == ["far"]
+        ann.unsubscribe("q")
+        ann.subscribe("Select Where &context = light and &location in nearest", id="p")
+        bound(ann, "p", "lamp@south")
+        assert caplog.text.count("ROAMCAST_LIMITS__SOURCES") == 1
 
 
 def test_the_nearest_node_is_told_by_any(tmp_path: Path) -> None:

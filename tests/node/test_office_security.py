@@ -256,6 +256,19 @@ def test_nodes_and_clients_talk_over_tls(tmp_path: Path, certificate: tuple[Path
             stranger.health()
 
 
+def test_a_stream_over_tls_ends_with_its_client(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    """As without TLS: at once, though the stream is silent."""
+    cert, key = certificate
+    with running_node(tmp_path, verify=cert, tls_cert=cert, tls_key=key) as node:
+        heard: list[bool] = []
+        with Client(node.url, ca=cert) as lamp:
+            lamp.register_source("lamp")
+            thread = lamp.on_demand(heard.append)
+            until(lambda: heard == [False], "the source to be told to sleep")
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_node_that_listens_everywhere_says_where_it_is(tmp_path: Path, host: str) -> None:
     """Others could not reach it where it listens."""

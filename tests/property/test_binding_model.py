@@ -22,7 +22,9 @@ from roamcast.bind.messages import (
     Message,
     Moved,
     PlacesChanged,
+    PositionForgotten,
     SourceChanged,
+    SourceMessage,
     SourceRegistered,
     SourceRemoved,
     StateChanged,
@@ -70,6 +72,7 @@ LIVES = (
     "Life-control #role = guard or #location in box(0, 0, 1, 3)",
     "Life-control #location in circle({x}, {x}, {r}) and not #role = cook",
 )
+FATES = ("go", "forget", "change", "move")
 
 coordinates = st.integers(0, 5)
 attributes = st.fixed_dictionaries(
@@ -101,8 +104,6 @@ class BindingModel(RuleBasedStateMachine):
         self.states: dict[str, State] = {}
         self.active: set[str] = set()
         self.wanted: set[str] = set()
-        # Sources that get their first position in a batch count after its moves: what anyof() counted is not all told.
-        self.in_two_steps = False
 
     def places(self) -> Places:
         return Places({name: box(*sides) for name, sides in self.world.rooms.items()}, self.space)
@@ -150,8 +151,6 @@ class BindingModel(RuleBasedStateMachine):
             return
         qualifying = {other for _, other in self.world.qualifying(id)}
         assert not before & qualifying, "the bound one qualifies still"
-        if self.in_two_steps:
-            return
         counts = Counter(itertools.chain.from_iterable(self.bound.values()))
         assert source == min(qualifying, key=lambda other: (-counts[other], other))
 
@@ -213,6 +212,34 @@ class BindingModel(RuleBasedStateMachine):
         else:
             self.refuse(SourceRemoved(id))
 
+    @rule(said=st.dictionaries(st.sampled_from(SOURCES), st.tuples(st.sampled_from(FATES), attributes, positions)))
+    def tell_of_many_sources(self, said):
+        """Some come, some go, some are different; all at once."""
+        messages: list[SourceMessage] = []
+        for id, (fate, attributes, at) in said.items():
+            thing = self.world.sources.get(id)
+            if thing is None:
+                self.world.sources[id] = Thing(attributes)
+                messages.append(SourceRegistered(id, attributes, None if at is None else Position(id, *at, self.now)))
+                if at is not None:
+                    self.world.move(id, *at, self.now)
+                continue
+            if fate == "go":
+                del self.world.sources[id]
+                messages.append(SourceRemoved(id))
+                continue
+            if fate == "forget":
+                thing.at, thing.time = None, Thing.time
+                messages.append(PositionForgotten(id))
+            if fate == "change":
+                thing.attributes = attributes
+                messages.append(SourceChanged(id, attributes))
+            if at is not None:
+                self.world.move(id, *at, self.now - 1)
+                messages.append(Moved(id, *at, self.now - 1))
+        self.now += 1
+        self.hear(self.binder.handle_sources(messages, self.now))
+
     @rule(id=st.sampled_from(SUBSCRIBERS), often=st.integers(0, 3))
     def remove_subscriber(self, id, often):
         if often:
@@ -240,14 +267,11 @@ class BindingModel(RuleBasedStateMachine):
         step = st.tuples(st.sampled_from(known), coordinates, coordinates, st.integers(-3, 0))
         steps = data.draw(st.lists(step, max_size=12))
         moves = [(id, x, y, self.now + late) for id, x, y, late in steps]
-        unplaced = {id for id, thing in self.world.sources.items() if thing.at is None}
-        self.in_two_steps = any(id in unplaced for id, *_ in moves)
         for one in moves:
             self.world.move(*one)
         ids, x, y, times = zip(*moves, strict=True) if moves else ((), (), (), ())
         self.now += 1
         self.hear(self.binder.handle_moves(ids, x, y, times, self.now))
-        self.in_two_steps = False
 
     @precondition(lambda self: self.world.subscribers)
     @rule(id=st.sampled_from(SUBSCRIPTIONS), data=st.data(), template=templates)

@@ -33,6 +33,10 @@ class Subscription:
     awake: bool
 
 
+def columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [entity for entity, _ in pairs], [group for _, group in pairs]
+
+
 class Histories(RuleBasedStateMachine):
     """The model keeps positions, memberships and subscriptions by handle, and leaves bindings to brute force."""
 
@@ -116,6 +120,17 @@ class Histories(RuleBasedStateMachine):
         inside = group in self.member[entity]
         self.member[entity] ^= {group}
         self.expect(self.watch.leave(entity, group) if inside else self.watch.join(entity, group))
+
+    @precondition(lambda self: self.ids)
+    @rule(changes=st.lists(st.tuples(picks, groups), min_size=2, max_size=40))
+    def sources_join_and_leave(self, changes: list[tuple[int, int]]) -> None:
+        """Many at once: nobody is bound meanwhile."""
+        pairs = sorted({(self.pick(self.ids, number), self.groups[group]) for number, group in changes})
+        left = [(entity, group) for entity, group in pairs if group in self.member[entity]]
+        come = [pair for pair in pairs if pair not in left]
+        for entity, group in pairs:
+            self.member[entity] ^= {group}
+        self.expect(self.watch.move([], [], [], leaving=columns(left), joining=columns(come)))
 
     @precondition(lambda self: self.where)
     @rule(wanted=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), awake=st.booleans())

@@ -13,7 +13,9 @@ from roamcast.bind.messages import (
     Effect,
     Message,
     Moved,
+    PositionForgotten,
     SourceChanged,
+    SourceMessage,
     SourceRegistered,
     SourceRemoved,
     StateChanged,
@@ -47,7 +49,7 @@ class Station:
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         self.name = name
-        self.others = [other for other in names if other != name]
+        self.peers = {other for other in names if other != name}
         self.registry = Registry()
         self.subscribers: dict[str, Position] = {}
         self.queries: dict[str, tuple[str, Query]] = {}
@@ -60,9 +62,9 @@ class Station:
         self.is_up = True
         self.binder = Binder(PLANAR)
         self.backbone = Backbone(self.name, self.session, self.registry, LIMIT)
-        self.running: set[str] = set()
+        self.looking: set[str] = set()  # subscriptions
         self.urgent: set[str] = set()
-        for other in self.others:
+        for other in sorted(self.peers):
             self.backbone.join(other)
         for news in self.registry:
             self.tell(SourceRegistered(news.source, news.attributes or {}, news.position), 0)
@@ -74,22 +76,29 @@ class Station:
     def stop(self) -> None:
         self.is_up = False
 
-    def tell(self, message: Message, now: int) -> list[Effect]:
+    def tell(self, message: Message, now: int) -> None:
         """The binder, and the backbone of what came of it."""
-        effects = self.binder.handle(message, now)
+        self._follow(self.binder.handle(message, now))
+        if isinstance(message, Unsubscribed):
+            self._look(message.id, None)
+
+    def hear(self, messages: list[SourceMessage], now: int) -> None:
+        """Of sources of other nodes."""
+        self._follow(self.binder.handle_sources(messages, now))
+
+    def _follow(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StateChanged):
-                runs = effect.state is not State.STOP
-                if runs != (effect.subscription in self.running):
-                    self._runs(effect.subscription, runs)
-        if isinstance(message, Unsubscribed) and message.id in self.running:
-            self._runs(message.id, False)
+                self._look(effect.subscription, effect.state)
         self.urgent.update(self.backbone.demand(effects))
-        return effects
 
-    def _runs(self, id: str, runs: bool) -> None:
-        (self.running.add if runs else self.running.discard)(id)
-        self.urgent.update(self.backbone.look_for(request_of(self.queries[id][1]), 1 if runs else -1))
+    def _look(self, id: str, state: State | None) -> None:
+        """As a node does: of plan bind sources are looked for also while a life-control stops it."""
+        query = self.queries[id][1]
+        looks = state is not None and (plan_of(query) == "bind" or state is State.ACTIVE)
+        if looks != (id in self.looking):
+            self.urgent.update(self.backbone.look_for(request_of(query), 1 if looks else -1))
+            (self.looking.add if looks else self.looking.discard)(id)
 
     # What happens at this node
 
@@ -103,6 +112,19 @@ class Station:
         else:
             self.tell(SourceChanged(id, attributes), now)
             self.tell(Moved(id, x, y, now), now)
+        self.backbone.announcer.changed([id])
+
+    def move_source(self, id: str, x: float, y: float, time: int, now: int) -> None:
+        """What is older than what is known is ignored."""
+        known, at = self.registry.sources[id], Position(id, x, y, time)
+        if at.counts_after(known.position):
+            self.registry.sources[id] = replace(known, position=at)
+            self.tell(Moved(id, x, y, time), now)
+            self.backbone.announcer.changed([id])
+
+    def forget_position(self, id: str, now: int) -> None:
+        self.registry.sources[id] = replace(self.registry.sources[id], position=None)
+        self.tell(PositionForgotten(id), now)
         self.backbone.announcer.changed([id])
 
     def remove_source(self, id: str, now: int) -> None:
@@ -124,6 +146,15 @@ class Station:
     def unsubscribe(self, id: str, now: int) -> None:
         self.tell(Unsubscribed(id), now)
         del self.queries[id]
+
+    def expel(self, other: str, now: int) -> None:
+        """It is heard no more, and not answered."""
+        self.peers.discard(other)
+        self.hear(self.backbone.leave(other), now)
+
+    def invite(self, other: str) -> None:
+        self.peers.add(other)
+        self.backbone.join(other)
 
     def bound(self) -> dict[str, tuple[str, ...]]:
         return {status.id: tuple(status.sources) for status in self.binder.statuses()}
@@ -150,7 +181,7 @@ class Network:
         """A moment passes: everybody asks now and then, messages arrive, the silent lapse."""
         self.now += 1
         for station in self.up():
-            for other in station.others:
+            for other in sorted(station.peers):
                 if other in station.urgent or self.random.random() < 0.2:
                     self.asked += 1
                     self.send(other, station.backbone.seeker(other).ask())
@@ -159,16 +190,14 @@ class Network:
         self.under_way = [item for item in self.under_way if item[0] > self.now]
         for _, to, message in due:
             station = self.stations[to]
-            if not station.is_up:
+            if not station.is_up or message.node not in station.peers:
                 continue
             if isinstance(message, Ask):
                 self.send(message.node, station.backbone.announcer.ask(message))
             else:
-                for told in station.backbone.hear(message, self.now):
-                    station.tell(told, self.now)
+                station.hear(station.backbone.hear(message, self.now), self.now)
         for station in self.up():
-            for told in station.backbone.lapse(self.now):
-                station.tell(told, self.now)
+            station.hear(station.backbone.lapse(self.now), self.now)
 
     def settle(self) -> None:
         """No more losses, and time enough for whatever is to be noticed."""
@@ -180,11 +209,15 @@ class Network:
     def up(self) -> list[Station]:
         return [station for station in self.stations.values() if station.is_up]
 
+    def linked(self, station: Station) -> list[Station]:
+        """Those with whom it talks."""
+        return [it for it in self.up() if it.name in station.peers and station.name in it.peers]
+
 
 def expected(network: Network, station: Station) -> dict[str, tuple[str, ...]]:
-    """The bindings of a binder that was told of all sources of all nodes that run, and of nothing else before."""
+    """The bindings of a binder that was told of all sources of all nodes that are heard, and of nothing else before."""
     binder = Binder(PLANAR)
-    for other in network.up():
+    for other in (station, *network.linked(station)):
         for news in other.registry:
             mine = other is station
             told = SourceRegistered(news.source, news.attributes or {}, news.position) if mine else None

@@ -109,7 +109,14 @@ class World:
         self.clock = Clock(after=self.registry.latest(), wall=lambda: next(self.wall))
         try:
             self.bindery = Bindery(
-                self.registry, self.mailboxes, self.journal, self.queries, self.clock, self.metrics, history=3600.0
+                self.registry,
+                self.mailboxes,
+                self.journal,
+                self.queries,
+                self.clock,
+                self.metrics,
+                history=3600.0,
+                room=1_000,
             )
         except BaseException:
             self.journal.close()

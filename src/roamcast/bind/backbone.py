@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from roamcast.bind.discovery import (
-    Announcer,
-    Answer,
-    Interest,
-    Plan,
-    Request,
-    Seeker,
-    Sources,
-)
-from roamcast.bind.messages import Effect, Message, SourceRegistered, Unwanted, Wanted
+from roamcast.bind.announcer import Announcer
+from roamcast.bind.discovery import Answer, Interest, Plan, Request, Sources
+from roamcast.bind.messages import Effect, SourceMessage, SourceRegistered, Unwanted, Wanted
+from roamcast.bind.seeker import Seeker
 from roamcast.errors import NotFoundError
 from roamcast.model import local_name
 
 __all__ = ["Backbone"]
 
 _REQUESTS: Final = 1_000  # of a plan, in a question
+_ROOM: Final = 100_000
 
 
 class Backbone:
     """The dealings of one node with each other node.
 
     Whoever drives it asks every node that is joined with `seeker(node).ask()`, has its `announcer` answer the others,
-    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds.
+    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds;
+    there is `room` for so many sources of each other node.
     """
 
-    def __init__(self, node: str, session: int, sources: Sources, limit: int) -> None:
+    def __init__(self, node: str, session: int, sources: Sources, limit: int, room: int = _ROOM) -> None:
         self.announcer = Announcer(node, session, sources)
         self._node = node
         self._session = session
         self._limit = limit
+        self._room = room
         self._seekers: dict[str, Seeker] = {}
+        self._versions = itertools.count(1)
         self._requests: Counter[Request] = Counter()
         self._sought: dict[Plan, set[Request]] = {"bind": set(), "match": set()}
         self._wanted: dict[str, set[str]] = {}
@@ -51,6 +50,16 @@ class Backbone:
         """How many of them are heard of."""
         return sum(seeker.is_up for seeker in self._seekers.values())
 
+    @property
+    def full(self) -> frozenset[str]:
+        """Those that have more sources than there is room for."""
+        return frozenset(node for node, seeker in self._seekers.items() if seeker.is_full)
+
+    def heard_at(self, node: str) -> int | None:
+        """When it was heard last; None if never, or it is not joined."""
+        seeker = self._seekers.get(node)
+        return None if seeker is None else seeker.heard_at
+
     def seeker(self, node: str) -> Seeker:
         """Raises NotFoundError for a node that is not joined."""
         if node not in self._seekers:
@@ -60,10 +69,10 @@ class Backbone:
     def join(self, node: str) -> None:
         """Another node. One that is joined already stays as it is."""
         if node not in self._seekers and node != self._node:
-            self._seekers[node] = Seeker(self._node, self._session, node, self._limit)
+            self._seekers[node] = Seeker(self._node, self._session, node, self._limit, self._room, self._versions)
             self._look(node)
 
-    def leave(self, node: str) -> list[Message]:
+    def leave(self, node: str) -> list[SourceMessage]:
         """It is no part of the backbone any more."""
         self.announcer.leave(node)
         self._wanted.pop(node, None)
@@ -109,11 +118,11 @@ class Backbone:
                     pass
         return [node for node in concerned if node in self._seekers and self._look(node)]
 
-    def hear(self, answer: Answer, now: int) -> list[Message]:
+    def hear(self, answer: Answer, now: int) -> list[SourceMessage]:
         """Raises NotFoundError for a node that is not joined."""
         return self.seeker(answer.node).hear(answer, now)
 
-    def lapse(self, now: int) -> list[Message]:
+    def lapse(self, now: int) -> list[SourceMessage]:
         """What has not been heard of for longer than the limit is gone."""
         return [message for seeker in self._seekers.values() for message in seeker.lapse(now)]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from roamcast.bind.agents import Agent, Group, choice_of
-from roamcast.bind.find import Finder, Found
+from roamcast.bind.find import Finder, Found, Pair
 from roamcast.bind.messages import Attributes
-from roamcast.bind.registry import Entity, Registry
+from roamcast.bind.registry import STILL, Entity, Moves, Registry
 from roamcast.lacl import Query, normalised
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.printing import condition_text
@@ -50,18 +50,15 @@ class BindingManager:
         if not agent.group.agents:
             self._forget(agent.group, agent.choice.count)
 
-    def add_sources(self, sources: Iterable[Entity]) -> list[Found]:
-        """They are new, or their positions are known now for the first time."""
-        return self._join([(source, group) for source in sources for group in self._admitting(source.attributes)])
+    def change(self, moves: Moves, before: Iterable[Entity], now: Iterable[Entity]) -> list[Found]:
+        """The registry has taken the moves, and sources are as they are `now`, no longer as they were `before`. All at
+        once, so that nobody is bound for a moment to one that is not the best in the end.
 
-    def change_source(self, source: Entity, before: Attributes) -> list[Found]:
-        """Its attributes are others now."""
-        old, new = self._admitting(before), self._admitting(source.attributes)
-        found = self._leave(source, [group for group in old if group not in new])
-        return found + self._join([(source, group) for group in new if group not in old])
-
-    def remove_source(self, source: Entity) -> list[Found]:
-        return self._leave(source, self._admitting(source.attributes))
+        Who is new, or whose position is known for the first time, is in `now` alone; who goes is in `before` alone.
+        """
+        left = {pair for source, group in self._groups_of(before) if (pair := self._leave(source, group))}
+        come = {pair for source, group in self._groups_of(now) if (pair := self._join(source, group))}
+        return self._finder.change(moves, sorted(left - come), sorted(come - left))
 
     def _group(self, condition: Condition | None, count: int) -> Group:
         """The group of a condition, for subscriptions to so many sources; a new one finds its sources."""
@@ -72,7 +69,9 @@ class BindingManager:
                 shelf.append(group)
             postings = [self._registry.sources_with(*anchor) for anchor in group.anchors] or [self._registry.sources]
             sources = [self._registry.at(handle) for handles in postings for handle in handles]
-            self._join((source, group) for source in sources if group.admits(source.attributes))
+            fitting = (source for source in sources if group.admits(source.attributes))
+            come = {pair for source in fitting if (pair := self._join(source, group))}
+            self._finder.change(STILL, (), sorted(come))
         return self._groups[key]
 
     def _forget(self, group: Group, count: int) -> None:
@@ -89,27 +88,25 @@ class BindingManager:
         anchored = (group for item in attributes.items() for group in self._anchored.get(item, ()))
         return [group for group in (*anchored, *self._free) if group.admits(attributes)]
 
-    def _join(self, pairs: Iterable[tuple[Entity, Group]]) -> list[Found]:
-        """All at once: nobody is bound for a moment to one that is not the best of them."""
-        members = []
-        for source, group in pairs:
-            group.sources.add(source.id)
-            if self._registry.placed(source.handle):
-                group.unplaced.discard(source.id)
-                members.append((source.handle, group.handle))
-            else:
-                group.unplaced.add(source.id)
-        return self._finder.join(members)
+    def _groups_of(self, sources: Iterable[Entity]) -> Iterator[tuple[Entity, Group]]:
+        return ((source, group) for source in sources for group in self._admitting(source.attributes))
 
-    def _leave(self, source: Entity, groups: Iterable[Group]) -> list[Found]:
-        members = []
-        for group in groups:
-            group.sources.remove(source.id)
-            if source.id in group.unplaced:
-                group.unplaced.remove(source.id)
-            else:
-                members.append((source.handle, group.handle))
-        return self._finder.leave(members)
+    def _join(self, source: Entity, group: Group) -> Pair | None:
+        """What the finder is to be told, if it is known where the source is."""
+        group.sources.add(source.id)
+        if not self._registry.placed(source.handle):
+            group.unplaced.add(source.id)
+            return None
+        group.unplaced.discard(source.id)
+        return source.handle, group.handle
+
+    def _leave(self, source: Entity, group: Group) -> Pair | None:
+        """What the finder is to be told, if it was known where the source is."""
+        group.sources.remove(source.id)
+        if source.id in group.unplaced:
+            group.unplaced.remove(source.id)
+            return None
+        return source.handle, group.handle
 
     def _shelves(self, group: Group) -> list[list[Group]]:
         """Where a group is looked up: under its anchors, or among those that have none."""

@@ -21,8 +21,10 @@ from roamcast.bind.messages import (
     Message,
     Moved,
     PlacesChanged,
+    PositionForgotten,
     Registered,
     SourceChanged,
+    SourceMessage,
     SourceRegistered,
     SourceRemoved,
     StateChanged,
@@ -34,9 +36,10 @@ from roamcast.bind.messages import (
     same_attributes,
 )
 from roamcast.bind.names import Names
-from roamcast.bind.registry import Arrivals, Entity, Kind, Registry
+from roamcast.bind.registry import STILL, Arrivals, Entity, Kind, Moves, Registry
 from roamcast.bind.requirements import Requirement
 from roamcast.bind.restore import Before, differences
+from roamcast.bind.tidings import Tidings
 from roamcast.bind.views import AgentStatus, Status, Views, Whereabouts
 from roamcast.bind.watch import Watch
 from roamcast.errors import ConflictError
@@ -89,16 +92,14 @@ class Binder:
         """Bindings in the order in which they change, then states, then demand."""
         self._ledger.open(now)
         match message:
+            case SourceChanged() | SourceRemoved() | PositionForgotten():
+                return self.handle_sources([message], now)
             case Moved(entity, x, y, time):
                 self._move([entity], [x], [y], [time])
             case SourceRegistered() | SubscriberRegistered():
                 self._register(message)
-            case SourceChanged(id, attributes):
-                self._change_source(self._registry.get(id, "source"), attributes)
             case SubscriberChanged(id, attributes):
                 self._change_subscriber(self._registry.get(id, "subscriber"), attributes)
-            case SourceRemoved(id):
-                return self._remove_source(self._registry.get(id, "source"))
             case SubscriberRemoved(id):
                 self._remove_subscriber(self._registry.get(id, "subscriber"))
             case Subscribed():
@@ -117,6 +118,27 @@ class Binder:
         self._ledger.open(now)
         self._move(entities, x, y, times)
         return self._effects()
+
+    def handle_sources(self, messages: Iterable[SourceMessage], now: int) -> list[Effect]:
+        """What is said of many sources at once, all or none. Of bindings only what is different in the end is told.
+
+        Of a source that comes or goes nothing else is said; others may change, lose their position and then move. Who
+        comes is new.
+        """
+        told = Tidings.of(messages)
+        sources = self._told_of(told)
+        self._ledger.open(now)
+        for id in told.unplaced:
+            self._registry.unplace(sources[id].handle)
+        moves = self._registry.move(*told.moves)
+        for id, attributes in told.changed.items():
+            self._registry.change(sources[id], attributes)
+        stay = [sources[id].handle for id in told.stirred if id not in told.gone]
+        here = [*self._registry.add("source", told.new).tolist(), *stay]
+        self._change(moves, [sources[id] for id in told.stirred], [self._registry.at(handle) for handle in here])
+        effects = self._effects()
+        self._registry.remove(*(sources[id] for id in told.gone))
+        return effects
 
     def restore(
         self,
@@ -170,13 +192,27 @@ class Binder:
         ids = dict.fromkeys(event.subscription for event in events)
         return [self._requirements.table.get(id) for id in ids]
 
+    def _told_of(self, told: Tidings) -> dict[str, Entity]:
+        """The sources of which something is said, but for the new ones. Raises what keeps it from being applied."""
+        known = self._registry.known(told.known, "source")
+        taken = self._registry.find(told.new.ids)
+        for handle in taken[taken >= 0].tolist():
+            raise _taken(self._registry.at(handle))
+        self._registry.checked(told.new.ids, told.new.x, told.new.y)
+        self._registry.checked(told.moves.ids, told.moves.x, told.moves.y)
+        return {source.id: source for source in map(self._registry.at, known.tolist())}
+
     def _move(self, entities: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> None:
-        """Stop what ends, move, then start what begins: where the move ends, not where it began."""
-        moves = self._registry.move(entities, x, y, times)
+        self._change(self._registry.move(entities, x, y, times))
+
+    def _change(self, moves: Moves, before: Iterable[Entity] = (), now: Iterable[Entity] = ()) -> None:
+        """Stop what ends, move and have sources be as they are `now`, then start what begins: where the move ends, not
+        where it began.
+        """
         begun = self._requirements.review(self._concerned(self._listener.move(moves.handles, moves.x, moves.y)))
-        self._requirements.follow(self._finder.move(moves))
         first = [self._registry.at(handle) for handle in moves.handles[moves.first].tolist()]
-        self._requirements.follow(self._bindings.add_sources(entity for entity in first if entity.kind == "source"))
+        placed = (entity for entity in first if entity.kind == "source")
+        self._requirements.follow(self._bindings.change(moves, before, [*now, *placed]))
         self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.handle)])
 
     def _register(self, message: Registered) -> None:
@@ -187,8 +223,7 @@ class Binder:
             return
         entity = self._registry.get(message.id)
         if entity.kind != _kind(message) or not same_attributes(entity.attributes, message.attributes):
-            hint = "take another id, or change its attributes"
-            raise ConflictError(f"the id {message.id!r} is taken by a {entity.kind}", where="id", hint=hint)
+            raise _taken(entity)
         if (position := message.position) is not None:
             self._move([message.id], [position.x], [position.y], [position.time])
 
@@ -196,8 +231,7 @@ class Binder:
         """One whose position is not known is in no group, and nothing of it is awake."""
         handles = self._registry.add(kind, new)
         if kind == "source":
-            sources = map(self._registry.at, handles.tolist())
-            self._requirements.follow(self._bindings.add_sources(sources))
+            self._change(STILL, (), map(self._registry.at, handles.tolist()))
 
     def _enter(self, messages: Iterable[Registered | Subscribed]) -> None:
         """Many messages of one kind. Nothing is bound yet."""
@@ -216,20 +250,10 @@ class Binder:
         self._requirements.enter(subscribed)
         self._arrive(kind, new)
 
-    def _change_source(self, source: Entity, attributes: Attributes) -> None:
-        changed = self._registry.change(source, attributes)
-        self._requirements.follow(self._bindings.change_source(changed, source.attributes))
-
     def _change_subscriber(self, subscriber: Entity, attributes: Attributes) -> None:
         self._registry.change(subscriber, attributes)
         rows = [row for row in self._requirements.table.of(subscriber.handle) if row.query.life_control is not None]
         self._requirements.start(self._requirements.review(rows))
-
-    def _remove_source(self, source: Entity) -> list[Effect]:
-        self._requirements.follow(self._bindings.remove_source(source))
-        effects = self._effects()
-        self._registry.remove(source)
-        return effects
 
     def _remove_subscriber(self, subscriber: Entity) -> None:
         for row in self._requirements.table.of(subscriber.handle):
@@ -240,6 +264,11 @@ class Binder:
         subscriber = self._registry.get(message.subscriber, "subscriber")
         if not self._requirements.table.has(message.id, subscriber.handle, message.query):
             self._requirements.subscribe(message)
+
+
+def _taken(by: Entity) -> ConflictError:
+    hint = "take another id, or change its attributes"
+    return ConflictError(f"the id {by.id!r} is taken by a {by.kind}", where="id", hint=hint)
 
 
 def _kind(message: Registered) -> Kind:

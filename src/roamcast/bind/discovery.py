@@ -3,38 +3,25 @@
 Every node asks every other, over and over: it says which sources it looks for, which it wants to send, and how far it
 has heard; it is answered as soon as there is news, and now and then anyway. Questions and answers may be lost, late or
 come twice: each says where it stands. Sessions rise with every start of a node, numbers within a session.
+
+Here is what they say; an `Announcer` answers, a `Seeker` asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from roamcast.bind.messages import (
-    Attributes,
-    Message,
-    Moved,
-    SourceChanged,
-    SourceRegistered,
-    SourceRemoved,
-    same_attributes,
-)
+from roamcast.bind.messages import Attributes, SourceRegistered
 from roamcast.lacl import Query, normalised, parse, plan_of
 from roamcast.lacl.conditions import may_hold
 from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
 from roamcast.model import Position, global_name
 
-__all__ = [
-    "Announcer", "Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Seeker", "Sources",
-    "request_of",
-]  # fmt: skip
-
-
-_MOST: Final = 1_000  # sources in an answer
-
+__all__ = ["Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Sources", "request_of"]
 
 Plan: TypeAlias = Literal["bind", "match"]
 
@@ -76,6 +63,11 @@ class Interest(NamedTuple):
     def matching(self) -> frozenset[Request]:
         return frozenset(request for request in self.requests if request.plan == "match")
 
+    @property
+    def without_sources(self) -> Interest:
+        """So that none is announced."""
+        return self._replace(requests=self.matching)
+
 
 class Heard(NamedTuple):
     """How far the announcements of a registry go, or were heard."""
@@ -102,6 +94,12 @@ class News:
     source: str
     attributes: Attributes | None
     position: Position | None = None
+
+    @property
+    def room(self) -> int:
+        """How many it counts for: one, and one more for each 1,000 characters of attributes."""
+        texts = (text for item in (self.attributes or {}).items() for text in item if isinstance(text, str))
+        return 1 + sum(map(len, texts)) // 1_000
 
     def registered(self, node: str) -> SourceRegistered:
         """How another node's binder is told of it."""
@@ -132,217 +130,3 @@ class Sources(Protocol):
     def __iter__(self) -> Iterator[News]: ...
 
     def get(self, id: str) -> News | None: ...
-
-
-class _Asker:
-    """What a registry knows of a node that asks: its interest, and which sources it is told of.
-
-    `changed` has the number of the last announcement of each source. That one is gone is kept until it was heard.
-    """
-
-    def __init__(self, session: int) -> None:
-        self.session = session
-        self.version = -1
-        self.interest = Interest()
-        self.number = 0
-        self.changed: dict[str, int] = {}
-        self.told: set[str] = set()
-
-    def looks_for(self, attributes: Attributes) -> bool:
-        return any(request.plan == "bind" and request.admits(attributes) for request in self.interest.requests)
-
-    def wants(self, source: News) -> bool:
-        return source.source in self.interest.wanted or any(
-            request.plan == "match" and request.admits(source.attributes or {}) for request in self.interest.requests
-        )
-
-    def note(self, source: str) -> None:
-        self.number += 1
-        self.changed[source] = self.number
-
-
-class Announcer:
-    """A node's registry, as other nodes see it."""
-
-    def __init__(self, node: str, session: int, sources: Sources, most: int = _MOST) -> None:
-        """`most` sources are told of in an answer."""
-        self._node = node
-        self._session = session
-        self._sources = sources
-        self._most = most
-        self._askers: dict[str, _Asker] = {}
-        self.stirred: set[str] = set()
-        """Sources that may be wanted now, or not any more; whoever looks at them clears it."""
-
-    @property
-    def requests(self) -> int:
-        """How many standing requests there are."""
-        return sum(len(asker.interest.requests) for asker in self._askers.values())
-
-    def ask(self, ask: Ask) -> Answer:
-        """What there is to tell now."""
-        asker = self._askers.get(ask.node)
-        if asker is None or asker.session < ask.session:
-            if ask.interest is None:
-                return Answer(self._node, ask.session, -1, 0, Heard(self._session))
-            if asker is not None:
-                self._stir(asker.interest, Interest())
-            asker = self._askers[ask.node] = _Asker(ask.session)
-            if ask.heard.session == self._session:  # who was forgotten: all is told anew, and numbers go on
-                asker.number = ask.heard.number
-            ask = replace(ask, heard=Heard())
-        elif asker.session > ask.session:
-            return Answer(self._node, ask.session, -1, 0, Heard(self._session))  # to one that is no more
-        if ask.interest is not None and ask.version > asker.version:
-            self._look_for(asker, ask.version, ask.interest)
-        after = ask.heard.number if ask.heard.session == self._session else 0
-        _forget(asker, after)
-        new = sorted((number, source) for source, number in asker.changed.items() if number > after)
-        told, more = new[: self._most], len(new) > self._most
-        heard = Heard(self._session, told[-1][0] if more else asker.number)
-        news = tuple(self._told(asker, source) for _, source in told)
-        return Answer(self._node, ask.session, asker.version, after, heard, news, more)
-
-    def changed(self, sources: Iterable[str]) -> frozenset[str]:
-        """These were registered, changed, moved or removed; the nodes that there is news for."""
-        concerned = set[str]()
-        for source in sources:
-            now = self._sources.get(source)
-            for node, asker in self._askers.items():
-                fits = now is not None and asker.looks_for(now.attributes or {})
-                if fits or source in asker.told:
-                    (asker.told.add if fits else asker.told.discard)(source)
-                    asker.note(source)
-                    concerned.add(node)
-        return frozenset(concerned)
-
-    def leave(self, node: str) -> None:
-        """It is no part of the backbone any more, and neither is what it asked for."""
-        asker = self._askers.pop(node, None)
-        if asker is not None:
-            self._stir(asker.interest, Interest())
-
-    def is_wanted(self, source: News) -> bool:
-        """Whether another node wants a source to send, as far as is known. One that is silent wants what it wanted."""
-        return any(asker.wants(source) for asker in self._askers.values())
-
-    def _look_for(self, asker: _Asker, version: int, interest: Interest) -> None:
-        before, asker.version, asker.interest = asker.interest, version, interest
-        self._stir(before, interest)
-        if before.requests == interest.requests:
-            return
-        fitting = {one.source for one in self._sources if asker.looks_for(one.attributes or {})}
-        for source in sorted(fitting ^ asker.told):
-            asker.note(source)
-        asker.told = fitting
-
-    def _stir(self, before: Interest, now: Interest) -> None:
-        self.stirred |= before.wanted ^ now.wanted
-        if before.matching != now.matching:
-            self.stirred |= {one.source for one in self._sources}
-
-    def _told(self, asker: _Asker, source: str) -> News:
-        now = self._sources.get(source) if source in asker.told else None
-        return now or News(source, None)
-
-
-def _forget(asker: _Asker, heard: int) -> None:
-    gone = [source for source, number in asker.changed.items() if number <= heard and source not in asker.told]
-    for source in gone:
-        del asker.changed[source]
-
-
-def _is_taken_back(before: Position | None, now: Position | None) -> bool:
-    """Whether where a source was is not so any more, though it has not moved since."""
-    return before is not None and (now is None or now.time < before.time)
-
-
-class Seeker:
-    """A node's dealings with the registry of another: questions out, answers in, messages for the binder.
-
-    When nothing was heard for `limit` microseconds the other's sources are gone; they come back when it does.
-    """
-
-    def __init__(self, node: str, session: int, other: str, limit: int) -> None:
-        self.other = other
-        self.is_up = False
-        self._node = node
-        self._session = session
-        self._limit = limit
-        self._interest = Interest()
-        self._version = 0
-        self._known = -1  # the version of our interest that the other has
-        self._heard = Heard()
-        self._sources: dict[str, News] = {}
-        self._doubtful: set[str] = set()  # not yet told of again since all is told anew
-        self._at = 0
-
-    @property
-    def sources(self) -> Mapping[str, News]:
-        """What is known of the other's sources, by their ids there."""
-        return self._sources
-
-    def look_for(self, interest: Interest) -> bool:
-        """From now on look for this; whether that is new, and so to be asked for at once."""
-        if interest == self._interest:
-            return False
-        self._interest = interest
-        self._version += 1
-        return True
-
-    def ask(self) -> Ask:
-        interest = None if self._known == self._version else self._interest
-        return Ask(self._node, self._session, self._version, interest, self._heard)
-
-    def hear(self, answer: Answer, now: int) -> list[Message]:
-        """An answer to any question of ours, perhaps an old one."""
-        if answer.asker != self._session or answer.heard.session < self._heard.session:
-            return []  # to, or of, an earlier life
-        self._at, self.is_up = now, True
-        if answer.heard.session > self._heard.session:
-            self._heard, self._known = Heard(answer.heard.session), -1
-        if answer.version < 0:
-            self._known = -1
-            return []
-        if not answer.after <= self._heard.number <= answer.heard.number:
-            return []  # overtaken by a later one, or of before a silence
-        self._known, self._heard = answer.version, answer.heard
-        if not answer.after:
-            self._doubtful = set(self._sources)
-        self._doubtful.difference_update(news.source for news in answer.news)
-        gone: list[News] = []
-        if not answer.more:
-            gone = [News(id, None) for id in self._sources if id in self._doubtful]
-            self._doubtful.clear()
-        return [message for news in (*gone, *answer.news) for message in self._learn(news)]
-
-    def lapse(self, now: int) -> list[Message]:
-        """After the limit nothing that is known counts any more, and all of it is to be told again."""
-        if not self.is_up or now - self._at < self._limit:
-            return []
-        self.is_up = False
-        return self.forget()
-
-    def forget(self) -> list[Message]:
-        """As if nothing had been heard."""
-        self._heard = self._heard._replace(number=0)
-        # Those that are bound go last, or what was bound to them would be bound to the others in turn.
-        order = sorted(self._sources, key=self._interest.wanted.__contains__)
-        return [message for id in order for message in self._learn(News(id, None))]
-
-    def _learn(self, news: News) -> list[Message]:
-        name, before = global_name(news.source, self.other), self._sources.get(news.source)
-        if news.attributes is None:
-            self._sources.pop(news.source, None)
-            return [] if before is None else [SourceRemoved(name)]
-        self._sources[news.source] = news
-        if before is None:
-            return [news.registered(self.other)]
-        if _is_taken_back(before.position, news.position):
-            return [SourceRemoved(name), news.registered(self.other)]
-        messages: list[Message] = []
-        if not same_attributes(before.attributes or {}, news.attributes):
-            messages.append(SourceChanged(name, news.attributes))
-        if (at := news.position) is not None and at != before.position:
-            messages.append(Moved(name, at.x, at.y, at.time))
-        return messages

@@ -5,7 +5,7 @@ The bindings there are now are kept by these two and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -17,11 +17,13 @@ from roamcast.bind.kernels.layout import Integers, Rule
 from roamcast.bind.registry import Moves, Registry
 from roamcast.bind.requirements import Requirement
 from roamcast.bind.several import Found, Several
-from roamcast.bind.watch import Changes, Watch
+from roamcast.bind.watch import NOBODY, Changes, Pairs, Watch
 from roamcast.space import Space
 
-__all__ = ["Finder", "Found"]
+__all__ = ["Finder", "Found", "Pair"]
 
+Pair: TypeAlias = tuple[int, int]
+"""A source and a group, by their handles."""
 Had: TypeAlias = Mapping[Requirement, tuple[str, ...]]
 """The sources that subscriptions had before a restart."""
 
@@ -84,14 +86,6 @@ class Finder:
             self._several.remove_group(group)
         self._watch.remove_group(group)
 
-    def join(self, pairs: Iterable[tuple[int, int]]) -> list[Found]:
-        """Sources, whose positions are known, come to qualify for groups."""
-        return self._change_members(pairs, self._several.join, self._watch.join)
-
-    def leave(self, pairs: Iterable[tuple[int, int]]) -> list[Found]:
-        """Sources cease to qualify for groups."""
-        return self._change_members(pairs, self._several.leave, self._watch.leave)
-
     def subscribe(self, row: Requirement) -> list[Found]:
         """A new subscription, awake if it runs and its subscriber's position is known."""
         several, changes = self._subscribe([row], {})
@@ -116,14 +110,20 @@ class Finder:
     def sleep(self, rows: Sequence[Requirement]) -> list[Found]:
         return self._change(rows, self._several.sleep, self._watch.sleep)
 
-    def move(self, moves: Moves) -> list[Found]:
-        """The registry has taken the moves."""
+    def change(self, moves: Moves, leaving: Sequence[Pair] = (), joining: Sequence[Pair] = ()) -> list[Found]:
+        """The registry has taken the moves. At the same time sources, whose positions are known, cease to qualify for
+        groups and come to qualify for others.
+        """
         several: list[Found] = []
+        shared = ([pair for pair in pairs if pair[1] in self._several] for pairs in (leaving, joining))
+        left, come = ([pair for pair in pairs if pair[1] not in self._several] for pairs in (leaving, joining))
 
         def look_at_several() -> None:
-            several.extend(self._weighed(self._several.move(moves.handles)))
+            several.extend(self._weighed(self._several.change(moves.handles, *shared)))
 
-        changes = self._watch.move(moves.handles, moves.x, moves.y, meanwhile=look_at_several)
+        changes = self._watch.move(
+            moves.handles, moves.x, moves.y, leaving=_columns(left), joining=_columns(come), meanwhile=look_at_several
+        )
         return several + self._found(changes)
 
     def _change(
@@ -135,22 +135,6 @@ class Finder:
         found = self._weighed(several([row for row in rows if row.watcher < 0]))
         watchers = [row.watcher for row in rows if row.watcher >= 0]
         return found + self._found(watch(watchers)) if watchers else found
-
-    def _change_members(
-        self,
-        pairs: Iterable[tuple[int, int]],
-        several: Callable[[Iterable[int], int], list[Found]],
-        watch: Callable[[npt.ArrayLike, npt.ArrayLike], Changes],
-    ) -> list[Found]:
-        single: list[tuple[int, int]] = []
-        shared: dict[int, list[int]] = {}
-        for source, group in pairs:
-            if group in self._several:
-                shared.setdefault(group, []).append(source)
-            else:
-                single.append((source, group))
-        found = self._weighed([row for group, sources in shared.items() for row in several(sources, group)])
-        return found + self._found(watch(*np.array(single).T)) if single else found
 
     def _subscribe(self, rows: Sequence[Requirement], had: Had) -> tuple[list[Found], Changes]:
         several: dict[bool, list[Requirement]] = {False: [], True: []}  # by whether they are awake
@@ -212,6 +196,10 @@ class Finder:
             self._lost.append(lost)
             self._won.append(won)
         return found
+
+
+def _columns(pairs: Sequence[Pair]) -> Pairs:
+    return ([source for source, _ in pairs], [group for _, group in pairs]) if pairs else NOBODY
 
 
 def _agent(row: Requirement) -> Agent:

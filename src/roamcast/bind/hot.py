@@ -22,6 +22,7 @@ Run: TypeAlias = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 NOTHING = np.empty(0, np.int32)
 
+_NOWHERE = np.empty(0, np.float64)
 _FEW = 2_000  # what is not worth a second lane
 
 
@@ -80,17 +81,8 @@ class Hot:
         self.label, self.bindings = grown(self.label, size), grown(self.bindings, size)
         self.bindings[sources] = 0
 
-    def join(self, sources: Integers, groups: Integers) -> Changes:
-        members = self.members.take(sources, groups, self.entity["member"])
-        self.members.put_in(members, self._rows(sources, MEMBER), self.entity)
-        self.entity["budget"][sources] = -1.0
-        return self._settle(members, NOTHING)
-
     def leave(self, members: Integers) -> Changes:
-        self.members.take_out(members)
-        changes = self._settle(members, NOTHING)
-        self.members.give_back(members, self.entity["member"])
-        return changes
+        return self.change(NOTHING, _NOWHERE, _NOWHERE, members, NOTHING, NOTHING)
 
     def take(self, subscribers: Integers, groups: Integers, rules: Rows, radii: Floats) -> Integers:
         """New watchers, asleep."""
@@ -126,8 +118,35 @@ class Hot:
         bound[awake[members >= 0]] = self.members.item["entity"][members[members >= 0]]
         return bound
 
-    def move(self, entities: Integers, x: Floats, y: Floats, meanwhile: Callable[[], None]) -> Changes:
-        """`meanwhile` is called when all have moved and nothing has been chosen."""
+    def change(
+        self,
+        entities: Integers,
+        x: Floats,
+        y: Floats,
+        leaving: Integers,
+        sources: Integers,
+        groups: Integers,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Changes:
+        """Entities move, memberships end, and sources come into groups: all at once.
+
+        `meanwhile` is called when all have moved and nothing has been chosen.
+        """
+        moved, marks = self._walk(entities, x, y)
+        meanwhile()
+        members = self.members.items_of(np.unique(moved), self.entity["member"])
+        if not len(sources) and not len(leaving):
+            return self._settle(members, marks)
+        joining = self.members.take(sources, groups, self.entity["member"])
+        self.members.put_in(joining, self._rows(sources, MEMBER), self.entity)
+        self.entity["budget"][sources] = -1.0
+        self.members.take_out(leaving)  # last: where they were is looked at, so no tree may be laid out anew after it
+        changes = self._settle(np.concatenate([members[~np.isin(members, leaving)], leaving, joining]), marks)
+        self.members.give_back(leaving, self.entity["member"])
+        return changes
+
+    def _walk(self, entities: Integers, x: Floats, y: Floats) -> tuple[Integers, Integers]:
+        """Put entities where they are now. Sources that have moved, and watchers to be looked at."""
         world, lanes = self._world(), self._lanes if len(entities) > _FEW else 1
 
         def walk_lane(lane: int) -> tuple[Integers, Integers]:
@@ -136,9 +155,7 @@ class Hot:
             return moved[:sources], marks[:watchers]
 
         moved, marks = (np.concatenate(parts) for parts in zip(*self._run(walk_lane, range(lanes)), strict=True))
-        meanwhile()
-        members = self.members.items_of(np.unique(moved), self.entity["member"])
-        return self._settle(members, marks)
+        return moved, marks
 
     def _rows(self, entities: Integers, spot: np.dtype[np.void]) -> Rows:
         rows = np.zeros(len(entities), spot)

@@ -24,8 +24,10 @@ __all__ = [
     "Message",
     "Moved",
     "PlacesChanged",
+    "PositionForgotten",
     "Registered",
     "SourceChanged",
+    "SourceMessage",
     "SourceRegistered",
     "SourceRemoved",
     "StateChanged",
@@ -67,6 +69,13 @@ class SourceChanged:
 
 @dataclass(frozen=True, slots=True)
 class SourceRemoved:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionForgotten:
+    """It is not known any more where a source is. Whatever position is told next counts."""
+
     id: str
 
 
@@ -124,13 +133,12 @@ class PlacesChanged:
 
 
 Registered: TypeAlias = SourceRegistered | SubscriberRegistered
+SourceMessage: TypeAlias = SourceRegistered | SourceChanged | SourceRemoved | PositionForgotten | Moved
 Message: TypeAlias = (
-    Registered
-    | SourceChanged
-    | SourceRemoved
+    SourceMessage
+    | SubscriberRegistered
     | SubscriberChanged
     | SubscriberRemoved
-    | Moved
     | Subscribed
     | Unsubscribed
     | PlacesChanged

@@ -21,7 +21,7 @@ from roamcast.lacl.conditions import Attribute
 from roamcast.model import Position
 from roamcast.space import Floats, Space
 
-__all__ = ["Arrivals", "Entity", "Kind", "Moves", "Registry"]
+__all__ = ["STILL", "Arrivals", "Entity", "Kind", "Moves", "Registry"]
 
 Kind: TypeAlias = Literal["source", "subscriber"]
 
@@ -66,6 +66,10 @@ class Moves:
     x: Floats
     y: Floats
     first: npt.NDArray[np.bool_]
+
+
+STILL: Final = Moves(np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.bool_))
+"""Nobody moves."""
 
 
 class Registry:
@@ -141,7 +145,7 @@ class Registry:
 
     def add(self, kind: Kind, new: Arrivals) -> Integers:
         """Their handles. Raises ConflictError for an id that is taken, InputError for a point out of space."""
-        x, y = self._checked(new.ids, new.x, new.y)
+        x, y = self.checked(new.ids, new.x, new.y)
         handles = self._watch.add_sources(new.ids, x, y) if kind == "source" else self._watch.add_subscribers(x, y)
         self._names.add(new.ids, handles)
         size = int(handles.max(initial=-1)) + 1
@@ -164,14 +168,19 @@ class Registry:
         self._attributes[entity.handle] = attributes
         return self.at(entity.handle)
 
-    def remove(self, entity: Entity) -> None:
-        """It is in no group and has no subscriptions any more."""
-        self._names.remove(entity.handle)
-        self._attributes[entity.handle] = _NO_ATTRIBUTES
-        if entity.kind == "source":
-            self._ids[entity.handle] = None
-            self._withdraw(entity)
-        self._watch.remove(entity.handle)
+    def remove(self, *entities: Entity) -> None:
+        """They are in no group and have no subscriptions any more."""
+        for entity in entities:
+            self._names.remove(entity.handle)
+            self._attributes[entity.handle] = _NO_ATTRIBUTES
+            if entity.kind == "source":
+                self._ids[entity.handle] = None
+                self._withdraw(entity)
+        self._watch.remove([entity.handle for entity in entities])
+
+    def unplace(self, handle: int) -> None:
+        """Its position is not known any more. Groups have yet to be told."""
+        self._clock["time"][handle] = NEVER
 
     def position(self, entity: Entity) -> Position | None:
         if not self.placed(entity.handle):
@@ -204,7 +213,7 @@ class Registry:
             counts = f"{len(ids)} entities, {xs.size} x, {ys.size} y and {when.size} times"
             raise InputError(counts, hint="give a point and a time for each entity")
         handles = self.known(ids)
-        xs, ys = self._checked(ids, xs, ys)
+        xs, ys = self.checked(ids, xs, ys)
         rows, first = np.empty(len(handles), np.int32), np.empty(len(handles), np.bool_)
         count, stale = take(self._clock, self._turn, handles, when, rows, first)
         self._turn += count
@@ -214,7 +223,7 @@ class Registry:
             handles, xs, ys = handles[last], xs[last], ys[last]
         return Moves(handles, xs, ys, first[:count])
 
-    def _checked(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
+    def checked(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Raises InputError for the first point that is out of space."""
         reasons = self._space.bad_points(x, y)
         for row in np.flatnonzero(reasons).tolist():

@@ -65,14 +65,6 @@ class Several:
     def remove_group(self, group: int) -> None:
         del self._groups[group]
 
-    def join(self, sources: Iterable[int], group: int) -> list[Found]:
-        self._groups[group].sources.update(sources)
-        return self._look(self._groups[group].listeners)
-
-    def leave(self, sources: Iterable[int], group: int) -> list[Found]:
-        self._groups[group].sources.difference_update(sources)
-        return self._look(self._groups[group].listeners)
-
     def subscribe(self, row: Requirement, group: int) -> None:
         """Asleep."""
         listener = _Listener(row, self._groups[group])
@@ -90,14 +82,23 @@ class Several:
     def sleep(self, rows: Sequence[Requirement]) -> list[Found]:
         return self._set_awake(rows, awake=False)
 
-    def move(self, entities: Integers) -> list[Found]:
-        """These have moved; the registry knows where to."""
+    def change(
+        self, moved: Integers, leaving: Iterable[tuple[int, int]], joining: Iterable[tuple[int, int]]
+    ) -> list[Found]:
+        """Sources leave groups and join others, and entities have moved: the registry knows where to."""
+        touched = set[int]()
+        for source, group in leaving:
+            self._groups[group].sources.discard(source)
+            touched.add(group)
+        for source, group in joining:
+            self._groups[group].sources.add(source)
+            touched.add(group)
         if not self._listeners:
             return []
-        moved = set(entities.tolist())
-        touched = [group for group in self._groups.values() if not moved.isdisjoint(group.sources)]
-        ids = {id for group in touched for id in group.listeners}
-        ids.update(id for id, listener in self._listeners.items() if listener.row.subscriber in moved)
+        movers = set(moved.tolist())
+        touched.update(number for number, group in self._groups.items() if not movers.isdisjoint(group.sources))
+        ids = {id for group in touched for id in self._groups[group].listeners}
+        ids.update(id for id, listener in self._listeners.items() if listener.row.subscriber in movers)
         return self._look(ids)
 
     def sources_of(self, row: Requirement) -> tuple[str, ...]:

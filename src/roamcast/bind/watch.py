@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,11 @@ from roamcast.bind.order import Order
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.space import Floats, Space
 
-__all__ = ["Changes", "Rule", "Watch", "checked_points"]
+__all__ = ["NOBODY", "Changes", "Pairs", "Rule", "Watch", "checked_points"]
+
+Pairs: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
+"""Sources, and a group of each."""
+NOBODY: Final[Pairs] = (NOTHING, NOTHING)
 
 _FARTHEST = 1e150
 _NOBODY, _OTHER, _SOURCE = 0, 1, 2  # kinds of entities
@@ -100,16 +105,11 @@ class Watch:
 
     def join(self, sources: npt.ArrayLike, groups: npt.ArrayLike) -> Changes:
         """Sources come to qualify for groups, pair by pair; those that do already stay as they are."""
-        pairs = np.stack(np.broadcast_arrays(self._known_sources(sources), self._known_groups(groups)))
-        new = np.unique(pairs, axis=1)
-        new = new[:, self._hot.members.find(new[0], new[1], self._hot.entity["member"]) < 0]
-        return self._hot.join(new[0], new[1])
+        return self.move(NOTHING, NOTHING, NOTHING, joining=(sources, groups))
 
     def leave(self, sources: npt.ArrayLike, groups: npt.ArrayLike) -> Changes:
         """Sources cease to qualify for groups, pair by pair; those that did not stay as they are."""
-        pairs = np.stack(np.broadcast_arrays(self._known(sources), self._known_groups(groups)))
-        members = self._hot.members.find(pairs[0], pairs[1], self._hot.entity["member"])
-        return self._hot.leave(np.unique(members[members >= 0]))
+        return self.move(NOTHING, NOTHING, NOTHING, leaving=(sources, groups))
 
     def groups_of(self, source: int) -> Integers:
         """The groups that a source is in, ascending."""
@@ -164,16 +164,19 @@ class Watch:
         x: npt.ArrayLike,
         y: npt.ArrayLike,
         *,
+        leaving: Pairs = NOBODY,
+        joining: Pairs = NOBODY,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Changes:
-        """Entities are somewhere else. Of several moves of one the last counts.
+        """Entities are somewhere else; sources leave and join groups at the same time. Of several moves of one the last
+        counts. No source leaves and joins the same group.
 
         `meanwhile` is called when all are where they go and nothing has been chosen; it may `weigh` sources.
         """
         handles, where = self._known(entities), checked_points(x, y)
         if len(handles) != len(where[0]):
             raise InputError(f"{len(handles)} entities and {len(where[0])} points", hint="give a point for each entity")
-        return self._hot.move(handles, *where, meanwhile)
+        return self._hot.change(handles, *where, self._members(leaving), *self._new(joining), meanwhile)
 
     def where(self, entities: npt.ArrayLike) -> tuple[Floats, Floats]:
         rows = self._hot.entity[self._known(entities)]
@@ -202,6 +205,22 @@ class Watch:
     def weigh(self, sources: npt.ArrayLike, bindings: npt.ArrayLike) -> None:
         """Sources have so many more bindings (or fewer) that are not the watch's own; ANYOF counts them from now on."""
         np.add.at(self._hot.bindings, self._known_sources(sources), np.asarray(bindings, np.int32))
+
+    def _members(self, pairs: Pairs) -> Integers:
+        if pairs is NOBODY:
+            return NOTHING
+        given = np.stack(np.broadcast_arrays(self._known(pairs[0]), self._known_groups(pairs[1])))
+        members = self._hot.members.find(given[0], given[1], self._hot.entity["member"])
+        return np.unique(members[members >= 0])
+
+    def _new(self, pairs: Pairs) -> tuple[Integers, Integers]:
+        """Those that are no members yet."""
+        if pairs is NOBODY:
+            return NOTHING, NOTHING
+        given = np.stack(np.broadcast_arrays(self._known_sources(pairs[0]), self._known_groups(pairs[1])))
+        new = np.unique(given, axis=1)
+        new = new[:, self._hot.members.find(new[0], new[1], self._hot.entity["member"]) < 0]
+        return new[0], new[1]
 
     def _are_known(self, entities: Integers) -> npt.NDArray[np.bool_]:
         known = (entities >= 0) & (entities < self._entities.count)

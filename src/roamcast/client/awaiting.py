@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,7 +13,7 @@ import httpx
 
 from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
 from roamcast.client.demand import DemandStream
-from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
+from roamcast.client.flow import Answer, Failure, Flow, Pause, Request, Stream
 from roamcast.client.transport import (
     DEFAULT_URL,
     STREAM_TIMEOUT,
@@ -51,6 +52,8 @@ class AsyncClient:
         self._timeout = timeout
         self._http = http or httpx.AsyncClient(verify=trust(ca))
         self._owned = http is None
+        self._closed = False
+        self._listening: set[asyncio.Task[None]] = set()
 
     @property
     def token(self) -> str | None:
@@ -144,63 +147,31 @@ class AsyncClient:
         await self._run(self._calls.post.settle())
         while True:
             try:
-                request = self._built(stream.request(), STREAM_TIMEOUT)
-                response = await self._http.send(request, stream=True)
-                try:
-                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if is_stream(response):
-                        async for piece in response.aiter_bytes():
-                            for letter in stream.feed(piece):
-                                yield letter
-                                if ack:
-                                    await self.acknowledge(letter)
-                    else:
-                        await response.aread()
-                        outcome = answer_of(response)
-                finally:
-                    await response.aclose()
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            try:
-                pause = stream.broken(outcome)
+                async with aclosing(self._listen(stream)) as letters:
+                    async for letter in letters:
+                        yield letter
+                        if ack and not self._closed:
+                            await self.acknowledge(letter)
+                return
             except ElsewhereError:
                 if not self._calls.post.is_new:
                     raise
                 await self._run(self._calls.post.arrive(None))
-                pause = 0.0
-            await asyncio.sleep(pause)
 
-    async def demand(self) -> AsyncIterator[bool]:
-        stream = DemandStream(self._calls.delays)
-        while not self._http.is_closed:
-            try:
-                response = await self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
-                try:
-                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if is_stream(response):
-                        async for piece in response.aiter_bytes():
-                            for wanted in stream.feed(piece):
-                                yield wanted
-                    else:
-                        await response.aread()
-                        outcome = answer_of(response)
-                finally:
-                    await response.aclose()
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            told, pause = stream.broken(outcome)
-            for wanted in told:
-                yield wanted
-            await asyncio.sleep(pause)
+    def demand(self) -> AsyncIterator[bool]:
+        return self._listen(DemandStream(self._calls.delays))
 
     def on_demand(self, call: Callable[[bool], None]) -> asyncio.Task[None]:
-        """A task that calls `call` with what `demand` says."""
+        """A task that calls `call` with what `demand` says, and ends when this is closed."""
 
         async def listen() -> None:
             async for wanted in self.demand():
                 call(wanted)
 
-        return asyncio.create_task(listen())
+        task = asyncio.create_task(listen())
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+        return task
 
     async def nearest(self, x: float, y: float) -> str:
         return await self._run(self._calls.nearest(x, y))
@@ -232,6 +203,10 @@ class AsyncClient:
         return await self._run(self._calls.health())
 
     async def close(self) -> None:
+        self._closed = True
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
         if self._owned:
             await self._http.aclose()
 
@@ -242,6 +217,31 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _listen(self, stream: Stream[T]) -> AsyncGenerator[T, None]:
+        """What a stream says, until this is closed."""
+        while not self._closed and not self._http.is_closed:
+            outcome: Answer | Failure = Failure("the stream ended", sent=True)
+            try:
+                response = await self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
+                async with aclosing(response):
+                    if is_stream(response):
+                        async for piece in response.aiter_bytes():
+                            for item in stream.feed(piece):
+                                if self._closed:
+                                    return
+                                yield item
+                    else:
+                        await response.aread()
+                        outcome = answer_of(response)
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            told, pause = stream.broken(outcome)
+            for item in told:
+                if self._closed:
+                    return
+                yield item
+            await asyncio.sleep(pause)
 
     async def _run(self, flow: Flow[T]) -> T:
         outcome: Answer | Failure | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,7 +15,7 @@ import httpx
 
 from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
 from roamcast.client.demand import DemandStream
-from roamcast.client.flow import Answer, Failure, Flow, Pause, Request
+from roamcast.client.flow import Answer, Failure, Flow, Pause, Request, Stream
 from roamcast.client.transport import (
     DEFAULT_URL,
     STREAM_TIMEOUT,
@@ -21,6 +23,7 @@ from roamcast.client.transport import (
     built,
     checked_url,
     failure_of,
+    interrupt,
     is_stream,
     time_for,
     trust,
@@ -61,6 +64,8 @@ class Client:
         self._timeout = timeout
         self._http = http or httpx.Client(verify=trust(ca))
         self._owned = http is None
+        self._closed = threading.Event()
+        self._streams: set[httpx.Response] = set()
 
     @property
     def token(self) -> str | None:
@@ -208,7 +213,7 @@ class Client:
         self._run(self._calls.post.arrive(checked_url(url)))
 
     def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
-        """All letters behind place `after`, each once, as they come, for ever; connects again when it must.
+        """All letters behind place `after`, each once, as they come, until this is closed; connects again when it must.
 
         With `ack` each is acknowledged when the next is asked for, so that a crash while one is handled loses
         nothing.
@@ -217,59 +222,26 @@ class Client:
         self._run(self._calls.post.settle())
         while True:
             try:
-                request = self._built(stream.request(), STREAM_TIMEOUT)
-                response = self._http.send(request, stream=True)
-                try:
-                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if is_stream(response):
-                        for piece in response.iter_bytes():
-                            for letter in stream.feed(piece):
-                                yield letter
-                                if ack:
-                                    self.acknowledge(letter)
-                    else:
-                        response.read()
-                        outcome = answer_of(response)
-                finally:
-                    response.close()
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            try:
-                pause = stream.broken(outcome)
+                with closing(self._listen(stream)) as letters:
+                    for letter in letters:
+                        yield letter
+                        if ack and not self._closed.is_set():
+                            self.acknowledge(letter)
+                return
             except ElsewhereError:
                 if not self._calls.post.is_new:
                     raise
                 self._run(self._calls.post.arrive(None))
-                pause = 0.0
-            time.sleep(pause)
 
     def demand(self) -> Iterator[bool]:
         """Whether anybody wants this source to send: at once, and each time that it changes; ends when this is closed.
 
         While the node is not heard it is True, for nobody can say that the source is not wanted.
         """
-        stream = DemandStream(self._calls.delays)
-        while not self._http.is_closed:
-            try:
-                response = self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
-                try:
-                    outcome: Answer | Failure = Failure("the stream ended", sent=True)
-                    if is_stream(response):
-                        for piece in response.iter_bytes():
-                            yield from stream.feed(piece)
-                    else:
-                        response.read()
-                        outcome = answer_of(response)
-                finally:
-                    response.close()
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            told, pause = stream.broken(outcome)
-            yield from told
-            time.sleep(pause)
+        return self._listen(DemandStream(self._calls.delays))
 
     def on_demand(self, call: Callable[[bool], None]) -> threading.Thread:
-        """Have `call` called with what `demand` says, in a thread of its own that ends with this client."""
+        """Have `call` called with what `demand` says, in a thread of its own that ends when this is closed."""
 
         def listen() -> None:
             for wanted in self.demand():
@@ -312,13 +284,17 @@ class Client:
         return self._run(self._calls.invite(domain))
 
     def offices(self) -> list[dict[str, Any]]:
-        """The offices that the node knows: `domain`, `url`, and whether each `answers`."""
+        """The offices that the node knows: `domain`, `url`, whether each `answers`, and when it was `heard_at` last."""
         return self._run(self._calls.offices())
 
     def health(self) -> dict[str, Any]:
         return self._run(self._calls.health())
 
     def close(self) -> None:
+        """End all streams of this client, in whatever thread they are listened to."""
+        self._closed.set()
+        for response in list(self._streams):
+            interrupt(response)
         if self._owned:
             self._http.close()
 
@@ -329,6 +305,45 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _listen(self, stream: Stream[T]) -> Generator[T, None, None]:
+        """What a stream says, until this is closed."""
+        while not self._closed.is_set() and not self._http.is_closed:
+            outcome: Answer | Failure = Failure("the stream ended", sent=True)
+            try:
+                with self._opened(stream.request()) as response:
+                    if is_stream(response):
+                        for piece in response.iter_bytes():
+                            yield from self._while_open(stream.feed(piece))
+                    else:
+                        response.read()
+                        outcome = answer_of(response)
+            except httpx.TransportError as error:
+                outcome = failure_of(error)
+            except RuntimeError as error:  # what httpx says when it has been closed meanwhile
+                if not self._http.is_closed:
+                    raise
+                outcome = Failure(str(error), sent=False)
+            if self._closed.is_set():
+                return
+            told, pause = stream.broken(outcome)
+            yield from self._while_open(told)
+            self._closed.wait(pause)
+
+    def _while_open(self, told: Iterable[T]) -> Iterator[T]:
+        return itertools.takewhile(lambda _: not self._closed.is_set(), told)
+
+    @contextmanager
+    def _opened(self, request: Request) -> Iterator[httpx.Response]:
+        response = self._http.send(self._built(request, STREAM_TIMEOUT), stream=True)
+        self._streams.add(response)
+        try:
+            if self._closed.is_set():
+                interrupt(response)
+            yield response
+        finally:
+            self._streams.discard(response)
+            response.close()
 
     def _run(self, flow: Flow[T]) -> T:
         outcome: Answer | Failure | None = None

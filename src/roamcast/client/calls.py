@@ -237,13 +237,13 @@ class LetterStream:
         headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
         return self._post.request("GET", "/v1/mailbox/stream", headers=headers)
 
-    def broken(self, outcome: Answer | Failure) -> float:
+    def broken(self, outcome: Answer | Failure) -> tuple[list[Letter], float]:
         """How long to wait before the next try. Raises what cannot be mended by trying again."""
         self._failures += 1
         mendable = isinstance(outcome, Failure) or outcome.status >= 500
         if not mendable or self._failures > len(self._delays):
             raise error_of(outcome)
-        return self._delays[self._failures - 1]
+        return [], self._delays[self._failures - 1]
 
     def feed(self, piece: bytes) -> list[Letter]:
         self._failures = 0

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from roamcast import errors
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import InputError, RoamcastError, UnavailableError
 
-__all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "body_of", "error_of", "exchange"]
+__all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "Stream", "body_of", "error_of", "exchange"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,22 @@ class Pause(NamedTuple):
 
 Step = Request | Pause
 Flow = Generator[Step, Answer | Failure | None, T]
+
+
+class Stream(Protocol[T_co]):
+    """What is heard from a node for as long as one listens, over as many requests as that takes."""
+
+    def request(self) -> Request:
+        """What to send, for the first time or again."""
+
+    def feed(self, piece: bytes) -> Sequence[T_co]:
+        """What is new."""
+
+    def broken(self, outcome: Answer | Failure) -> tuple[Sequence[T_co], float]:
+        """What is to be taken for true then, and how many seconds to wait before the next try.
+
+        Raises what cannot be mended by trying again.
+        """
 
 
 def exchange(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -17,6 +19,7 @@ __all__ = [
     "built",
     "checked_url",
     "failure_of",
+    "interrupt",
     "is_stream",
     "time_for",
     "trust",
@@ -82,6 +85,18 @@ def time_for(request: Request, timeout: float) -> httpx.Timeout:
 
 def is_stream(response: httpx.Response) -> bool:
     return response.status_code == 200 and response.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def interrupt(response: httpx.Response) -> None:
+    """Have whoever waits for more of a response, in another thread, find that there is none.
+
+    To close the connection would not wake it up.
+    """
+    line = response.extensions.get("network_stream")
+    connection = line.get_extra_info("socket") if line is not None else None
+    if connection is not None:
+        with suppress(OSError):  # it has ended by itself
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def answer_of(response: httpx.Response) -> Answer:

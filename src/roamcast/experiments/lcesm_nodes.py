@@ -103,11 +103,13 @@ class Nodes:
         self.spent[cause, "questions"] += 1
         self.spent[cause, "answers"] += 1
         self.spent[cause, "announcements"] += len(answer.news)
-        for message in backbone.hear(answer, now):
-            self._tell(asker, message, now)
+        if told := backbone.hear(answer, now):
+            self._follow(asker, self._nodes[asker].binder.handle_sources(told, now), now)
 
     def _tell(self, node: str, message: Message, now: int) -> None:
-        effects: list[Effect] = self._nodes[node].binder.handle(message, now)
+        self._follow(node, self._nodes[node].binder.handle(message, now), now)
+
+    def _follow(self, node: str, effects: list[Effect], now: int) -> None:
         for other in self._nodes[node].backbone.demand(effects):
             self._exchange(node, other, "demand", now)
 

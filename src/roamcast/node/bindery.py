@@ -68,11 +68,13 @@ class Bindery:
         history: float,
         domain: str = "local",
         silence: float = 5.0,
+        room: int,
         first: Callable[[Backbone], None] = lambda _: None,
     ) -> None:
         """Brings everything up to what the registry has, which may take a while. `history` is in seconds.
 
-        `silence` is for how many seconds another node may be silent; `first` may ask the others for their sources.
+        `silence` is for how many seconds another node may be silent, `room` how many of its sources are known here at
+        most; `first` may ask the others for their sources.
         """
         self._registry = registry
         self._mailboxes = mailboxes
@@ -82,7 +84,7 @@ class Bindery:
         self._metrics = metrics
         self._history = round(history * 1_000_000)
         self.directory = Directory()
-        self.surroundings = Surroundings(domain, registry.begin(clock.now()), self.directory, silence)
+        self.surroundings = Surroundings(domain, self.directory, clock, registry.begin(clock.now()), silence, room)
         self._following: Following | None = None
         self._running = 0  # subscriptions that simply run
         self._to_erase = registry.retired_subscribers()

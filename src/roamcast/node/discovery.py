@@ -194,7 +194,7 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
     async def round() -> None:
         try:
             async with asyncio.timeout(_FIRST), http_client(settings.ca) as http:
-                exchange = Exchange(settings.domain, url, peers, http)
+                exchange = Exchange(settings.domain, url, peers, http, settings.limits.answer)
                 done = await asyncio.gather(*(ask(exchange, node) for node in nodes), return_exceptions=True)
         except TimeoutError:
             log.warning("not all nodes have said in time which sources they have")

@@ -44,13 +44,16 @@ def http_client(ca: Path | None) -> httpx.AsyncClient:
 
 
 class Exchange:
-    """One node's side. `url` is where it listens, which its peers hear with every request."""
+    """One node's side. `url` is where it listens, which its peers hear with every request. An answer has `most` bytes
+    at most.
+    """
 
-    def __init__(self, domain: str, url: str, peers: Peers, http: httpx.AsyncClient) -> None:
+    def __init__(self, domain: str, url: str, peers: Peers, http: httpx.AsyncClient, most: int) -> None:
         self.domain = domain
         self.url = url
         self._peers = peers
         self._http = http
+        self._most = most
         self._nonces = Nonces()
         self._sessions: dict[str, str] = {}
 
@@ -62,20 +65,20 @@ class Exchange:
         """What the peer answers. Raises UnavailableError if it does not, or refuses, or if it was not the peer."""
         for _ in range(2):
             nonce = self._nonces.next_for(self._sessions.get(peer.domain, ""))
-            response = await self._sent(peer, path, body, nonce, seconds)
+            response, content = await self._sent(peer, path, body, nonce, seconds)
             if _SESSION not in response.headers:
                 break
             self._sessions[peer.domain] = response.headers[_SESSION].encode("ascii", "replace").decode()
         if response.status_code >= 300:
             raise UnavailableError(
-                f"office {peer.domain!r} refuses: HTTP {response.status_code} {response.text[:200]}",
+                f"office {peer.domain!r} refuses: HTTP {response.status_code} {content[:200].decode(errors='replace')}",
                 where=peer.url,
                 hint="if it has been set up anew, join it again",
             )
         given = response.headers.get(_SIGNATURE, "")
-        if not same(given, signature_of_answer(peer.secret, nonce, response.content)):
+        if not same(given, signature_of_answer(peer.secret, nonce, content)):
             raise UnavailableError(f"the answer is not of office {peer.domain!r}", where=peer.url, hint="use TLS")
-        return response.content
+        return content
 
     def check(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[Peer, str]:
         """Who has signed a request, and its nonce. Raises AuthenticationError, or SessionError: sign it again."""
@@ -96,7 +99,9 @@ class Exchange:
     def answer_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
         return {_SIGNATURE: signature_of_answer(peer.secret, nonce, body)}
 
-    async def _sent(self, peer: Peer, path: str, body: bytes, nonce: str, seconds: float) -> httpx.Response:
+    async def _sent(
+        self, peer: Peer, path: str, body: bytes, nonce: str, seconds: float
+    ) -> tuple[httpx.Response, bytes]:
         signed = Signed(self.domain, peer.domain, self.url, "POST", path, body, nonce)
         headers = {
             _OFFICE: self.domain,
@@ -104,13 +109,30 @@ class Exchange:
             _NONCE: nonce,
             _SIGNATURE: signature(peer.secret, signed),
             "content-type": "application/json",
+            "accept-encoding": "identity",  # or little could become very much
         }
         try:
             timeout = httpx.Timeout(seconds, connect=_CONNECT)
-            return await self._http.post(peer.url + path, content=body, headers=headers, timeout=timeout)
+            async with self._http.stream(
+                "POST", peer.url + path, content=body, headers=headers, timeout=timeout
+            ) as response:
+                return response, await self._read(peer, response)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise UnavailableError(
                 f"office {peer.domain!r} does not answer: {error or type(error).__name__}",
                 where=peer.url,
                 hint="check that its node runs",
             ) from error
+
+    async def _read(self, peer: Peer, response: httpx.Response) -> bytes:
+        """As it comes. Raises UnavailableError as soon as it is too much."""
+        content = bytearray()
+        async for piece in response.aiter_raw():
+            content += piece
+            if len(content) > self._most:
+                raise UnavailableError(
+                    f"office {peer.domain!r} answers with more than {self._most:,} bytes",
+                    where=peer.url,
+                    hint="see ROAMCAST_LIMITS__ANSWER",
+                )
+        return bytes(content)

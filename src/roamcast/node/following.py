@@ -17,6 +17,7 @@ from roamcast.bind.messages import (
     Effect,
     Message,
     Registered,
+    SourceMessage,
     SourceRegistered,
     StateChanged,
     Subscribed,
@@ -143,6 +144,11 @@ class Following:
     def tell(self, message: Message, at: int) -> Outcome:
         with _agreed():
             return self._outcome(self._binder.handle(message, at))
+
+    def hear(self, messages: Sequence[SourceMessage], at: int) -> Outcome:
+        """Of sources of other nodes."""
+        with _agreed():
+            return self._outcome(self._binder.handle_sources(messages, at))
 
     def seek(self, source: str, times: int) -> None:
         """So many subscriptions more, or fewer, that simply run want events of sources with this condition."""

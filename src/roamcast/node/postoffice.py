@@ -80,7 +80,7 @@ class PostOffice:
         self.claiming: dict[str, set[str]] = {}
         self._key = new_key()  # of stamps; what was posted before a start is posted again after it
         self._http = http_client(settings.ca)
-        self.exchange = Exchange(settings.domain, self.url, self.peers, self._http)
+        self.exchange = Exchange(settings.domain, self.url, self.peers, self._http, settings.limits.answer)
         self.membership = Membership(self.exchange, self.peers, self._http, clock)
         self.courier = Courier(self.exchange, self.peers, self.postmaster.hurry)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -101,6 +101,7 @@ class Node:
                 history=settings.history * 3600,
                 domain=settings.domain,
                 silence=settings.silence,
+                room=self.limits.sources,
                 first=self._ask_first,
             )
             opened.callback(self.bindery.close)

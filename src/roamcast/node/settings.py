@@ -39,6 +39,8 @@ class Limits(BaseModel):
     arrivals: PositiveInt = 100  # and joins, in a second, from one address
     features: PositiveInt = 20_000  # of the scene, all layers together
     watchers: PositiveInt = 100  # of the scene, at a time
+    sources: PositiveInt = 100_000  # of one other node that are known here
+    answer: PositiveInt = 16 * 1024 * 1024  # bytes of what another node answers
 
 
 class Settings(BaseSettings):

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from roamcast.bind.backbone import Backbone
 from roamcast.bind.demand import Demand
 from roamcast.bind.discovery import Answer, Ask, News
-from roamcast.bind.messages import Message
+from roamcast.bind.messages import SourceMessage
 from roamcast.node.directory import Directory
 from roamcast.node.following import Following
+from roamcast.node.times import Clock
 from roamcast.store.values import Entity
 
 __all__ = ["Stir", "Surroundings"]
@@ -32,16 +33,21 @@ class Stir(NamedTuple):
 
 
 class Surroundings:
-    """Belongs to the bindery's thread, but for `is_wanted` and `awake`."""
+    """Belongs to the bindery's thread, but for `is_wanted`, `awake` and `heard_at`."""
 
-    def __init__(self, domain: str, session: int, directory: Directory, silence: float) -> None:
-        """After so many seconds of silence the sources of another node are taken for gone."""
+    def __init__(
+        self, domain: str, directory: Directory, clock: Clock, session: int, silence: float, room: int
+    ) -> None:
+        """After so many seconds of silence the sources of another node are gone. There is `room` for so many each."""
         self._own = _OwnSources(directory)
-        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000))
+        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000), room)
         self._demand = Demand(self.backbone, self._own)
         self._news = Stir()
         self._asleep: set[str] = set()
         self._silence = silence
+        self._room = room
+        self._full: frozenset[str] = frozenset()
+        self._clock = clock
         self.heard: Callable[[Stir], None] = lambda _: None
         """Is called with what is new, once it is journalled."""
 
@@ -53,10 +59,15 @@ class Surroundings:
         """How many sources of this node are to send."""
         return sum(source.source not in self._asleep for source in self._own)
 
+    def heard_at(self, node: str) -> int | None:
+        """When another node was heard last, by the clock of this one; None if it never was."""
+        at = self.backbone.heard_at(node)
+        return None if at is None else self._clock.now() - (_now() - at)
+
     def join(self, node: str) -> None:
         self.backbone.join(node)
 
-    def leave(self, node: str) -> list[Message]:
+    def leave(self, node: str) -> list[SourceMessage]:
         return self.backbone.leave(node)
 
     def question(self, node: str) -> Ask:
@@ -68,16 +79,17 @@ class Surroundings:
         self._review(())
         return answer
 
-    def hear(self, answer: Answer) -> list[Message]:
+    def hear(self, answer: Answer) -> list[SourceMessage]:
         """For the binder. Raises NotFoundError for a node that is not joined."""
         return self.backbone.hear(answer, _now())
 
-    def lapse(self) -> list[Message]:
+    def lapse(self) -> list[SourceMessage]:
         """For the binder: who has been silent for too long is gone."""
         before = self.backbone.up
         messages = self.backbone.lapse(_now())
         if self.backbone.up < before:
             log.warning("%d nodes are silent for %g s: gone", before - self.backbone.up, self._silence)
+        self._look_for_room()
         return messages
 
     def begin_again(self, following: Following) -> None:
@@ -113,6 +125,18 @@ class Surroundings:
             (self._asleep.discard if self._demand.is_wanted(source) else self._asleep.add)(source)
         if any(news):
             self.heard(news)
+
+    def _look_for_room(self) -> None:
+        """Say it once of each node."""
+        full = self.backbone.full
+        for node in sorted(full - self._full):
+            log.warning(
+                "%s has more than %d sources that are looked for here, and none of them is bound: raise "
+                "ROAMCAST_LIMITS__SOURCES, or look for fewer",
+                node,
+                self._room,
+            )
+        self._full = full
 
     def _review(self, sources: Iterable[str]) -> None:
         stirred = self.backbone.announcer.stirred

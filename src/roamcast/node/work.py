@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from roamcast.bind.messages import Message, Moved, SourceChanged, SourceRemoved, SubscriberChanged, SubscriberRemoved
+from roamcast.bind.messages import SourceChanged, SourceMessage, SourceRemoved, SubscriberChanged, SubscriberRemoved
 from roamcast.errors import NotFoundError, PermissionDeniedError
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Position, Standing, Subscription
@@ -180,16 +180,11 @@ class Work:
     def tell(self, pipeline: str) -> None:
         self.pipeline = pipeline
 
-    def hear(self, messages: Sequence[Message]) -> None:
+    def hear(self, messages: Sequence[SourceMessage]) -> None:
         """Of sources of other nodes."""
         self.settle()
-        at = self._clock.now()
-        moves = {it.entity: Position(it.entity, it.x, it.y, it.time) for it in messages if isinstance(it, Moved)}
-        for message in messages:
-            if not isinstance(message, Moved):
-                self.outcome.add(self._following.tell(message, at))
-        if moves:
-            self.outcome.add(self._following.move(list(moves.values()), at))
+        if messages:
+            self.outcome.add(self._following.hear(messages, self._clock.now()))
 
     def settle(self) -> None:
         """Let the moves that wait happen."""

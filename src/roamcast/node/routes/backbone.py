@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import NotFoundError
+from roamcast.model import iso
 from roamcast.node.dependencies import Operator, TheNode
 
 router = APIRouter(tags=["offices"])
@@ -16,7 +17,9 @@ router = APIRouter(tags=["offices"])
 
 @router.get("/offices")
 async def offices(node: TheNode) -> dict[str, Any]:
-    """This office and those it knows: `domain`, `url`, where each is (`at`), and whether it `answers`."""
+    """This office and those it knows: `domain`, `url`, where each is (`at`), whether it `answers`, and when it was last
+    heard to speak of its sources (`heard_at`).
+    """
     states, places = node.post.courier.states(), node.discovery.places
     known = [
         {
@@ -24,6 +27,7 @@ async def offices(node: TheNode) -> dict[str, Any]:
             "url": peer.url,
             "at": places.get(peer.domain),
             "answers": states.get(peer.domain, False),
+            "heard_at": _time(node.bindery.surroundings.heard_at(peer.domain)),
         }
         for peer in node.post.peers.all()
     ]
@@ -58,3 +62,7 @@ async def expel(domain: str, node: TheNode) -> None:
     if not await run_in_threadpool(node.post.peers.remove, domain):
         raise NotFoundError(f"no office {domain!r} is known here", where="domain", hint="see GET /v1/offices")
     await node.post.courier.forget(domain)
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else iso(at)
