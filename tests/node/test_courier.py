@@ -29,7 +29,7 @@ class Picky(Exchange):
     """The way to an office that answers, and refuses what has the poison in it or is too large."""
 
     def __init__(self, peers: Peers) -> None:
-        super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient())
+        super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient(), most=1_000)
         self.taken: list[Wire] = []
         self.refusals = 0
 
