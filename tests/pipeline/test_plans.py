@@ -50,7 +50,7 @@ def test_shares_give_the_letters_of_the_whole(tmp_path: Path, workers: int) -> N
         wishes(30), happenings(1, 40), [removal("s3", "r3"), *happenings(41, 5), removal("s4", "r0")],
         [*wishes(4)[1:], *happenings(46, 40)], happenings(86, 20),
     )  # fmt: skip
-    whole, shared = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", workers=workers, balance=1)
+    whole, shared = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", workers=workers, balance=1, uneven=0)
     for rows in world:
         assert letters(shared.run(rows)) == letters(whole.run(rows))
     partition = shared.books.manifest.partition
@@ -63,7 +63,7 @@ def test_shares_give_the_letters_of_the_whole(tmp_path: Path, workers: int) -> N
 def test_the_plan_may_change_with_every_start(tmp_path: Path, plans: Sequence[int]) -> None:
     """From replicated to shares of other numbers and back."""
     world = batches([*wishes(20), *happenings(1, 9)], happenings(10, 20), [removal("s1", "r1")], happenings(30, 20))
-    whole, other = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", balance=1)
+    whole, other = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", balance=1, uneven=0)
     for workers, rows in zip(plans, world, strict=True):
         other.workers = workers
         other.restart()
@@ -73,7 +73,7 @@ def test_the_plan_may_change_with_every_start(tmp_path: Path, plans: Sequence[in
 def test_a_restart_in_the_middle_of_a_rebalance_changes_nothing(tmp_path: Path) -> None:
     """Cut off when moves are planned; when they are made but not published; and when half of their files are gone."""
     world = batches(wishes(30), happenings(1, 60), happenings(61, 60), happenings(121, 60))
-    whole, shared = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", workers=3, balance=1)
+    whole, shared = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", workers=3, balance=1, uneven=0)
     moved = 0
     for rows in world:
         planned = shared.books.manifest.partition and shared.books.manifest.partition.planned
@@ -104,6 +104,31 @@ def test_a_share_that_nothing_moves_into_or_out_of_keeps_its_files(tmp_path: Pat
     assert after.shares[1] != before.shares[1]
     assert after.live == before.live
     assert (after.planned, after.cuts.owner) == (None, owner)
+
+
+@pytest.mark.parametrize("is_hot", [False, True])
+def test_only_an_uneven_load_is_evened(tmp_path: Path, is_hot: bool) -> None:
+    """Events come for any subscriptions, or for those of the first worker alone."""
+    shared = PureStream(tmp_path, workers=2, balance=1)
+    shared.run(placed([subscription(f"s{n}", "ann", (n, 0, n + 0.5, 1), ()) for n in range(200)]))
+    partition = shared.books.manifest.partition
+    assert partition is not None
+    rows = shared.state.layers.rows(partition.shares[0].stack)
+    assert rows is not None
+    wanted = np.random.default_rng(5).choice(rows.handle if is_hot else 200, 200).tolist()
+    shared.run(placed([event("cam", n, x + 0.25, 0.5) for n, x in enumerate(wanted, 1)], first=201))
+    partition = shared.books.manifest.partition
+    assert partition is not None
+    assert (partition.planned is not None) == is_hot
+
+
+def test_the_first_wishes_are_shared_out_evenly(tmp_path: Path) -> None:
+    """All of them lie in a small part of the world."""
+    shared = PureStream(tmp_path, workers=2)
+    shared.run(placed([subscription(f"s{n}", "ann", (n, 0, n + 0.5, 1)) for n in range(200)]))
+    partition = shared.books.manifest.partition
+    assert partition is not None
+    assert [90 < sum(layer.live for layer in share.stack) < 110 for share in partition.shares] == [True, True]
 
 
 def held_in(stream: PureStream, stretch: int) -> bool:
@@ -142,7 +167,7 @@ def test_any_story_has_the_same_letters_in_both_plans(story: list[list[Record]],
     """Regions that move, subscriptions that come and go, guests, copies of events; restarts between all batches."""
     with tempfile.TemporaryDirectory() as folder:
         whole = PureStream(Path(folder) / "a")
-        shared = PureStream(Path(folder) / "b", workers=workers, balance=2)
+        shared = PureStream(Path(folder) / "b", workers=workers, balance=2, uneven=0)
         for rows in batches(*story):
             shared.restart()
             assert letters(shared.run(rows)) == letters(whole.run(rows))

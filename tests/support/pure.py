@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.pipeline.balancing import UNEVEN
 from roamcast.pipeline.books import BALANCE, HISTORY, Books, Entry
 from roamcast.pipeline.control import Control
 from roamcast.pipeline.matching import Sieve, sift
@@ -70,11 +71,20 @@ def sifted_by(sieve: Sieve, rows: Sequence[Placed]) -> pa.Table:
 class PureStream:
     """Runs batch after batch over a state in `folder`, as the stream does, but for Spark and the outbox."""
 
-    def __init__(self, folder: Path, *, history: int = HISTORY, workers: int = 0, balance: int = BALANCE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        history: int = HISTORY,
+        workers: int = 0,
+        balance: int = BALANCE,
+        uneven: float = UNEVEN,
+    ) -> None:
         self.state = StateFolder(folder)
         self.history = history
         self.workers = workers
         self.balance = balance
+        self.uneven = uneven
         self.state.create("pure", {})
         self.restart()
 
@@ -82,7 +92,9 @@ class PureStream:
         """Read the state again."""
         manifest = self.state.newest()
         assert manifest is not None
-        self.books = Books(self.state, manifest, history=self.history, workers=self.workers, balance=self.balance)
+        self.books = Books(
+            self.state, manifest, history=self.history, workers=self.workers, balance=self.balance, uneven=self.uneven
+        )
 
     def run(self, rows: Sequence[Placed]) -> Entry:
         """The next batch, its records in the order given."""

@@ -17,20 +17,30 @@ from roamcast.pipeline.indexing import wanted_by
 from roamcast.pipeline.lookups import Integers, Lookups
 from roamcast.pipeline.plans import Partition
 
-__all__ = ["balanced"]
+__all__ = ["UNEVEN", "balanced"]
 
+UNEVEN: Final = 1.2
+"""The load of the busiest worker, beside the mean, from which on subscriptions move."""
 _SAMPLE: Final = 20_000  # matches, and subscriptions
+_DOUBT: Final = 3.0  # standard deviations of the events that a worker had in a sample: so far it may mislead
 _PLACED: Final = ("handle", "min_x", "min_y", "max_x", "max_y", "terms", "around")
 
 
-def balanced(partition: Partition, sifted: pa.Table, subscriptions: Lookups) -> Partition:
-    """With the cuts of the next batch, if others are better. `sifted` has SIFTED_SCHEMA."""
+def balanced(partition: Partition, sifted: pa.Table, subscriptions: Lookups, uneven: float = UNEVEN) -> Partition:
+    """With the cuts of the next batch, if the load is `uneven`. `sifted` has SIFTED_SCHEMA.
+
+    Other cuts are a little better with every sample, and each time much would move for it.
+    """
     pairs = sifted["subscriptions"].combine_chunks()
     some = spread(len(pairs.flatten()), _SAMPLE)
     event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[some]
     place, still = _places(subscriptions, pairs.flatten().to_numpy()[some])
     held, _ = _places(subscriptions, subscriptions.some(_SAMPLE))
-    cuts = partition.cuts.balanced(len(partition.shares), Looks.of(event[still], place), held)
+    looks, workers = Looks.of(event[still], place), len(partition.shares)
+    each = max(len(np.unique(looks.event)), 1) / workers
+    if partition.cuts.unevenness(workers, looks, held) < uneven * (1 + _DOUBT / np.sqrt(each)):
+        return partition
+    cuts = partition.cuts.balanced(workers, looks, held)
     return partition if cuts == partition.cuts else partition._replace(planned=cuts)
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.ranges import Ranges
 from roamcast.match.rarity import TermCounts
-from roamcast.pipeline.balancing import balanced
+from roamcast.pipeline.balancing import UNEVEN, balanced
 from roamcast.pipeline.bulk import Live, changes_in_bulk
 from roamcast.pipeline.control import Changes, Control, Row, SetAside
 from roamcast.pipeline.drafts import Notified, bound, first_readings, matched, thinned
@@ -89,11 +89,13 @@ class Books:
         history: int = HISTORY,
         workers: int = 0,
         balance: int = BALANCE,
+        uneven: float = UNEVEN,
     ) -> None:
-        """`workers` share the index; 0: each has all of it."""
+        """`workers` share the index; 0: each has all of it. After every `balance` events an `uneven` load is evened."""
         self.manifest = manifest
         self._workers = workers
         self._balance = balance
+        self._uneven = uneven
         self._state = state
         self._terms = TermCounts()  # of events since the start: which terms are rare only makes matching faster
         self._parts = state.parts
@@ -178,7 +180,7 @@ class Books:
         partition = sieve.partition
         if partition is None or events // self._balance == self.manifest.counters.get("events", 0) // self._balance:
             return partition
-        return balanced(partition, sifted, sieve.open_subscriptions())
+        return balanced(partition, sifted, sieve.open_subscriptions(), self._uneven)
 
     def turn(self, entry: Entry) -> None:
         """The batch has happened."""

@@ -129,7 +129,10 @@ class Arranger:
         if rows.num_rows:
             handles: Integers = rows["handle"].to_numpy()
             added = rows_to_index(rows.filter(pa.array(handles >= before.handles)), boxes)
-            worker = partition.cuts.workers_of(places_of_rows(added))
+            place = places_of_rows(added)
+            if not partition.live and len(place) >= len(partition.cuts.at):  # the first say where wishes are
+                partition = partition._replace(cuts=Cuts.even(len(partition.shares), place))
+            worker = partition.cuts.workers_of(place)
             partition = self._with(partition, added, worker, rows, before.leaving, seen)
             leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
             before = before._replace(leaving=leaving, handles=max(before.handles, int(handles.max()) + 1))

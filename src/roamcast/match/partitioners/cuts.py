@@ -63,6 +63,12 @@ class Cuts(NamedTuple):
         found: Integers = np.array(self.owner, np.int64)[np.searchsorted(np.array(self.at), place)]
         return found
 
+    def unevenness(self, workers: int, looks: Looks, held: Floats) -> float:
+        """The load of the busiest worker beside the mean, by what `balanced` counts: 1 if all have as much."""
+        _, place, load = _with_held(looks, held)
+        loads = np.bincount(self.workers_of(place), load, minlength=workers)
+        return float(loads.max() / loads.mean()) if loads.any() else 1.0
+
     def balanced(self, workers: int, looks: Looks, held: Floats) -> Cuts:
         """Others, between which the load of these looks is about even.
 
@@ -71,11 +77,15 @@ class Cuts(NamedTuple):
         """
         if not len(looks.event):
             return self
-        each = np.full(len(held), _HELD * looks.load.sum() / max(len(held), 1))
-        event, place, load = looks.joined(Looks.alone(held, each))
+        event, place, load = _with_held(looks, held)
         at = _cut_evenly(np.array(self.at), place, load)
         owner = np.array(self.owner, np.int64)
         return self._of(at, shared_out(owner, workers, event, np.searchsorted(at, place), load))
+
+
+def _with_held(looks: Looks, held: Floats) -> Looks:
+    each = np.full(len(held), _HELD * looks.load.sum() / max(len(held), 1))
+    return looks.joined(Looks.alone(held, each))
 
 
 def _cut_evenly(cuts: Floats, place: Floats, load: Floats) -> Floats:
