@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import struct
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +116,54 @@ def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="gives no file") as told:
         Supplier("127.0.0.1", port, "key", tmp_path).at_hand([f"parts/{'0' * 64}.arrow"])
     assert "--host" in told.value.hint
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Supplier]:
+    """A driver whose answers all break off in the middle."""
+
+    class Hasty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"{" * 50)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hasty) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever, 0.01)
+        yield Supplier("127.0.0.1", server.server_port, "key", tmp_path)
+        server.shutdown()
+
+
+def test_an_answer_that_breaks_off_is_no_damage(hasty: Supplier) -> None:
+    """Neither of a file nor of the journal: whoever asks again may get it."""
+    with pytest.raises(UnavailableError, match="gives no file"):
+        hasty.at_hand([f"parts/{'0' * 64}.arrow"])
+    with pytest.raises(UnavailableError, match="gives no file"):
+        list(hasty.journal("local", 0, 1))
+    assert not list(hasty.cache.glob("*/*"))
+
+
+def test_an_executor_that_dies_while_it_fetches_is_no_error(
+    supplier: Supplier, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver says nothing, and goes on giving."""
+    large, small = put(supplier, bytes(50_000_000)), put(supplier, b"rows")
+    others = set(threading.enumerate())
+    with socket.create_connection((supplier.host, supplier.port)) as connection:
+        connection.sendall(f"GET /{large} HTTP/1.1\r\nAuthorization: Bearer {supplier.key}\r\n\r\n".encode())
+        assert connection.recv(8) == b"HTTP/1.1"
+        answering = set(threading.enumerate()) - others
+        assert answering
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # as if killed
+    for thread in answering:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in answering)
+    assert (capfd.readouterr().err, caplog.text) == ("", "")
+    assert (supplier.at_hand([small]) / small).read_bytes() == b"rows"
 
 
 def test_a_disk_without_room_is_named(supplier: Supplier) -> None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -32,6 +34,8 @@ from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.journal.segments import Segment, SegmentFolder, read
 
 __all__ = ["CACHE", "Supplier", "supplying"]
+
+log = logging.getLogger(__name__)
 
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
 _STRETCH: Final = re.compile(r"journal/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/([0-9]{1,19})-([0-9]{1,19})")
@@ -138,6 +142,8 @@ class Supplier(NamedTuple):
                     raise UnavailableError("the driver refuses a file of the state", where=where, hint=hint)
                 while chunk := answer.read(_CHUNK):
                     yield chunk
+                if answer.length:  # http.client says nothing of what was cut off
+                    raise IncompleteRead(b"", answer.length)
             except (OSError, HTTPException) as error:
                 hint = "can this host reach the driver's? see --host"
                 raise UnavailableError(
@@ -175,11 +181,10 @@ def supplying(folder: Path, host: str, cache: Path, journal: Path | None = None)
     """
     key = secrets.token_urlsafe(32)
     try:
-        server = ThreadingHTTPServer((host, 0), partial(_Handler, folder, journal, key))
+        server = _Server((host, 0), partial(_Handler, folder, journal, key))
     except OSError as error:
         hint = "give a name or an address of this machine that the workers can reach"
         raise UnavailableError(f"cannot listen at {host}: {error.strerror}", where="--host", hint=hint) from error
-    server.daemon_threads = True
     thread = Thread(target=server.serve_forever, args=(_POLL,), name="supply", daemon=True)
     thread.start()
     try:
@@ -188,6 +193,15 @@ def supplying(folder: Path, host: str, cache: Path, journal: Path | None = None)
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """An executor that is gone in the middle of an answer needs no word; others are told of by what they lack."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("a request for files of the state failed")
 
 
 class _Handler(BaseHTTPRequestHandler):
