@@ -42,7 +42,8 @@ Keys = npt.NDArray[np.uint64]
 INTERVAL: Final = 1.0
 """The narrowest cells are so wide."""
 WORLD: Final = 1 << 10
-"""The level of boxes without borders, across the antimeridian, or far away."""
+"""The level of boxes without borders, across the antimeridian, very wide, or far away."""
+_WIDEST: Final = 20  # the last level with borders: an event is asked for on each level there is
 _FINE: Final = 2  # a box touches at most so many cells and one, along each axis
 _SEED: Final = seed_of(b"features")
 _NO_TERM: Final = np.uint64(0x5851F42D4C957F2D)
@@ -159,7 +160,7 @@ def _levels(box: Floats, interval: float) -> Integers:
         reach = np.abs(box).max(axis=1, initial=0.0)
         bounded = np.isfinite(side) & np.isfinite(reach) & (box[:, 0] <= box[:, 2])
         exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of a power of two above
-        bounded &= (exponent < WORLD) & (reach < np.exp2(np.minimum(exponent, 900).astype(np.float64)) * _MOST_CELLS)
+        bounded &= (exponent <= _WIDEST) & (reach < np.exp2(np.minimum(exponent, _WIDEST)) * _MOST_CELLS)
     return np.where(bounded, exponent, WORLD).astype(np.int64)
 
 
