@@ -15,8 +15,10 @@ from pure import Placed, PureStream, control, placed
 from worlds import around, event, position, removal, subscription
 
 from roamcast.journal.records import Record
+from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
 from roamcast.pipeline.books import Entry
+from roamcast.pipeline.plans import Partition, Share, shares_for
 
 
 def letters(entry: Entry) -> dict[str, list[dict[str, Any]]]:
@@ -129,6 +131,17 @@ def test_the_first_wishes_are_shared_out_evenly(tmp_path: Path) -> None:
     partition = shared.books.manifest.partition
     assert partition is not None
     assert [90 < sum(layer.live for layer in share.stack) < 110 for share in partition.shares] == [True, True]
+
+
+def test_without_a_word_the_number_of_shares_stays() -> None:
+    """However many cores Spark has by now; at first it is as many as these, and never more than there may be."""
+    three = Partition((Share(),) * 3, Cuts.even(3, np.empty(0)))
+    starts = ((None, 1), (None, 8), (None, 900), (three, 8))
+    found = [shares_for("partitioned", 0, before, cores=cores, is_large=False) for before, cores in starts]
+    assert found == [2, 8, 64, 3]
+    assert shares_for("partitioned", 5, three, cores=8, is_large=False) == 5
+    assert [shares_for("auto", 5, three, cores=8, is_large=is_large) for is_large in (False, True)] == [0, 5]
+    assert shares_for("replicated", 5, three, cores=8, is_large=True) == 0
 
 
 def held_in(stream: PureStream, stretch: int) -> bool:

@@ -35,7 +35,12 @@ def pipeline(
         ),
     ] = "auto",
     workers: Annotated[
-        int, typer.Option(min=0, max=64, help="Shares of the partitioned plan; 0: as many as Spark has cores.")
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Shares of the partitioned plan; 0: as before, at first one for each core that Spark has by then.",
+        ),
     ] = 0,
     records: Annotated[int, typer.Option(min=1, help="The most records that one batch takes.")] = 50_000,
     outbox: Annotated[

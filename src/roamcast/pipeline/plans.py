@@ -19,6 +19,7 @@ from roamcast.match.build import Rows, Seen
 from roamcast.match.choosing import chosen_rows, joined
 from roamcast.match.layers import Layer, Layers
 from roamcast.match.moving import Moved
+from roamcast.match.partition import MOST_WORKERS
 from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
 from roamcast.match.router import Routes, Tables
@@ -26,7 +27,7 @@ from roamcast.pipeline.indexing import Indexed, index_changes, rows_to_index
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
-__all__ = ["PLANS", "Arranger", "Partition", "Plan", "Share", "Told"]
+__all__ = ["PLANS", "Arranger", "Partition", "Plan", "Share", "Told", "shares_for"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -88,6 +89,18 @@ class Partition(NamedTuple):
         if cuts is None:
             raise ValueError("a partition without cuts")
         return cls(tuple(shares), cuts, tuple(Routes(**each) for each in content["routes"]), content["stale"], planned)
+
+
+def shares_for(plan: Plan, asked: int, before: Partition | None, *, cores: int, is_large: bool) -> int:
+    """How many a pipeline begins with; 0 for the replicated plan, which is the faster one where the index fits.
+
+    If none are `asked` for: as many as `before`, at first as many as there are cores. These are those of the executors
+    that have come by then, perhaps another number each time, and with another number all is arranged anew.
+    """
+    if plan == "replicated" or (plan == "auto" and not is_large):
+        return 0
+    known = len(before.shares) if before else min(max(2, cores), MOST_WORKERS)
+    return asked or known
 
 
 class Arranger:

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from roamcast.durable import refusals_named
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.match.partition import MOST_WORKERS
 from roamcast.pipeline.identity import Pipeline, open_pipeline
-from roamcast.pipeline.plans import Plan
+from roamcast.pipeline.plans import Plan, shares_for
 from roamcast.pipeline.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.stream import Limits, Stream
 from roamcast.pipeline.supply import Supplier, supplying
@@ -61,8 +59,8 @@ class Cluster:
 def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, plan: Plan = "auto") -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then say why and exit with 1.
 
-    `limits.workers` are those of the partitioned plan; 0: as many as there are cores. A stop waits for the batch under
-    way. Being killed instead loses nothing: the next start repeats the batch.
+    `limits.workers` are those of the partitioned plan; 0: see `shares_for`. A stop waits for the batch under way.
+    Being killed instead loses nothing: the next start repeats the batch.
     """
     pipeline = open_pipeline(data, new=new)
     if pipeline.inheritance:
@@ -75,7 +73,10 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, pla
     scratch = _scratch(pipeline.folder) if cluster.is_local else {}  # the driver's disk is none of its workers'
     options = {**LOCAL_CHECKPOINT, **scratch, **cluster.options}
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
-    limits = replace(limits, workers=_workers(plan, limits.workers, pipeline, cluster, spark))
+    is_large = not cluster.is_local and pipeline.state.nbytes() > _REPLICATED_UP_TO
+    cores = spark.sparkContext.defaultParallelism
+    shares = shares_for(plan, limits.workers, pipeline.manifest.partition, cores=cores, is_large=is_large)
+    limits = replace(limits, workers=shares)
     with cluster.supplier(pipeline, data / "journal") as supplier:
         stream = Stream(spark, pipeline, data, limits, supplier)
         query = stream.start()
@@ -96,14 +97,6 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, pla
         # Not a refusal: whoever keeps the pipeline running may start it again, and it goes on with the same batch.
         log.error("%s", failure)
         sys.exit(1)
-
-
-def _workers(plan: Plan, asked: int, pipeline: Pipeline, cluster: Cluster, spark: SparkSession) -> int:
-    """How many share the index; 0 for the replicated plan, which is the faster one where the index fits."""
-    large = not cluster.is_local and pipeline.state.nbytes() > _REPLICATED_UP_TO
-    if plan == "replicated" or (plan == "auto" and not large):
-        return 0
-    return asked or min(max(2, spark.sparkContext.defaultParallelism), MOST_WORKERS)
 
 
 def _scratch(folder: Path) -> dict[str, str]:
