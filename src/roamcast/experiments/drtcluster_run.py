@@ -131,13 +131,14 @@ def work_of(workers: Workers, events: Events, *, observe: bool = False, weakly: 
 
 
 def spread(make: Make, world: World) -> Spread:
-    """After training: the events that are left, while one subscription in fifty is replaced."""
+    """After training: the events that are left, while one subscription in fifty is replaced. What moved in training
+    is counted."""
     workers = Workers(make(world))
     for _ in train(workers, world):
         pass
-    moved, counted = workers.moved, work_of(workers, world.events(world.after))
+    counted = work_of(workers, world.events(world.after))
     _replace(workers, world, counted, world.count // 50)
-    return _spread(workers, counted, counted.balance, moved)
+    return _spread(workers, counted, counted.balance, 0)
 
 
 def drift(make: Make, world: World) -> Spread:
@@ -169,8 +170,8 @@ def drift(make: Make, world: World) -> Spread:
 
 def _spread(workers: Workers, counted: Counted, balance: float, moved_before: int) -> Spread:
     messages, checks = counted.each(counted.messages), counted.each(counted.checks)
-    moved = workers.moved if moved_before == workers.moved else workers.moved - moved_before
-    return Spread(messages, balance, workers.replication, checks, float(moved), counted.throughput)
+    moved = float(workers.moved - moved_before)
+    return Spread(messages, balance, workers.replication, checks, moved, counted.throughput)
 
 
 def _replace(workers: Workers, world: World, counted: Counted, count: int) -> None:
