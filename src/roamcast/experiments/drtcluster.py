@@ -6,8 +6,12 @@ subscription and a change are one unit each. So it is the same on every machine.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,26 +49,18 @@ _MERGING: Final = {"InNode": False, "InAndBetNode": True}
 
 
 def reproduce(folder: Path, say: Say, *, seeds: int = 10, events: int = 100_000) -> dict[str, Any]:
-    """All figures as PNG and CSV in `folder`, and as what is returned: means over the seeds."""
-    plots, places = Plots(), Places.read()
+    """All figures as PNG and CSV in `folder`, and as what is returned: means over the seeds. A process for each core."""
+    plots = Plots()
+    Places.read()  # before anything else is begun: it may not be there
     make_folder(folder)
-    found: dict[str, list[Row]] = {
-        name: [] for name in ("figure4", "figure5", "figure7", "partitioners", "drift", "sweep")
-    }
-    for seed in range(seeds):
-        world = _worlds(places, seed, events)
-        say(f"seed {seed + 1} of {seeds}: figure 4")
-        found["figure4"] += [{"seed": seed, **_figure4(name, world())} for name in VARIANTS]
-        say(f"seed {seed + 1} of {seeds}: figures 5 and 7")
-        found["figure5"] += [{"seed": seed, **row} for name in _MERGING for row in _figure5(name, world())]
-        found["figure7"].append({"seed": seed, **_figure7(world())})
-        for name, make in PARTITIONERS.items():
-            say(f"seed {seed + 1} of {seeds}: {name}")
-            for kind, measure in (("partitioners", spread), ("drift", drift)):
-                found[kind].append({"seed": seed, "partitioner": name, **measure(make, world())._asdict()})
-        if seed < _SWEPT_SEEDS:
-            say(f"seed {seed + 1} of {seeds}: CMaxNumTh")
-            found["sweep"] += [{"seed": seed, **_swept(most, world)} for most in SWEEP]
+    found: dict[str, list[Row]] = {}
+    at_once = min(seeds, os.cpu_count() or 1)
+    say(f"{seeds} seeds, {at_once} at a time: a minute or two for each, more for the first two")
+    with get_context("spawn").Pool(at_once, _deaf) as pool:
+        for done, rows in enumerate(pool.imap(partial(_of_seed, events), range(seeds)), 1):
+            say(f"seed {done} of {seeds} is done")
+            for name, some in rows.items():
+                found.setdefault(name, []).extend(some)
     files = [write_csv(folder / f"drtcluster-{name}.csv", rows) for name, rows in found.items()]
     figures = _summary(found)
     return {
@@ -75,8 +71,29 @@ def reproduce(folder: Path, say: Say, *, seeds: int = 10, events: int = 100_000)
     }
 
 
-def _worlds(places: Places, seed: int, events: int) -> Callable[[], World]:
-    return lambda: World(places, _FIRST_SEED + seed, min(events, len(places.x) * 4 // 5))
+def _deaf() -> None:
+    """Ctrl-C is for the process that waits for these, which ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _of_seed(events: int, seed: int) -> dict[str, list[Row]]:
+    """What is counted with one seed."""
+    places = Places.read()
+
+    def world() -> World:
+        return World(places, _FIRST_SEED + seed, min(events, len(places.x) * 4 // 5))
+
+    found = {
+        "figure4": [_figure4(name, world()) for name in VARIANTS],
+        "figure5": [row for name in _MERGING for row in _figure5(name, world())],
+        "figure7": [_figure7(world())],
+        **{
+            kind: [{"partitioner": name, **measure(make, world())._asdict()} for name, make in PARTITIONERS.items()]
+            for kind, measure in (("partitioners", spread), ("drift", drift))
+        },
+        "sweep": [_swept(most, world) for most in SWEEP] if seed < _SWEPT_SEEDS else [],
+    }
+    return {name: [{"seed": seed, **row} for row in rows] for name, rows in found.items()}
 
 
 def _figure4(name: str, world: World) -> Row:
