@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pure import Placed, PureStream, control, placed
+from pure import Placed, PureStream, control, placed, sifted_by
 from worlds import around, event, position, removal, subscription
 
 from roamcast.journal.records import Record
@@ -142,6 +142,19 @@ def test_without_a_word_the_number_of_shares_stays() -> None:
     assert shares_for("partitioned", 5, three, cores=8, is_large=False) == 5
     assert [shares_for("auto", 5, three, cores=8, is_large=is_large) for is_large in (False, True)] == [0, 5]
     assert shares_for("replicated", 5, three, cores=8, is_large=True) == 0
+
+
+def test_a_process_opens_its_share_and_the_router_once(tmp_path: Path) -> None:
+    """From batch to batch; tasks that need neither come in between. Files that are open need not be there."""
+    shared = PureStream(tmp_path, workers=2)
+    shared.run(placed(wishes(30)))
+    rows = placed(happenings(1, 20), first=31)
+    sieve = shared.books.open(control(rows), 1).sieve
+    first, second = (sifted_by(sieve, rows), sifted_by(sieve, rows[:5]))
+    for path in shared.state.segments.iterdir():
+        path.unlink()
+    assert sifted_by(sieve, rows) == first
+    assert sifted_by(sieve, rows[:5]) == second
 
 
 def held_in(stream: PureStream, stretch: int) -> bool:

@@ -89,6 +89,21 @@ def test_what_was_not_used_for_long_leaves_the_cache(supplier: Supplier) -> None
     assert sorted(p.name for p in supplier.cache.glob("*/*")) == sorted(Path(f).name for f in (used, new))
 
 
+def test_what_a_killed_task_had_of_the_journal_leaves_the_cache(supplier: Supplier) -> None:
+    """Its folder, too, when that has been empty for long; one that is being read from stays."""
+    for name in ("journal-old", "journal-new"):
+        (supplier.cache / name).mkdir(parents=True)
+    left = supplier.cache / "journal-old" / "segment.parquet"
+    left.touch()
+    for content in (b"first", b"second"):
+        for path in (left, left.parent):
+            if path.exists():
+                os.utime(path, (0, 0))
+        supplier.at_hand([put(supplier, content)])
+        assert not left.exists()
+    assert [path.name for path in supplier.cache.glob("journal-*")] == ["journal-new"]
+
+
 def test_only_files_of_the_state_and_only_with_the_key(supplier: Supplier, tmp_path: Path) -> None:
     """Whatever else lies on the driver's disk is nobody's business."""
     file = put(supplier, b"rows", "parts", "arrow")

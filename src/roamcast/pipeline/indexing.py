@@ -16,8 +16,9 @@ from roamcast.match.index import Index
 from roamcast.match.layers import Layer, Layers, rows_of
 from roamcast.match.moving import Moved
 from roamcast.match.port import Subscriptions
+from roamcast.match.router import Router, Routes, Tables
 
-__all__ = ["Indexed", "index_changes", "open_index", "rows_to_index", "wanted_by", "with_handles"]
+__all__ = ["Indexed", "index_changes", "open_index", "open_router", "rows_to_index", "wanted_by", "with_handles"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -36,10 +37,24 @@ class Indexed(NamedTuple):
     handles: int = 0
 
 
-@lru_cache(maxsize=2)
 def open_index(folder: Path, stack: tuple[Layer, ...]) -> Index:
     """Kept by a process from task to task while it stays the same. Its files are mapped, once for all of a host."""
+    return _kept_index(folder, stack) if stack else Index([])  # which would take the place of another
+
+
+@lru_cache(maxsize=2)
+def _kept_index(folder: Path, stack: tuple[Layer, ...]) -> Index:
     return Layers(folder).open(stack)
+
+
+def open_router(folder: Path, routes: tuple[Routes, ...]) -> Router:
+    """As `open_index`."""
+    return _kept_router(folder, routes) if routes else Router([])
+
+
+@lru_cache(maxsize=1)
+def _kept_router(folder: Path, routes: tuple[Routes, ...]) -> Router:
+    return Tables(folder).open(routes)
 
 
 def with_handles(rows: pa.Table, first: int) -> pa.Table:

@@ -19,11 +19,11 @@ from roamcast.match.index import Candidates, Index
 from roamcast.match.layers import Layer
 from roamcast.match.moving import CircleTest
 from roamcast.match.port import Events
-from roamcast.match.router import Router, Routes, Tables
+from roamcast.match.router import Router, Routes
 from roamcast.match.segments import file_name
 from roamcast.pipeline.exact import passes
 from roamcast.pipeline.facts import Facts
-from roamcast.pipeline.indexing import open_index
+from roamcast.pipeline.indexing import open_index, open_router
 from roamcast.pipeline.joining import join
 from roamcast.pipeline.lookups import Found, Integers, Lookups
 from roamcast.pipeline.parts import Part
@@ -76,7 +76,7 @@ class Sieve(NamedTuple):
         return open_index(self.folder / "segments", self.stack)
 
     def open_router(self) -> Router:
-        return Tables(self.folder / "segments").open(self.routes)
+        return open_router(self.folder / "segments", self.routes)
 
     def open_moving(self) -> tuple[CircleTest, ...]:
         return tuple(moving.open(self.folder / "segments") for moving in self.moving)

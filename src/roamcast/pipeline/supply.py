@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, IncompleteRead
@@ -46,6 +46,7 @@ _UNUSED: Final = 3600.0  # seconds after which a file may leave a cache
 _PATIENCE: Final = 30.0  # seconds without a byte
 _POLL: Final = 0.05
 _CHUNK: Final = 1 << 20
+_READING: Final = "journal-"
 _HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
 
 
@@ -80,7 +81,7 @@ class Supplier(NamedTuple):
             raise CorruptionError(listed["error"], where=f"journal/{node}", hint=listed["hint"])
         with refusals_named(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="journal-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=_READING) as folder:
             yield from read(map(partial(self._segment, node, Path(folder)), listed["segments"]), after, through)
 
     def _segment(self, node: str, folder: Path, named: list[int]) -> Segment:
@@ -171,6 +172,10 @@ def _sweep(cache: Path) -> None:
                     path.unlink()
             except FileNotFoundError:  # another process was faster
                 continue
+        for folder in cache.glob(f"{_READING}*"):  # of tasks that were killed
+            with suppress(OSError):  # it is gone, or in use after all
+                if folder.stat().st_mtime < before:
+                    folder.rmdir()
 
 
 @contextmanager
