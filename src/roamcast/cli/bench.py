@@ -68,13 +68,16 @@ def equality(
     events: Annotated[int, typer.Option(min=1_000)] = 200_000,
     subscriptions: Annotated[int, typer.Option(min=1_000)] = 100_000,
 ) -> None:
-    """Both plans and all partitioners, for 1, 2 and 4 workers, beside brute force: `wrong` must be 0.
+    """Both plans and all partitioners, for 1, 2 and 4 workers, beside brute force. Exits with 1 if any is wrong.
 
     Example: roamcast bench equality --json equality.json
     """
     from roamcast.bench.match_equality import bench_equality
 
-    _report(bench_equality(events, subscriptions, _say), json)
+    figures = bench_equality(events, subscriptions, _say)
+    _report(figures, json)
+    if figures["wrong"]:
+        raise typer.Exit(1)
 
 
 @bench.command()

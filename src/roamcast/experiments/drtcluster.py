@@ -49,7 +49,7 @@ _MERGING: Final = {"InNode": False, "InAndBetNode": True}
 
 
 def reproduce(folder: Path, say: Say, *, seeds: int = 10, events: int = 100_000) -> dict[str, Any]:
-    """All figures as PNG and CSV in `folder`, and as what is returned: means over the seeds. A process for each core."""
+    """All figures as PNG and CSV in `folder`, and as what is returned: means over the seeds, which run on all cores."""
     plots = Plots()
     Places.read()  # before anything else is begun: it may not be there
     make_folder(folder)
