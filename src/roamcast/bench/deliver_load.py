@@ -20,7 +20,7 @@ __all__ = ["LETTER", "Timed", "in_processes", "read_out", "register", "send_in"]
 LETTER = 200  # bytes
 _MESSAGE = "x" * (LETTER - len('{"title":"","message":""}'))
 _BUNDLE = 1_000  # letters in a request
-_SENDING = 2  # requests of a client at a time
+_SENDING = 6  # requests of a client at a time
 _READING = 2
 _MAILBOXES = 100  # in a request
 
