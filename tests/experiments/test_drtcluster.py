@@ -72,4 +72,6 @@ def test_a_verdict_follows_the_figures(folder: Path) -> None:
 def test_a_difference_within_its_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
     """Seeds are paired."""
     told = json.loads((folder / "all.json").read_text())
-    assert f", {word} the best other (kd-tree" in verdicts(told, spreads(*ours))["ours"]
+    said = verdicts(told, spreads(*ours))["ours"]
+    assert f", {word} the best other (kd-tree" in said
+    assert f"beside kd-tree: {word} it in messages, {word} it in balance" in said

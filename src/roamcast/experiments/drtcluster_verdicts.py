@@ -11,6 +11,7 @@ from roamcast.experiments.statistics import mean_of, paired
 __all__ = ["verdicts"]
 
 _OURS = "curve"
+_MEASURES = ("messages", "balance", "replication")
 _VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
 
 
@@ -78,20 +79,33 @@ def _figure7(throughput: Mapping[str, float]) -> str:
 
 
 def _ours(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Beside the best other by its mean. Seeds are paired; a difference within its 95 % interval is none."""
+    """Beside the best other by its mean, measure by measure; then beside each of the others."""
+    seen = {what: _by_partitioner(rows, what) for what in _MEASURES}
     told = []
-    for what in ("messages", "balance", "replication"):
-        seen: dict[str, list[float]] = {}
-        for row in rows:
-            seen.setdefault(row["partitioner"], []).append(row[what])
-        ours = seen.pop(_OURS)
-        best = min(seen, key=lambda name: mean_of(seen[name]).mean)
-        more = paired(ours, seen[best])
-        word = (
-            "not to be told from" if abs(more.mean) <= more.half else "better than" if more.mean < 0 else "worse than"
-        )
+    for what, values in seen.items():
+        others = {name: mean_of(each).mean for name, each in values.items() if name != _OURS}
+        best = min(others, key=lambda name: others[name])
         told.append(
-            f"{what} {mean_of(ours).mean:.3f}, {word} the best other ({best}, {mean_of(seen[best]).mean:.3f}; "
-            f"difference {more.mean:+.3f} ± {more.half:.3f})"
+            f"{what} {mean_of(values[_OURS]).mean:.3f}, {_word(values[_OURS], values[best])} the best other "
+            f"({best}, {others[best]:.3f}; difference {paired(values[_OURS], values[best])})"
         )
+    for name in seen[_MEASURES[0]]:
+        if name != _OURS:
+            words = (f"{_word(values[_OURS], values[name])} it in {what}" for what, values in seen.items())
+            told.append(f"beside {name}: {', '.join(words)}")
     return "; ".join(told)
+
+
+def _by_partitioner(rows: Sequence[Mapping[str, Any]], what: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["partitioner"], []).append(row[what])
+    return found
+
+
+def _word(ours: Sequence[float], others: Sequence[float]) -> str:
+    """Less is better. Seeds are paired; a difference within its 95 % interval is none."""
+    more = paired(ours, others)
+    if abs(more.mean) <= more.half:
+        return "not to be told from"
+    return "better than" if more.mean < 0 else "worse than"
