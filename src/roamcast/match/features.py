@@ -3,6 +3,9 @@
 A subscription has a feature for each cell that its box touches, on one level of a grid, with one of its terms, the
 rarest. An event has one for each level and term. If they match they have a feature in common, and also that feature
 with the subscription's second term, if it has one. Numbers that collide cost a look in vain, never a match.
+
+A cell has 16 columns and 16 rows, its strips, with a bit each. If they match, the box reaches into the column and
+the row that the point is in.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
 
 __all__ = [
+    "FINE",
     "INTERVAL",
     "WORLD",
     "Features",
@@ -38,24 +42,29 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
+Strips = npt.NDArray[np.uint32]
 
 INTERVAL: Final = 1.0
 """The narrowest cells are so wide."""
+FINE: Final = 2
+"""A box touches at most so many cells and one, along each axis."""
 WORLD: Final = 1 << 10
 """The level of boxes without borders, across the antimeridian, very wide, or far away."""
 _WIDEST: Final = 20  # the last level with borders: an event is asked for on each level there is
-_FINE: Final = 2  # a box touches at most so many cells and one, along each axis
 _SEED: Final = seed_of(b"features")
 _NO_TERM: Final = np.uint64(0x5851F42D4C957F2D)
 _PRIMES: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
 _MOST_CELLS: Final = 2.0**31
+_STRIPS: Final = 16  # columns, and rows, of a cell
 
 
 class Features(NamedTuple):
-    """Pairs: the number of a row, or of an event, and a feature it has."""
+    """The number of a row, or of an event; a feature it has; and the strips of that cell which a box reaches into, or
+    which a point is in."""
 
     of: Integers
     key: Keys
+    strips: Strips
 
 
 class Hashed(NamedTuple):
@@ -109,19 +118,23 @@ def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
     return RarestTerms(rarest, second)
 
 
-def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL) -> tuple[Features, Integers]:
+def features_of_rows(
+    box: Floats, term: Keys, interval: float = INTERVAL, fine: int = FINE
+) -> tuple[Features, Integers]:
     """Of boxes, each with its rarest term; and the levels they are on. Boxes that hold nothing have none."""
-    level = _levels(box, interval)
+    level = _levels(box, interval, fine)
     holds = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
     rows = np.flatnonzero(holds)
     width = np.where(level == WORLD, np.inf, np.exp2(np.minimum(level, WORLD - 1).astype(np.float64)))[rows]
-    west, south, east, north = (_cells(box[rows, side], width) for side in range(4))
-    high = north - south + 1
-    count = (east - west + 1) * high
+    west, south, east, north = (_strips(box[rows, side], width) for side in range(4))
+    high = north // _STRIPS - south // _STRIPS + 1
+    count = (east // _STRIPS - west // _STRIPS + 1) * high
     owner = np.repeat(np.arange(len(rows)), count)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    key = _keys(level[rows][owner], west[owner] + place // high[owner], south[owner] + place % high[owner])
-    return Features(rows[owner], _with(key, term[rows][owner])), np.unique(level[rows])
+    cell_x, cell_y = (west // _STRIPS)[owner] + place // high[owner], (south // _STRIPS)[owner] + place % high[owner]
+    strips = _bits(_reached(west[owner], east[owner], cell_x), _reached(south[owner], north[owner], cell_y))
+    key = _with(_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
+    return Features(rows[owner], key, strips), np.unique(level[rows])
 
 
 def with_second(key: Keys, term: Keys) -> Keys:
@@ -141,22 +154,22 @@ def features_of_events(events: Hashed, levels: Integers) -> Features:
     there = ~(np.isnan(x) | np.isnan(y))
     owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
     term = np.append(events.term, np.full(count, _NO_TERM, np.uint64))
-    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64))]
+    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.uint32))]
     for level in levels.tolist():
         width = np.full(count, np.inf if level == WORLD else 2.0**level)
         inside = there & ((level == WORLD) | (np.abs(x) < _MOST_CELLS * width) & (np.abs(y) < _MOST_CELLS * width))
-        cell_x, cell_y = (_cells(np.where(inside, c, 0.0), width) for c in (x, y))
-        key = _keys(np.full(count, level), cell_x, cell_y)
-        kept = np.flatnonzero(inside[owner])
-        found.append(Features(owner[kept], _with(key[owner[kept]], term[kept])))
-    of, key = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Features(of, key)
+        strip_x, strip_y = (_strips(np.where(inside, c, 0.0), width) for c in (x, y))
+        key = _keys(np.full(count, level), strip_x // _STRIPS, strip_y // _STRIPS)
+        strips = _bits(1 << strip_x % _STRIPS, 1 << strip_y % _STRIPS)
+        kept = owner[inside[owner]]
+        found.append(Features(kept, _with(key[kept], term[inside[owner]]), strips[kept]))
+    return Features(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def _levels(box: Floats, interval: float) -> Integers:
-    """The exponent of the width of cells: at least half as wide as a box, and as wide as the interval."""
+def _levels(box: Floats, interval: float, fine: int) -> Integers:
+    """The exponent of the width of cells: `fine` of them are at least as wide as a box, and one as the interval."""
     with np.errstate(invalid="ignore", over="ignore"):
-        side = np.maximum(np.maximum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) / _FINE, interval / 2)
+        side = np.maximum(np.maximum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) / fine, interval / 2)
         reach = np.abs(box).max(axis=1, initial=0.0)
         bounded = np.isfinite(side) & np.isfinite(reach) & (box[:, 0] <= box[:, 2])
         exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of a power of two above
@@ -164,9 +177,24 @@ def _levels(box: Floats, interval: float) -> Integers:
     return np.where(bounded, exponent, WORLD).astype(np.int64)
 
 
-def _cells(coordinate: Floats, width: Floats) -> Integers:
-    """Never falls where the coordinate rises: dividing by a power of two is exact, or rounds towards nothing."""
-    return np.floor(np.where(np.isinf(width), 0.0, coordinate) / np.where(np.isinf(width), 1.0, width)).astype(np.int64)
+def _strips(coordinate: Floats, width: Floats) -> Integers:
+    """Numbers of strips along an axis, of which a cell of this width has 16.
+
+    Never falls where the coordinate rises: dividing by a power of two is exact, or rounds towards nothing.
+    """
+    there = np.isfinite(width)
+    return np.floor(np.where(there, coordinate, 0.0) / np.where(there, width / _STRIPS, 1.0)).astype(np.int64)
+
+
+def _reached(first: Integers, last: Integers, cell: Integers) -> Integers:
+    """The strips of each cell that are between two, both of them included: a bit for each."""
+    low, high = np.maximum(first - cell * _STRIPS, 0), np.minimum(last - cell * _STRIPS, _STRIPS - 1)
+    reached: Integers = (2 << high) - (1 << low)
+    return reached
+
+
+def _bits(columns: Integers, rows: Integers) -> Strips:
+    return (columns | rows << _STRIPS).astype(np.uint32)
 
 
 def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:

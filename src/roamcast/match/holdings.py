@@ -112,13 +112,16 @@ class Holdings:
         kept = self.mask[found.row] != _GONE
         return Admitted(found.event[kept], found.row[kept])
 
-    def with_second(self, events: Hashed, found: Admitted) -> Truths:
-        """Which of these pairs may match: the event has the second term of the row, too."""
+    def likely(self, events: Hashed, found: Admitted) -> Truths:
+        """Which of these pairs most likely match: the event is in the box of the row, and has its second term, too."""
         owner = np.repeat(np.arange(len(events.x), dtype=np.uint64), np.diff(events.first))
         second = self.second[found.row]
         has = np.isin(with_second(found.event.astype(np.uint64), second), with_second(owner, events.term))
-        wanted: Truths = has | (second == 0)
-        return wanted
+        x, y, (min_x, min_y, max_x, max_y) = events.x[found.event], events.y[found.event], self.box[found.row].T
+        after, before = min_x <= x, x <= max_x
+        inside = np.where(min_x <= max_x, after & before, after | before) & (min_y <= y) & (y <= max_y)
+        likely: Truths = inside & (has | (second == 0))
+        return likely
 
     def route(self, events: Events) -> Routed:
         found = self.admitted(hashed_events(events))

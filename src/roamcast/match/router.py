@@ -1,25 +1,35 @@
-"""Where events must go, without the subscriptions themselves: a table of their features, with a bit for each worker.
+"""Where events must go, without the subscriptions themselves: a table of their features, once for each worker.
 
-The features of subscriptions with several terms are there twice: once without a bit, so that only events that have them
-are asked for a second term, and once with that, and the bit.
+Beside a feature are the strips of its cell that the worker wants: an event elsewhere in the cell does not go there. So
+cells may be as wide as boxes, and few.
+
+The features of subscriptions with several terms are there twice: once without a worker, so that only events that have
+them are asked for a second term, and once with that, and the worker.
 
 A stack of tables, each a file by checksum. New subscriptions make a small table on top; neighbours of like size are
-merged. Bits of subscriptions that are gone stay until the stack is built anew: they cost messages, never a match.
+merged. Features of subscriptions that are gone stay until the stack is built anew: they cost messages, never a match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows, Seen
-from roamcast.match.features import features_of_events, features_of_rows, hashed_events, rarest_terms, with_second
+from roamcast.match.features import (
+    RarestTerms,
+    features_of_events,
+    features_of_rows,
+    hashed_events,
+    rarest_terms,
+    with_second,
+)
 from roamcast.match.holdings import routed
-from roamcast.match.kernels.probing import Asked, place_features, probe_features
+from roamcast.match.kernels.probing import ANYONE, Asked, Slots, place_features, probe_features
 from roamcast.match.partition import Routed
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
@@ -27,16 +37,17 @@ from roamcast.match.segments import Arrays, Opened, SegmentFolder
 
 __all__ = ["Router", "Routes", "Tables"]
 
+Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _LIKE: Final = 2  # a neighbour up to so many times as large is merged
 _SLACK: Final = 3  # features for each empty slot
-_TYPES: Final = (np.uint8, np.uint16, np.uint32, np.uint64)
+_FINE: Final = 1  # cells as wide as a box
 
 
 class Routes(NamedTuple):
-    """A table by its checksum, and how many features it has."""
+    """A table by its checksum, and how many slots of it are used."""
 
     table: str
     features: int
@@ -48,6 +59,11 @@ class Router:
     def __init__(self, tables: Sequence[Opened]) -> None:
         self._tables = tables
 
+    @classmethod
+    def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> Self:
+        """Of subscriptions, each with the worker that holds it."""
+        return cls([Opened.in_memory(_table([_Wanted.of(box, term, worker)]))])
+
     def route(self, events: Events) -> Routed:
         """To all workers that hold a match, and some others."""
         found: Keys = np.zeros(len(events.x), np.uint64)
@@ -55,9 +71,7 @@ class Router:
         hashed = hashed_events(events)
         asked = Asked(*features_of_events(hashed, levels), hashed.first, hashed.term)
         for table in self._tables:
-            here, arrays = np.zeros(len(found), np.uint64), table.arrays
-            probe_features(asked, arrays["seed"], arrays["key"], arrays["mask"], here)
-            found |= here
+            probe_features(asked, table.arrays["seed"], _slots(table.arrays), found)
         return routed(np.arange(len(found)), found)
 
     @property
@@ -79,39 +93,59 @@ class Tables:
     ) -> tuple[Routes, ...]:
         """With the features of these rows, each held by the worker beside it."""
         weight = None if seen is None else seen(rows.terms.texts)
-        term = rarest_terms(rows, weight)
-        (of, key), levels = features_of_rows(rows.box, term.rarest)
-        if not len(key):
+        parts = [_Wanted.of(rows.box, rarest_terms(rows, weight), worker)]
+        count = len(parts[0].slots.key)
+        if not count:
             return stack
-        bit = np.uint64(1) << worker[of].astype(np.uint64)
-        second = term.second[of]
-        more = second > 0
-        parts = [
-            (key, np.where(more, np.uint64(0), bit), levels),
-            (with_second(key[more], second[more]), bit[more], levels),
-        ]
-        kept, count = list(stack), sum(len(part) for part, _, _ in parts)
+        kept = list(stack)
         while kept and kept[-1].features <= _LIKE * count:
             count += kept[-1].features
-            parts.append(_listed(self._files.open(kept.pop().table).arrays))
-        key, masks, levels = (np.concatenate(column) for column in zip(*parts, strict=True))
-        table = _table(key, masks, np.unique(levels))
+            parts.append(_Wanted.of_table(self._files.open(kept.pop().table).arrays))
+        table = _table(parts)
         return (*kept, Routes(self._files.write(table), int((table["key"] != 0).sum())))
 
 
-def _listed(table: Arrays) -> tuple[Keys, Keys, Integers]:
-    used = np.flatnonzero(table["key"])
-    return table["key"][used], table["mask"][used].astype(np.uint64), table["levels"]
+class _Wanted(NamedTuple):
+    """Features, perhaps several times; and the levels they are on."""
+
+    slots: Slots
+    levels: Integers
+
+    @classmethod
+    def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> _Wanted:
+        (of, key, strips), levels = features_of_rows(box, term.rarest, fine=_FINE)
+        second, holder = term.second[of], worker[of].astype(np.uint8)
+        more = second > 0
+        return cls(
+            Slots(
+                np.append(key, with_second(key[more], second[more])),
+                np.append(np.where(more, ANYONE, holder), holder[more]),
+                np.append(strips, strips[more]),
+            ),
+            levels,
+        )
+
+    @classmethod
+    def of_table(cls, table: Arrays) -> _Wanted:
+        used = np.flatnonzero(table["key"])
+        return cls(Slots(*(table[name][used] for name in Slots._fields)), table["levels"])
 
 
-def _table(key: Keys, mask: Keys, levels: Integers) -> Arrays:
-    order = np.argsort(key, kind="stable")
-    key, mask = key[order], mask[order]
-    first = np.flatnonzero(np.diff(key, prepend=np.uint64(0)))
-    key, mask = key[first], np.bitwise_or.reduceat(mask, first)
+def _table(parts: Sequence[_Wanted]) -> Arrays:
+    """Each feature once for each worker."""
+    listed = [np.concatenate(column) for column in zip(*(part.slots for part in parts), strict=True)]
+    key, worker, _ = listed
+    order = np.lexsort((worker, key))
+    key, worker, strips = (column[order] for column in listed)
+    first = np.flatnonzero((np.diff(key, prepend=np.uint64(0)) != 0) | (np.diff(worker, prepend=ANYONE) != 0))
+    key, worker, strips = key[first], worker[first], np.bitwise_or.reduceat(strips, first)
     size = len(key) + len(key) // _SLACK + 1
-    table, masks = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    table = Slots(np.zeros(size, np.uint64), np.zeros(size, np.uint8), np.zeros(size, np.uint32))
     seed = seed_of(key.data)
-    place_features(key, mask, seed, table, masks)
-    narrow = next(kind for kind in _TYPES if int(mask.max()) <= np.iinfo(kind).max)
-    return {"seed": seed, "key": table, "mask": masks.astype(narrow), "levels": levels}
+    place_features(Slots(key, worker, strips), seed, table)
+    levels = np.unique(np.concatenate([part.levels for part in parts]))
+    return {"seed": seed, **table._asdict(), "levels": levels}
+
+
+def _slots(table: Arrays) -> Slots:
+    return Slots(*(table[name] for name in Slots._fields))

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.build import Rows
-from roamcast.match.features import Hashed, hashed_events
-from roamcast.match.holdings import Admitted, Holdings, routed
+from roamcast.match.features import RarestTerms, hashed_events
+from roamcast.match.holdings import Holdings
 from roamcast.match.partition import Moves, Routed
 from roamcast.match.partitioners.cuts import Cuts, Looks
 from roamcast.match.partitioners.places import places_of
 from roamcast.match.partitioners.recent import Recent
 from roamcast.match.port import Events, Matches
+from roamcast.match.router import Router
 from roamcast.match.segments import Arrays
 
 __all__ = ["Curve"]
@@ -37,20 +38,26 @@ class Curve:
         self.holdings = Holdings()
         self.cuts = Cuts.even(workers, np.empty(0))
         self._recent = Recent()
+        self._router: Router | None = None  # of the holdings as they are
 
     def add(self, rows: Rows) -> Moves:
         term = self.holdings.choose_terms(rows)
         place = places_of(rows.handle, rows.box, term.rarest)
         if not len(self.holdings.handle):
             self.cuts = Cuts.even(self.workers, place)
+        self._router = None
         return self.holdings.add(rows, term, self._masks(place))
 
     def remove(self, handles: Integers) -> Moves:
+        self._router = None
         return self.holdings.remove(handles)
 
     def route(self, events: Events) -> Routed:
-        found, sent = self._looked_at(hashed_events(events))
-        return routed(found.event[sent], self.holdings.mask[found.row[sent]])
+        if self._router is None:
+            held, rows = self.holdings, self.holdings.live
+            term = RarestTerms(held.term[rows], held.second[rows])
+            self._router = Router.of(held.box[rows], term, self.cuts.workers_of(self._places(rows)))
+        return self._router.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:
         hashed = hashed_events(events)
@@ -59,7 +66,9 @@ class Curve:
 
     def balance(self) -> Moves:
         """As if the events since the last time came now, to the subscriptions that are here now."""
-        found, sent = self._looked_at(self._recent.events)
+        events = self._recent.events
+        found = self.holdings.admitted(events)
+        sent = self.holdings.likely(events, found)
         place = self._places(found.row)
         looks = Looks.of(found.event[sent], place[sent])
         # The worker that an event comes to looks at these, too; nothing is sent for them.
@@ -68,6 +77,7 @@ class Curve:
         here = self._places(rows)
         self.cuts = self.cuts.balanced(self.workers, looks.joined(Looks.alone(others, np.ones(len(others)))), here)
         self._recent = Recent()
+        self._router = None
         return self.holdings.assign(rows, self._masks(here))
 
     def arrays(self) -> Arrays:
@@ -80,11 +90,6 @@ class Curve:
         self.holdings, self._recent = Holdings.of_arrays(arrays), Recent.of_arrays(arrays)
         self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
         return self
-
-    def _looked_at(self, events: Hashed) -> tuple[Admitted, npt.NDArray[np.bool_]]:
-        """The rows that an event makes a worker look at; and for which of them it is sent."""
-        found = self.holdings.admitted(events)
-        return found, self.holdings.with_second(events, found)
 
     def _places(self, rows: Integers) -> Floats:
         return places_of(self.holdings.handle[rows], self.holdings.box[rows], self.holdings.term[rows])
