@@ -32,6 +32,16 @@ def test_a_hot_spot_is_shared() -> None:
     assert load.max() <= 1.2 * load.mean()
 
 
+def test_a_hot_spot_moves_few() -> None:
+    """Nearly all cuts shift to where it is; what lies elsewhere stays with who has it."""
+    rng = np.random.default_rng(5)
+    place = 0.3 + rng.random(20_000) / 100
+    cuts = Cuts.even(4, PLACES)
+    after = cuts.balanced(4, Looks.of(np.arange(20_000), place), PLACES)
+    assert np.mean(np.array(after.at) == np.array(cuts.at)) < 0.1
+    assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.2
+
+
 def test_without_looks_nothing_changes() -> None:
     """Cuts are as they were."""
     cuts = Cuts.even(4, PLACES)

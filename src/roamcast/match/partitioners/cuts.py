@@ -73,14 +73,21 @@ class Cuts(NamedTuple):
         """Others, between which the load of these looks is about even.
 
         To hold a subscription is a load, too: what is cold now is spread before it gets hot. `held` are the places of
-        all, or of a sample.
+        all, or of a sample. Cuts may shift far; what lies between them stays with who has it, unless there is a reason.
         """
         if not len(looks.event):
             return self
         event, place, load = _with_held(looks, held)
         at = _cut_evenly(np.array(self.at), place, load)
-        owner = np.array(self.owner, np.int64)
-        return self._of(at, shared_out(owner, workers, event, np.searchsorted(at, place), load))
+        parts = np.bincount(np.searchsorted(at, held), minlength=len(at) + 1) / max(len(held), 1)
+        owner = shared_out(self._heirs(at, workers, held), workers, event, np.searchsorted(at, place), load, parts)
+        return self._of(at, owner)
+
+    def _heirs(self, at: Floats, workers: int, held: Floats) -> Integers:
+        """Who has most of what is in each stretch between other cuts; where nothing is, whoever has its end."""
+        counts = np.zeros((len(at) + 1, workers), np.int64)
+        np.add.at(counts, (np.searchsorted(at, held), self.workers_of(held)), 1)
+        return np.where(counts.any(axis=1), counts.argmax(axis=1), self.workers_of(np.append(at, 1.0)))
 
 
 def _with_held(looks: Looks, held: Floats) -> Looks:

@@ -14,16 +14,17 @@ Integers = npt.NDArray[np.int64]
 
 _EVEN: Final = 1.05  # of the mean load, that no worker exceeds if it can be helped
 _ROUNDS: Final = 8
+_PRICE: Final = 2.0  # in messages for each event, to move all subscriptions
 
 
-def shared_out(owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats) -> Integers:
+def shared_out(owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats, held: Floats) -> Integers:
     """Begins with who has the stretches now, and moves one at a time. Event, stretch and load tell of looks;
-    -1 is no event: there is load without any message.
+    -1 is no event: there is load without any message. `held` is each stretch's part of all subscriptions.
 
-    First from the most loaded worker to others, until the load is even; then wherever it saves messages and the load
-    stays even; and the first again.
+    First from the most loaded worker to others, until the load is even; then wherever it saves more messages than it
+    costs to move the subscriptions, and the load stays even; and the first again.
     """
-    sharing = _Sharing(owner, workers, event, stretch, load)
+    sharing = _Sharing(owner, workers, event, stretch, load, held)
     sharing.even_out()
     for _ in range(_ROUNDS):
         if not sharing.save_messages():
@@ -33,7 +34,9 @@ def shared_out(owner: Integers, workers: int, event: Floats, stretch: Integers, 
 
 
 class _Sharing:
-    def __init__(self, owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats) -> None:
+    def __init__(
+        self, owner: Integers, workers: int, event: Floats, stretch: Integers, load: Floats, held: Floats
+    ) -> None:
         self.owner = owner.copy()
         self.workers = workers
         count = len(owner)
@@ -41,6 +44,7 @@ class _Sharing:
         self.loads = np.bincount(owner, self.load, minlength=workers)
         sent = event >= 0
         numbers, row = np.unique(event[sent], return_inverse=True)
+        self._price = _PRICE * len(numbers) * held
         pairs = np.unique(row * count + stretch[sent])
         row, stretch = np.divmod(pairs, count)
         order = np.argsort(stretch, kind="stable")
@@ -51,7 +55,7 @@ class _Sharing:
         np.add.at(self._counts, (row, owner[stretch]), 1)
 
     def even_out(self) -> None:
-        """Each time the move that costs the fewest messages for the load it shifts."""
+        """Each time the move that costs the least for the load it shifts."""
         for _ in range(len(self.owner)):
             mean = self.loads.mean()
             source = int(self.loads.argmax())
@@ -83,10 +87,10 @@ class _Sharing:
         return moved
 
     def _saved(self, stretch: int) -> Floats:
-        """By worker: how many messages fewer there are if a stretch goes there."""
+        """By worker: how many messages fewer there are if a stretch goes there, less the price of moving it."""
         counts = self._counts[self._events[stretch]]
         source = int(self.owner[stretch])
-        saved: Floats = (counts[:, source] == 1).sum() - (counts == 0).sum(axis=0).astype(np.float64)
+        saved: Floats = (counts[:, source] == 1).sum() - (counts == 0).sum(axis=0) - self._price[stretch]
         saved[source] = 0.0
         return saved
 
