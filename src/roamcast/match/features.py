@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from roamcast.match.build import Rows
 from roamcast.match.dictionary import TermLists, encode
-from roamcast.match.kernels.probing import mix_terms
+from roamcast.match.kernels.probing import NO_TERM, STRIPS, Hashed, mix_cells, mix_terms, number_strips
 from roamcast.match.kernels.texts import hash_texts
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
@@ -36,6 +36,7 @@ __all__ = [
     "least_terms",
     "rarest_terms",
     "text_hashes",
+    "widths_of",
     "with_second",
 ]
 
@@ -52,10 +53,7 @@ WORLD: Final = 1 << 10
 """The level of boxes without borders, across the antimeridian, very wide, or far away."""
 _WIDEST: Final = 20  # the last level with borders: an event is asked for on each level there is
 _SEED: Final = seed_of(b"features")
-_NO_TERM: Final = np.uint64(0x5851F42D4C957F2D)
-_PRIMES: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
 _MOST_CELLS: Final = 2.0**31
-_STRIPS: Final = 16  # columns, and rows, of a cell
 
 
 class Features(NamedTuple):
@@ -65,15 +63,6 @@ class Features(NamedTuple):
     of: Integers
     key: Keys
     strips: Strips
-
-
-class Hashed(NamedTuple):
-    """Events; event i has the terms term[first[i]:first[i + 1]], hashed."""
-
-    x: Floats
-    y: Floats
-    first: Integers
-    term: Keys
 
 
 class RarestTerms(NamedTuple):
@@ -111,7 +100,7 @@ def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
     hashes = hashed_terms(rows.terms)
     # The rarest comes last; equally rare ones by their hash, so that the order of terms does not matter.
     hashes = hashes[np.lexsort((hashes, -often[rows.terms.code], owner))]
-    rarest: Keys = np.full(count, _NO_TERM, np.uint64)
+    rarest: Keys = np.full(count, NO_TERM, np.uint64)
     rarest[each > 0] = hashes[rows.terms.first[1:][each > 0] - 1]
     second: Keys = np.zeros(count, np.uint64)
     second[each > 1] = hashes[rows.terms.first[1:][each > 1] - 2]
@@ -125,16 +114,22 @@ def features_of_rows(
     level = _levels(box, interval, fine)
     holds = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
     rows = np.flatnonzero(holds)
-    width = np.where(level == WORLD, np.inf, np.exp2(np.minimum(level, WORLD - 1).astype(np.float64)))[rows]
+    width = widths_of(level[rows])
     west, south, east, north = (_strips(box[rows, side], width) for side in range(4))
-    high = north // _STRIPS - south // _STRIPS + 1
-    count = (east // _STRIPS - west // _STRIPS + 1) * high
+    high = north // STRIPS - south // STRIPS + 1
+    count = (east // STRIPS - west // STRIPS + 1) * high
     owner = np.repeat(np.arange(len(rows)), count)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    cell_x, cell_y = (west // _STRIPS)[owner] + place // high[owner], (south // _STRIPS)[owner] + place % high[owner]
+    cell_x, cell_y = (west // STRIPS)[owner] + place // high[owner], (south // STRIPS)[owner] + place % high[owner]
     strips = _bits(_reached(west[owner], east[owner], cell_x), _reached(south[owner], north[owner], cell_y))
     key = _with(_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
     return Features(rows[owner], key, strips), np.unique(level[rows])
+
+
+def widths_of(levels: Integers) -> Floats:
+    """How wide cells are on these levels."""
+    width: Floats = np.where(levels == WORLD, np.inf, np.exp2(np.minimum(levels, _WIDEST).astype(np.float64)))
+    return width
 
 
 def with_second(key: Keys, term: Keys) -> Keys:
@@ -153,14 +148,14 @@ def features_of_events(events: Hashed, levels: Integers) -> Features:
     x, y, count = events.x, events.y, len(events.x)
     there = ~(np.isnan(x) | np.isnan(y))
     owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
-    term = np.append(events.term, np.full(count, _NO_TERM, np.uint64))
+    term = np.append(events.term, np.full(count, NO_TERM, np.uint64))
     found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.uint32))]
     for level in levels.tolist():
-        width = np.full(count, np.inf if level == WORLD else 2.0**level)
+        width = np.repeat(widths_of(np.array([level])), count)
         inside = there & ((level == WORLD) | (np.abs(x) < _MOST_CELLS * width) & (np.abs(y) < _MOST_CELLS * width))
         strip_x, strip_y = (_strips(np.where(inside, c, 0.0), width) for c in (x, y))
-        key = _keys(np.full(count, level), strip_x // _STRIPS, strip_y // _STRIPS)
-        strips = _bits(1 << strip_x % _STRIPS, 1 << strip_y % _STRIPS)
+        key = _keys(np.full(count, level), strip_x // STRIPS, strip_y // STRIPS)
+        strips = _bits(1 << strip_x % STRIPS, 1 << strip_y % STRIPS)
         kept = owner[inside[owner]]
         found.append(Features(kept, _with(key[kept], term[inside[owner]]), strips[kept]))
     return Features(*(np.concatenate(column) for column in zip(*found, strict=True)))
@@ -178,30 +173,25 @@ def _levels(box: Floats, interval: float, fine: int) -> Integers:
 
 
 def _strips(coordinate: Floats, width: Floats) -> Integers:
-    """Numbers of strips along an axis, of which a cell of this width has 16.
-
-    Never falls where the coordinate rises: dividing by a power of two is exact, or rounds towards nothing.
-    """
-    there = np.isfinite(width)
-    return np.floor(np.where(there, coordinate, 0.0) / np.where(there, width / _STRIPS, 1.0)).astype(np.int64)
+    numbers = np.empty(len(coordinate), np.int64)
+    number_strips(coordinate, width, numbers)
+    return numbers
 
 
 def _reached(first: Integers, last: Integers, cell: Integers) -> Integers:
     """The strips of each cell that are between two, both of them included: a bit for each."""
-    low, high = np.maximum(first - cell * _STRIPS, 0), np.minimum(last - cell * _STRIPS, _STRIPS - 1)
+    low, high = np.maximum(first - cell * STRIPS, 0), np.minimum(last - cell * STRIPS, STRIPS - 1)
     reached: Integers = (2 << high) - (1 << low)
     return reached
 
 
 def _bits(columns: Integers, rows: Integers) -> Strips:
-    return (columns | rows << _STRIPS).astype(np.uint32)
+    return (columns | rows << STRIPS).astype(np.uint32)
 
 
 def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
-    mixed: Keys = np.zeros(len(level), np.uint64)
-    for part, prime in zip((level, cell_x, cell_y), _PRIMES, strict=True):
-        mixed = (mixed ^ part.astype(np.uint64)) * prime
-        mixed ^= mixed >> np.uint64(29)
+    mixed: Keys = np.empty(len(level), np.uint64)
+    mix_cells(level, cell_x, cell_y, mixed)
     return mixed
 
 

@@ -4,7 +4,7 @@ Beside a feature are the strips of its cell that the worker wants: an event else
 cells may be as wide as boxes, and few.
 
 The features of subscriptions with several terms are there twice: once without a worker, so that only events that have
-them are asked for a second term, and once with that, and the worker.
+them are asked for a second term, and once with that, in either order, and the worker.
 
 A stack of tables, each a file by checksum. New subscriptions make a small table on top; neighbours of like size are
 merged. Features of subscriptions that are gone stay until the stack is built anew: they cost messages, never a match.
@@ -22,14 +22,12 @@ import numpy.typing as npt
 from roamcast.match.build import Rows, Seen
 from roamcast.match.features import (
     RarestTerms,
-    features_of_events,
     features_of_rows,
     hashed_events,
     rarest_terms,
-    with_second,
+    widths_of,
 )
-from roamcast.match.holdings import routed
-from roamcast.match.kernels.probing import ANYONE, Asked, Slots, place_features, probe_features
+from roamcast.match.kernels.probing import ANYONE, DIGEST, Scratch, Table, digest_features, list_holders, probe
 from roamcast.match.partition import Routed
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
@@ -42,15 +40,19 @@ Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _LIKE: Final = 2  # a neighbour up to so many times as large is merged
-_SLACK: Final = 3  # features for each empty slot
 _FINE: Final = 1  # cells as wide as a box
+_CROWDED: Final = 4  # entries in a bucket, on average, are fewer
+_FEWEST_BITS: Final = 8  # of a bucket: 32 at most are left
+_WORKER: Final = np.uint64(8)  # bits
+_HALF: Final = np.uint64(32)
+_LAST: Final = np.uint64(0xFFFFFFFF)
 
 
 class Routes(NamedTuple):
-    """A table by its checksum, and how many slots of it are used."""
+    """A table by its checksum, and how many entries it has."""
 
     table: str
-    features: int
+    entries: int
 
 
 class Router:
@@ -62,17 +64,21 @@ class Router:
     @classmethod
     def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> Self:
         """Of subscriptions, each with the worker that holds it."""
-        return cls([Opened.in_memory(_table([_Wanted.of(box, term, worker)]))])
+        features = _Features.of(box, term, worker)
+        seed = seed_of(features.key.data)
+        return cls([Opened.in_memory(_table(seed, [features.wanted(seed)]))])
 
     def route(self, events: Events) -> Routed:
         """To all workers that hold a match, and some others."""
         found: Keys = np.zeros(len(events.x), np.uint64)
-        levels = np.unique(np.concatenate([np.empty(0, np.int64), *(t.arrays["levels"] for t in self._tables)]))
         hashed = hashed_events(events)
-        asked = Asked(*features_of_events(hashed, levels), hashed.first, hashed.term)
-        for table in self._tables:
-            probe_features(asked, table.arrays["seed"], _slots(table.arrays), found)
-        return routed(np.arange(len(found)), found)
+        for opened in self._tables:
+            levels, table = opened.arrays["levels"], _opened(opened.arrays)
+            probe(hashed, levels, widths_of(levels), _bits_left(table), table, Scratch.of(hashed), found)
+        count = int(np.bitwise_count(found).sum())
+        sent = Routed(np.empty(count, np.int64), np.empty(count, np.int64))
+        list_holders(found, sent.event, sent.worker)
+        return sent
 
     @property
     def nbytes(self) -> int:
@@ -93,59 +99,83 @@ class Tables:
     ) -> tuple[Routes, ...]:
         """With the features of these rows, each held by the worker beside it."""
         weight = None if seen is None else seen(rows.terms.texts)
-        parts = [_Wanted.of(rows.box, rarest_terms(rows, weight), worker)]
-        count = len(parts[0].slots.key)
-        if not count:
+        features = _Features.of(rows.box, rarest_terms(rows, weight), worker)
+        if not len(features.key):
             return stack
-        kept = list(stack)
-        while kept and kept[-1].features <= _LIKE * count:
-            count += kept[-1].features
-            parts.append(_Wanted.of_table(self._files.open(kept.pop().table).arrays))
-        table = _table(parts)
-        return (*kept, Routes(self._files.write(table), int((table["key"] != 0).sum())))
+        # A stack has one seed: tables that are merged have digests, not features.
+        seed = self._files.open(stack[-1].table).arrays["seed"] if stack else seed_of(features.key.data)
+        kept, count, parts = list(stack), len(features.key), [features.wanted(seed)]
+        while kept and kept[-1].entries <= _LIKE * count:
+            count += kept[-1].entries
+            parts.append(_Wanted.listed(self._files.open(kept.pop().table).arrays))
+        table = _table(seed, parts)
+        return (*kept, Routes(self._files.write(table), len(table["worker"])))
 
 
-class _Wanted(NamedTuple):
-    """Features, perhaps several times; and the levels they are on."""
+class _Features(NamedTuple):
+    """Features of subscriptions, for each a worker that holds it, and the strips wanted; and the levels they are on."""
 
-    slots: Slots
+    key: Keys
+    worker: npt.NDArray[np.uint8]
+    strips: Keys
     levels: Integers
 
     @classmethod
-    def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> _Wanted:
+    def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> _Features:
         (of, key, strips), levels = features_of_rows(box, term.rarest, fine=_FINE)
-        second, holder = term.second[of], worker[of].astype(np.uint8)
-        more = second > 0
+        also, _ = features_of_rows(box, term.second, fine=_FINE)
+        holder, more = worker[of].astype(np.uint8), term.second[of] > 0
         return cls(
-            Slots(
-                np.append(key, with_second(key[more], second[more])),
-                np.append(np.where(more, ANYONE, holder), holder[more]),
-                np.append(strips, strips[more]),
-            ),
+            np.append(key, key[more] ^ also.key[more]),
+            np.append(np.where(more, ANYONE, holder), holder[more]),
+            np.append(strips, strips[more]).astype(np.uint64),
             levels,
         )
 
+    def wanted(self, seed: Keys) -> _Wanted:
+        digest: Keys = np.empty(len(self.key), np.uint64)
+        digest_features(self.key, seed, digest)
+        return _Wanted(digest << _WORKER | self.worker, self.strips, self.levels)
+
+
+class _Wanted(NamedTuple):
+    """Digests of features with their workers, perhaps several times; strips; and the levels there are."""
+
+    by: Keys
+    strips: Keys
+    levels: Integers
+
     @classmethod
-    def of_table(cls, table: Arrays) -> _Wanted:
-        used = np.flatnonzero(table["key"])
-        return cls(Slots(*(table[name][used] for name in Slots._fields)), table["levels"])
+    def listed(cls, arrays: Arrays) -> _Wanted:
+        """What a table has."""
+        table = _opened(arrays)
+        bucket = np.repeat(np.arange(len(table.first) - 1, dtype=np.uint64), np.diff(table.first))
+        digest = bucket << np.uint64(_bits_left(table)) | table.entry >> _HALF
+        return cls(digest << _WORKER | table.worker, table.entry & _LAST, arrays["levels"])
 
 
-def _table(parts: Sequence[_Wanted]) -> Arrays:
+def _table(seed: Keys, parts: Sequence[_Wanted]) -> Arrays:
     """Each feature once for each worker."""
-    listed = [np.concatenate(column) for column in zip(*(part.slots for part in parts), strict=True)]
-    key, worker, _ = listed
-    order = np.lexsort((worker, key))
-    key, worker, strips = (column[order] for column in listed)
-    first = np.flatnonzero((np.diff(key, prepend=np.uint64(0)) != 0) | (np.diff(worker, prepend=ANYONE) != 0))
-    key, worker, strips = key[first], worker[first], np.bitwise_or.reduceat(strips, first)
-    size = len(key) + len(key) // _SLACK + 1
-    table = Slots(np.zeros(size, np.uint64), np.zeros(size, np.uint8), np.zeros(size, np.uint32))
-    seed = seed_of(key.data)
-    place_features(Slots(key, worker, strips), seed, table)
-    levels = np.unique(np.concatenate([part.levels for part in parts]))
-    return {"seed": seed, **table._asdict(), "levels": levels}
+    by, strips, levels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(by, kind="stable")
+    by = by[order]
+    distinct = np.flatnonzero(np.diff(by, prepend=~by[:1]))
+    by, digest = by[distinct], by[distinct] >> _WORKER
+    bits = max((len(by) // _CROWDED).bit_length(), _FEWEST_BITS)
+    buckets = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(DIGEST - bits)
+    table = Table(
+        seed,
+        np.searchsorted(digest, buckets).astype(np.uint32),
+        digest << _HALF | np.bitwise_or.reduceat(strips[order], distinct),
+        (by & np.uint64(0xFF)).astype(np.uint8),
+    )
+    return {**table._asdict(), "levels": np.unique(levels)}
 
 
-def _slots(table: Arrays) -> Slots:
-    return Slots(*(table[name] for name in Slots._fields))
+def _opened(arrays: Arrays) -> Table:
+    return Table(*(arrays[name] for name in Table._fields))
+
+
+def _bits_left(table: Table) -> int:
+    """Of a digest, without those of its bucket."""
+    return DIGEST + 1 - (len(table.first) - 1).bit_length()
