@@ -24,11 +24,13 @@ class CategoriesMachine(RuleBasedStateMachine):
         frequencies=st.booleans(),
         correlation=st.booleans(),
         threshold=st.sampled_from([0.0, 0.1, 0.5]),
+        window=st.sampled_from([1, 3, 1024]),
     )
-    def start(self, most: int, frequencies: bool, correlation: bool, threshold: float) -> None:
+    def start(self, most: int, frequencies: bool, correlation: bool, threshold: float, window: int) -> None:
         self.parameters = Parameters(
-            most, new_threshold=threshold, frequencies=frequencies, correlation=correlation, least_area=4.0
-        )
+            most, new_threshold=threshold, frequencies=frequencies, correlation=correlation, least_area=4.0,
+            window=window,
+        )  # fmt: skip
         self.categories = Categories(self.parameters)
         self.reference = ReferenceCategories(self.parameters)
         self.next = 0

@@ -31,7 +31,10 @@ class Relocation(NamedTuple):
 
 
 def judge(matrix: Floats, worker: Integers, live: Truths, partners: Truths) -> Judged:
-    """`partners[a, b]`: merged, the two would have room. Infinite where all correlation is with the own worker."""
+    """`partners[a, b]`: merged, the two would have room. Infinite where all correlation is with the own worker.
+
+    One that is alone on its worker is not considered: that worker would have nothing to do.
+    """
     own = worker[:, np.newaxis] == worker
     cs, cd = (matrix * own).sum(axis=1), (matrix * ~own).sum(axis=1)
     considered = live & (partners & own & live).any(axis=1) & ((cs > 0) | (cd > 0))

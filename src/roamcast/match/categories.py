@@ -50,7 +50,8 @@ class Parameters:
     `most` is CMaxNumTh. `frequencies` off is Sim-NonFre: a term of a category counts as one of its distinct ones.
     `correlation` off merges by similarity alone. `least_area` is the smallest area a category is taken to have, one
     cell of the grid. A category has room for `largest` times the mean size (if there were `most`), eight at least: or
-    one giant category would win every comparison.
+    one giant category would win every comparison. Correlation is counted over the last `window` events, `matches` of
+    each.
     """
 
     most: int
@@ -60,10 +61,14 @@ class Parameters:
     correlation: bool = True
     least_area: float = 25.0
     largest: float = 4.0
+    window: int = 1024
+    matches: int = 16
 
     def __post_init__(self) -> None:
         if self.most < 1 or not 0 <= self.alpha < 1 or self.least_area <= 0 or self.largest < 2:
             raise InputError("most >= 1, 0 <= alpha < 1, least_area > 0 and largest >= 2", where="categories")
+        if self.window < 1 or self.matches < 2:
+            raise InputError("window >= 1 and matches >= 2", where="categories")
 
 
 class Founded(NamedTuple):
@@ -79,7 +84,7 @@ class Categories:
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
-        self.correlation = Correlation()
+        self.correlation = Correlation.of_nothing(parameters.window, parameters.matches)
         count = parameters.most + 1
         self.handle: Integers = np.empty(0, np.int64)
         self.rows = Members(
@@ -203,7 +208,7 @@ class Categories:
     def of_arrays(cls, parameters: Parameters, arrays: Arrays) -> Self:
         """As it was when it gave these `arrays`."""
         self = cls(parameters)
-        self.correlation = Correlation(arrays["window"], int(arrays["seen"][0]))
+        self.correlation = Correlation(arrays["window"].copy(), int(arrays["seen"][0]))
         self.handle = arrays["handle"].copy()
         category = arrays["category"]
         nobody = np.full(len(self.handle), NOBODY, np.int32)

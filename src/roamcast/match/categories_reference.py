@@ -48,7 +48,7 @@ class ReferenceCategories:
         del self.box[handle], self.terms[handle]
 
     def observe(self, matches: Sequence[int]) -> None:
-        self.events.append(frozenset(matches))
+        self.events = [*self.events, frozenset(matches)][-self.parameters.window :]
 
     def groups(self) -> list[list[int]]:
         return sorted(sorted(some) for some in self.members if some)

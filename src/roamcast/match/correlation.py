@@ -6,7 +6,7 @@ sparse, its size is fixed, and what is past is forgotten. Everything else is cou
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +19,20 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
-EVENTS: Final = 1024
-MATCHES: Final = 16
 _AT_ONCE: Final = 256  # events that one batch may put into the window
 
 
 class Correlation:
     """Pairs of rows get one point for each event of the window that matched both."""
 
-    def __init__(self, window: Integers | None = None, seen: int = 0) -> None:
-        self.window: Integers = np.full((EVENTS, MATCHES), -1, np.int64) if window is None else window.copy()
+    def __init__(self, window: Integers, seen: int = 0) -> None:
+        """A row of the window has the matches of one event; -1 where there are no more."""
+        self.window = window
         self.seen = seen
+
+    @classmethod
+    def of_nothing(cls, events: int, matches: int) -> Self:
+        return cls(np.full((events, matches), -1, np.int64))
 
     def observe(self, event: Integers, row: Integers) -> None:
         """Pairs of a batch, ordered by event. Of many events, and of many matches, some are taken."""
@@ -37,8 +40,8 @@ class Correlation:
         length = np.diff(np.append(first, len(event)))
         several = np.flatnonzero(length > 1)
         for one in several[spread(len(several), _AT_ONCE)]:
-            rows = row[first[one] + spread(int(length[one]), MATCHES)]
-            line = self.window[self.seen % EVENTS]
+            rows = row[first[one] + spread(int(length[one]), self.window.shape[1])]
+            line = self.window[self.seen % len(self.window)]
             line[: len(rows)], line[len(rows) :] = rows, -1
             self.seen += 1
 
@@ -51,8 +54,8 @@ class Correlation:
         """For each event of the window how many of its matches are in each category."""
         of = np.where(self.window >= 0, category[self.window], -1) if len(category) else np.full_like(self.window, -1)
         event, place = np.nonzero(of >= 0)
-        counts = np.bincount(event * categories + of[event, place], minlength=EVENTS * categories)
-        return counts.reshape(EVENTS, categories).astype(np.float64)
+        counts = np.bincount(event * categories + of[event, place], minlength=len(of) * categories)
+        return counts.reshape(len(of), categories).astype(np.float64)
 
     def between(self, category: Numbers, categories: int) -> Floats:
         """The correlation of each two categories: the sum over their subscriptions; 0 of a category with itself."""
