@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from pure import Placed, PureStream, control, placed, sifted_by
 from worlds import around, event, position, removal, subscription
 
+from roamcast.errors import CorruptionError
 from roamcast.journal.records import Record
 from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
 from roamcast.pipeline.books import Entry
+from roamcast.pipeline.lookups import Lookups
+from roamcast.pipeline.matching import rows_with
 from roamcast.pipeline.plans import Partition, Share, shares_for
+from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
 
 def letters(entry: Entry) -> dict[str, list[dict[str, Any]]]:
@@ -197,3 +201,9 @@ def test_any_story_has_the_same_letters_in_both_plans(story: list[list[Record]],
         for rows in batches(*story):
             shared.restart()
             assert letters(shared.run(rows)) == letters(whole.run(rows))
+
+
+def test_a_match_that_the_table_does_not_know_is_damage(tmp_path: Path) -> None:
+    """Rather than a letter to somebody else."""
+    with pytest.raises(CorruptionError, match="does not have"):
+        rows_with(np.array([7]), Lookups(tmp_path, SUBSCRIPTIONS.name, ()))

@@ -32,7 +32,7 @@ from roamcast.pipeline.regions import Moving
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
 from roamcast.pipeline.supply import Supplier
 
-__all__ = ["Sieve", "State", "as_json", "fetched", "has_all_it_needs", "lists", "match", "sift"]
+__all__ = ["Sieve", "State", "as_json", "fetched", "has_all_it_needs", "lists", "match", "rows_with", "sift"]
 
 _ASKED: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "around")
 _END: Final = np.iinfo(np.int64).max
@@ -208,11 +208,8 @@ def match(facts: Facts, state: State, batch: int) -> tuple[Found, int]:
 def _decided(found: Candidates, points: Events, facts: Facts, state: State, batch: int) -> Found:
     """Of candidates those that match."""
     handles, place = np.unique(found.subscription, return_inverse=True)
-    known = state.subscriptions.find(("handle",), [pa.array(handles)])
-    if len(known.row) != len(handles):
-        hint = "restore the whole pipeline folder, or start a new pipeline with --new"
-        raise CorruptionError("the index has subscriptions that the state does not have", hint=hint)
-    rows = state.subscriptions.take(known.row, _ASKED)
+    known = rows_with(handles, state.subscriptions)
+    rows = state.subscriptions.take(known, _ASKED)
     at = _places(facts.events, found.event, rows["node"].take(pa.array(place)))
     # For each pair no more than that: queries and areas may be long.
     lives = _lives(at, rows.select(["since", "until", "removed_in"]).take(pa.array(place)), batch)
@@ -222,7 +219,16 @@ def _decided(found: Candidates, points: Events, facts: Facts, state: State, batc
         lives[around] = np.logical_or.reduce([inside(points, *pairs) for inside in state.moving])
     kept = np.flatnonzero(lives)
     kept = kept[passes(facts, found.event[kept], rows, place[kept])]
-    return Found(found.event[kept], known.row[place[kept]])
+    return Found(found.event[kept], known[place[kept]])
+
+
+def rows_with(handles: Integers, subscriptions: Lookups) -> Integers:
+    """The rows of distinct handles, in their order."""
+    found = subscriptions.find(("handle",), [pa.array(handles)])
+    if len(found.row) != len(handles):
+        hint = "restore the whole pipeline folder, or start a new pipeline with --new"
+        raise CorruptionError("the index has subscriptions that the state does not have", hint=hint)
+    return found.row
 
 
 def _places(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) -> Integers:

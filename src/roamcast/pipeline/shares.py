@@ -14,7 +14,7 @@ from roamcast.journal.records import EVENT, with_homes
 from roamcast.match.port import Events
 from roamcast.pipeline.facts import Facts
 from roamcast.pipeline.lookups import Found, Integers, Lookups
-from roamcast.pipeline.matching import Sieve, as_json, fetched, has_all_it_needs, lists, match, sift
+from roamcast.pipeline.matching import Sieve, as_json, fetched, has_all_it_needs, lists, match, rows_with, sift
 from roamcast.pipeline.plans import Partition
 from roamcast.pipeline.schemas import ROUTED_SCHEMA, SIFTED_SCHEMA, spark_schema
 
@@ -100,27 +100,41 @@ def gathered(told: pa.Table, subscriptions: Lookups) -> pa.Table:
     events, found = told.filter(is_event).combine_chunks(), told.filter(pc.invert(is_event)).combine_chunks()
     if not found.num_rows:
         return events
-    names = zip(events["node"].to_pylist(), events["position"].to_pylist(), strict=True)
-    row_of = {name: row for row, name in enumerate(names)}
-    at = np.array([row_of[name] for name in zip(found["node"].to_pylist(), found["position"].to_pylist(), strict=True)])
+    at = _places_of(found, events)
     pairs = found["subscriptions"].combine_chunks()
-    handles = pairs.flatten().to_numpy()
-    event: Integers = np.repeat(at, pc.list_value_length(pairs).to_numpy())
-    distinct, place = np.unique(handles, return_inverse=True)
-    rows = subscriptions.find(("handle",), [pa.array(distinct)]).row[place]
+    each = pc.list_value_length(pairs).to_numpy()
+    handles, place = np.unique(pairs.flatten().to_numpy(), return_inverse=True)
+    event, rows = np.repeat(at, each), rows_with(handles, subscriptions)[place]
     order = np.lexsort((rows, event))
-    matched = np.flatnonzero(pc.list_value_length(pairs).to_numpy())
+    matched = np.flatnonzero(each)
+    # An event has the text of one of those that matched it, or its own.
+    source = np.arange(events.num_rows)
+    source[at[matched]] = events.num_rows + matched
     columns = {
         "subscriptions": lists(Found(event[order], rows[order]), np.arange(events.num_rows), events.num_rows),
         "candidates": _added(events["candidates"].to_numpy(), at, found["candidates"].to_numpy()),
+        **{
+            name: pa.chunked_array([*events[name].chunks, *found[name].chunks]).take(pa.array(source))
+            for name in ("event", "attributes")
+        },
     }
-    for name in ("event", "attributes"):
-        texts = np.array(events[name].to_pylist(), np.object_)
-        texts[at[matched]] = found[name].take(pa.array(matched)).to_pylist()
-        columns[name] = pa.array(texts, pa.string())
     for name, column in columns.items():
         events = events.set_column(events.schema.get_field_index(name), SIFTED_SCHEMA.field(name), column)
     return events
+
+
+def _places_of(some: pa.Table, events: pa.Table) -> Integers:
+    """For each of `some` the number of the row of `events` that has its node and position."""
+    nodes, positions = pc.unique(events["node"]), events["position"].to_numpy()
+    least = positions.min()
+    span = int(positions.max() - least) + 1
+    ours, theirs = (
+        pc.index_in(table["node"], nodes).to_numpy().astype(np.int64) * span + table["position"].to_numpy() - least
+        for table in (events, some)
+    )
+    order = np.argsort(ours)
+    places: Integers = order[np.searchsorted(ours, theirs, sorter=order)]
+    return places
 
 
 def _added(counts: Integers, at: Integers, more: Integers) -> pa.Array:
