@@ -29,13 +29,13 @@ def test_a_hot_spot_is_shared() -> None:
     place = np.where(rng.random(20_000) < 0.9, 0.3 + rng.random(20_000) / 100, rng.random(20_000))
     looks = Looks.of(np.arange(20_000), place)
     load = np.bincount(Cuts.even(4, PLACES).balanced(4, looks, PLACES).workers_of(place), looks.load)
-    assert load.max() <= 1.2 * load.mean()
+    assert load.max() <= 1.1 * load.mean()
 
 
 def test_a_hot_spot_moves_few() -> None:
     """Nearly all cuts shift to where it is; what lies elsewhere stays with who has it."""
     rng = np.random.default_rng(5)
-    place = 0.3 + rng.random(20_000) / 100
+    place = np.where(rng.random(20_000) < 0.9, 0.3 + rng.random(20_000) / 100, rng.random(20_000))
     cuts = Cuts.even(4, PLACES)
     after = cuts.balanced(4, Looks.of(np.arange(20_000), place), PLACES)
     assert np.mean(np.array(after.at) == np.array(cuts.at)) < 0.1

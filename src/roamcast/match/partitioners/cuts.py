@@ -16,7 +16,7 @@ Integers = npt.NDArray[np.int64]
 
 _STRETCHES: Final = 64  # for each worker
 _TOGETHER: Final = 8  # stretches that lie side by side, at first; farther on the next worker's are
-_HELD: Final = 0.25  # of the load of looks: the load of holding all subscriptions
+_HELD: Final = 0.15  # of the load of looks: the load of holding all subscriptions
 _SLACK: Final = 0.25  # of a stretch, on either side of a cut
 
 

@@ -12,7 +12,7 @@ __all__ = ["shared_out"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_EVEN: Final = 1.05  # of the mean load, that no worker exceeds if it can be helped
+_EVEN: Final = 1.02  # of the mean load, that no worker exceeds if it can be helped
 _ROUNDS: Final = 8
 _PRICE: Final = 2.0  # in messages for each event, to move all subscriptions
 
