@@ -42,6 +42,22 @@ def test_a_hot_spot_moves_few() -> None:
     assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.2
 
 
+def test_a_stretch_stays_where_it_saves_little() -> None:
+    """The load is even, and events want two subscriptions at random: whatever moves saves a message here and there."""
+    rng = np.random.default_rng(6)
+    looks = Looks.of(np.repeat(np.arange(10_000), 2), rng.choice(PLACES, 20_000))
+    cuts = Cuts.even(4, PLACES)
+    after = cuts.balanced(4, looks, PLACES)
+    assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.05
+
+
+def test_what_nobody_holds_stays_whose_it_is() -> None:
+    """There are looks, but no subscriptions to go by."""
+    cuts = Cuts.even(4, PLACES)
+    after = cuts.balanced(4, Looks.of(np.arange(len(PLACES)), PLACES), np.empty(0))
+    assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.05
+
+
 def test_without_looks_nothing_changes() -> None:
     """Cuts are as they were."""
     cuts = Cuts.even(4, PLACES)
