@@ -39,8 +39,8 @@ class Plots(Plot):
             ),
             self._bars(
                 folder / "drtcluster-figure7.png", "Throughput before and after balancing",
-                "events per unit of the busiest worker", ["before", "after"],
-                {"DRt-Cluster": [seventh["before"], seventh["after"]]},
+                "events per unit of the busiest worker", ["before", "after", "eagerly"],
+                {"DRt-Cluster": [seventh[name] for name in ("before", "after", "eager")]},
             ),
             self._lines(
                 folder / "drtcluster-sweep.png", "The most categories there may be", ("CMaxNumTh", "per event"),
