@@ -139,7 +139,7 @@ def test_the_first_wishes_are_shared_out_evenly(tmp_path: Path) -> None:
 
 def test_without_a_word_the_number_of_shares_stays() -> None:
     """However many cores Spark has by now; at first it is as many as these, and never more than there may be."""
-    three = Partition((Share(),) * 3, Cuts.even(3, np.empty(0)))
+    three = Partition((Share(),) * 3, Cuts.even(3, np.empty(0)), "secret")
     starts = ((None, 1), (None, 8), (None, 900), (three, 8))
     found = [shares_for("partitioned", 0, before, cores=cores, is_large=False) for before, cores in starts]
     assert found == [2, 8, 64, 3]

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
+from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
+from roamcast.errors import CorruptionError
+from roamcast.match.choosing import chosen_events, chosen_rows
 from roamcast.match.features import rarest_terms
 from roamcast.match.layers import rows_of
+from roamcast.match.partition import NOWHERE, Moves
 from roamcast.match.partitioners.curve import Curve
+from roamcast.match.port import Matches
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.router import Router, Tables
+
+SECRET = "of these tests"
+NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @given(st.lists(st.lists(wishes, max_size=20), min_size=1, max_size=4), st.lists(rows, max_size=20), st.data())
@@ -28,7 +37,7 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
         tables, stack = Tables(Path(folder)), ()
         for part in parts:
             here = np.arange(first, first + len(part))
-            stack = tables.push(stack, rows_of(here, subscriptions_of(part)), worker[here])
+            stack = tables.push(stack, rows_of(here, subscriptions_of(part)), worker[here], SECRET)
             first += len(part)
         found = tables.open(stack).route(events_of(happened))
     routed = list(zip(found.event.tolist(), found.worker.tolist(), strict=True))
@@ -57,7 +66,7 @@ def test_each_worker_wants_the_strips_of_its_own_boxes(tmp_path: Path) -> None:
     """Two workers have boxes with the same cell and term; an event in one of them goes to its worker alone."""
     tables = Tables(tmp_path)
     wanted = rows_of(np.arange(2), subscriptions_of([(0, 0, 0.4, 0.9, ["fire"]), (0.6, 0, 0.9, 0.9, ["fire"])]))
-    router = tables.open(tables.push((), wanted, np.array([0, 63])))
+    router = tables.open(tables.push((), wanted, np.array([0, 63]), SECRET))
     found = router.route(events_of([(0.2, 0.5, ["fire"]), (0.5, 0.5, ["fire"]), (0.8, 0.5, ["fire"])]))
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 2], [0, 63])
 
@@ -66,27 +75,79 @@ def test_an_event_that_nobody_wants_goes_nowhere(tmp_path: Path) -> None:
     """Elsewhere, or without the term, or without the second one."""
     tables = Tables(tmp_path)
     wanted = rows_of(np.arange(2), subscriptions_of([(0, 0, 1, 1, ["fire"]), (0, 0, 1, 1, ["rain", "wind"])]))
-    stack = tables.push((), wanted, np.array([2, 3]))
+    stack = tables.push((), wanted, np.array([2, 3]), SECRET)
     events = [(0.5, 0.5, ["fire", "smoke"]), (50, 50, ["fire"]), (0.5, 0.5, ["smoke"]), (0.5, 0.5, ["wind"])]
     found = tables.open(stack).route(events_of([*events, (0.5, 0.5, ["rain", "snow"]), (0.5, 0.5, ["rain", "wind"])]))
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 5], [2, 3])
 
 
-def test_the_router_sends_events_where_the_curve_does(tmp_path: Path) -> None:
-    """By tables in files as by the one in memory."""
-    rng = np.random.default_rng(7)
-    terms = [[str(term) for term in rng.choice(6, rng.integers(0, 4), replace=False)] for _ in range(400)]
-    x, y = rng.uniform(-20, 20, (2, 400))
-    wanted = rows_of(
-        np.arange(200),
-        subscriptions_of([(x[n], y[n], x[n] + 6, y[n] + 4, terms[n]) for n in range(200)]),
-    )
-    events = events_of([(x[n], y[n], terms[n]) for n in range(200, 400)])
-    curve = Curve(4)
-    curve.add(wanted)
-    worker = np.log2(curve.holdings.mask).astype(np.int64)
+@pytest.mark.parametrize("terms", [2, 8, 9, 12])
+def test_events_of_many_terms_are_asked_for_all_pairs(tmp_path: Path, terms: int) -> None:
+    """Each two of them are wanted; somebody else wants the first two, or the next, and so on."""
+    words = [f"w{n:02}" for n in range(terms)]
+    both = list(combinations(words, 2))
+    wanted = rows_of(np.arange(len(both)), subscriptions_of([(0, 0, 1, 1, pair) for pair in both]))
+    tables, events = Tables(tmp_path), events_of([(0.5, 0.5, words)])
+    for chosen in range(len(both)):
+        worker = (np.arange(len(both)) == chosen).astype(np.int64)
+        found = tables.open(tables.push((), wanted, worker, SECRET)).route(events)
+        assert found.worker.tolist() == sorted(set(worker.tolist()))
+
+
+def test_points_at_infinity_go_to_those_who_want_all_the_world(tmp_path: Path) -> None:
+    """They are in no cell that has borders."""
     tables = Tables(tmp_path)
-    found, expected = tables.open(tables.push((), wanted, worker)).route(events), curve.route(events)
-    assert found.event.tolist() == expected.event.tolist()
-    assert found.worker.tolist() == expected.worker.tolist()
-    assert len(found.event) > 100
+    wanted = rows_of(np.arange(2), subscriptions_of([(*WORLD, ["fire"]), (0, 0, 1, 1, ["fire"])]))
+    router = tables.open(tables.push((), wanted, np.array([5, 6]), SECRET))
+    found = router.route(events_of([(np.inf, 0.5, ["fire"]), (-np.inf, np.inf, ["fire"]), (0.5, 0.5, ["fire"])]))
+    assert (found.event.tolist(), found.worker.tolist()) == ([0, 1, 2, 2], [5, 5, 5, 6])
+
+
+def test_few_messages_are_in_vain() -> None:
+    """Boxes are known to a sixteenth of a cell, subscriptions by two terms."""
+    rng = np.random.default_rng(7)
+    terms = [[str(term) for term in rng.choice(6, rng.integers(0, 4), replace=False)] for _ in range(1_200)]
+    x, y = rng.uniform(-20, 20, (2, 1_200))
+    wanted = subscriptions_of([(x[n], y[n], x[n] + 6, y[n] + 4, terms[n]) for n in range(200)])
+    events = events_of([(x[n], y[n], terms[n]) for n in range(200, 1_200)])
+    rows, worker = rows_of(np.arange(200), wanted), rng.integers(0, 8, 200)
+    found = Router.of(rows.box, rarest_terms(rows), worker).route(events)
+    sent = set(zip(found.event.tolist(), found.worker.tolist(), strict=True))
+    needed = {(event, int(worker[row])) for event, row in pairs(ReferenceMatcher(wanted).match(events))}
+    assert needed <= sent
+    assert len(sent) < 1.4 * len(needed)
+
+
+def test_another_secret_is_damage(tmp_path: Path) -> None:
+    """Tables are merged by digests, which differ with it."""
+    tables = Tables(tmp_path)
+    wanted = rows_of(np.arange(1), subscriptions_of([(0, 0, 1, 1, ["fire"])]))
+    stack = tables.push((), wanted, np.array([0]), SECRET)
+    with pytest.raises(CorruptionError, match="secret"):
+        tables.push(stack, wanted, np.array([0]), "another")
+
+
+def test_a_curve_routes_by_what_it_holds_now() -> None:
+    """After adds, removals and balancing, each time the events go where the moves have put the subscriptions."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-50, 50, 400)
+    wanted = rows_of(np.arange(400), subscriptions_of([(at, at, at + 1, at + 1, ["fire"]) for at in x]))
+    events = events_of([(at + 0.5, at + 0.5, ["fire"]) for at in x])
+    curve, holder = Curve(4), dict[int, int]()
+
+    def follow(moves: Moves) -> None:
+        for handle, target in zip(moves.handle.tolist(), moves.target.tolist(), strict=True):
+            holder[handle] = target
+        routed = curve.route(events)
+        sent = set(zip(routed.event.tolist(), routed.worker.tolist(), strict=True))
+        assert all((handle, worker) in sent for handle, worker in holder.items() if worker != NOWHERE)
+
+    follow(curve.add(chosen_rows(wanted, np.arange(200))))
+    follow(curve.add(chosen_rows(wanted, np.arange(200, 400))))
+    curve.observe(chosen_events(events, np.repeat(np.flatnonzero(x > 40), 20)), NO_MATCHES)
+    moves = curve.balance()
+    assert len(moves.handle)
+    follow(moves)
+    before = len(curve.route(events).event)
+    follow(curve.remove(np.arange(100)))
+    assert len(curve.route(events).event) < before

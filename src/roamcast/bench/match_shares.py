@@ -23,7 +23,7 @@ from roamcast.match.layers import Layer, Layers, matcher_of, rows_of
 from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
 from roamcast.match.port import Events
-from roamcast.match.router import Router, Routes, Tables
+from roamcast.match.router import Router, Routes, Tables, new_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,7 @@ def share_out(rows: Rows, folder: Path, workers: int) -> Shares:
     worker = Cuts.even(workers, place).workers_of(place)
     layers = Layers(folder)
     stacks = (layers.change((), added=chosen_rows(rows, np.flatnonzero(worker == each))) for each in range(workers))
-    return Shares(folder, tuple(stacks), Tables(folder).push((), rows, worker))
+    return Shares(folder, tuple(stacks), Tables(folder).push((), rows, worker, new_secret()))
 
 
 def by_shares(events: DataFrame, shares: Shares) -> int:

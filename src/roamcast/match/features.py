@@ -17,27 +17,27 @@ import numpy.typing as npt
 
 from roamcast.match.build import Rows
 from roamcast.match.dictionary import TermLists, encode
-from roamcast.match.kernels.probing import NO_TERM, STRIPS, Hashed, mix_cells, mix_terms, number_strips
+from roamcast.match.kernels.probing import MOST_CELLS, NO_TERM, STRIPS, Hashed, mix_cells, mix_terms, number_strips
 from roamcast.match.kernels.texts import hash_texts
 from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
 
 __all__ = [
-    "FINE",
     "INTERVAL",
     "WORLD",
     "Features",
     "Hashed",
     "RarestTerms",
+    "Reached",
     "features_of_events",
     "features_of_rows",
     "hashed_events",
     "hashed_terms",
     "least_terms",
+    "mixed",
     "rarest_terms",
     "text_hashes",
     "widths_of",
-    "with_second",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -47,22 +47,26 @@ Strips = npt.NDArray[np.uint32]
 
 INTERVAL: Final = 1.0
 """The narrowest cells are so wide."""
-FINE: Final = 2
-"""A box touches at most so many cells and one, along each axis."""
 WORLD: Final = 1 << 10
 """The level of boxes without borders, across the antimeridian, very wide, or far away."""
+_FINE: Final = 2  # a box touches at most so many cells and one, along each axis
 _WIDEST: Final = 20  # the last level with borders: an event is asked for on each level there is
 _SEED: Final = seed_of(b"features")
-_MOST_CELLS: Final = 2.0**31
 
 
 class Features(NamedTuple):
-    """The number of a row, or of an event; a feature it has; and the strips of that cell which a box reaches into, or
-    which a point is in."""
+    """Pairs: the number of a row, or of an event, and a feature it has."""
 
     of: Integers
     key: Keys
+
+
+class Reached(NamedTuple):
+    """Features of rows; the strips of each cell that a box reaches into; and the levels of the cells."""
+
+    features: Features
     strips: Strips
+    levels: Integers
 
 
 class RarestTerms(NamedTuple):
@@ -107,10 +111,8 @@ def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
     return RarestTerms(rarest, second)
 
 
-def features_of_rows(
-    box: Floats, term: Keys, interval: float = INTERVAL, fine: int = FINE
-) -> tuple[Features, Integers]:
-    """Of boxes, each with its rarest term; and the levels they are on. Boxes that hold nothing have none."""
+def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL, fine: int = _FINE) -> Reached:
+    """Of boxes, each with its rarest term. Boxes that hold nothing have none."""
     level = _levels(box, interval, fine)
     holds = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
     rows = np.flatnonzero(holds)
@@ -121,9 +123,10 @@ def features_of_rows(
     owner = np.repeat(np.arange(len(rows)), count)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     cell_x, cell_y = (west // STRIPS)[owner] + place // high[owner], (south // STRIPS)[owner] + place % high[owner]
-    strips = _bits(_reached(west[owner], east[owner], cell_x), _reached(south[owner], north[owner], cell_y))
-    key = _with(_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
-    return Features(rows[owner], key, strips), np.unique(level[rows])
+    columns, lines = _reached(west[owner], east[owner], cell_x), _reached(south[owner], north[owner], cell_y)
+    key = mixed(_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
+    strips = (columns | lines << STRIPS).astype(np.uint32)
+    return Reached(Features(rows[owner], key), strips, np.unique(level[rows]))
 
 
 def widths_of(levels: Integers) -> Floats:
@@ -132,9 +135,11 @@ def widths_of(levels: Integers) -> Floats:
     return width
 
 
-def with_second(key: Keys, term: Keys) -> Keys:
-    """Features with a second term each."""
-    return _with(key, term)
+def mixed(key: Keys, term: Keys) -> Keys:
+    """One number for each two."""
+    found: Keys = np.empty(len(key), np.uint64)
+    mix_terms(key, term, found)
+    return found
 
 
 def hashed_events(events: Events) -> Hashed:
@@ -149,16 +154,16 @@ def features_of_events(events: Hashed, levels: Integers) -> Features:
     there = ~(np.isnan(x) | np.isnan(y))
     owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
     term = np.append(events.term, np.full(count, NO_TERM, np.uint64))
-    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.uint32))]
+    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64))]
     for level in levels.tolist():
         width = np.repeat(widths_of(np.array([level])), count)
-        inside = there & ((level == WORLD) | (np.abs(x) < _MOST_CELLS * width) & (np.abs(y) < _MOST_CELLS * width))
-        strip_x, strip_y = (_strips(np.where(inside, c, 0.0), width) for c in (x, y))
-        key = _keys(np.full(count, level), strip_x // STRIPS, strip_y // STRIPS)
-        strips = _bits(1 << strip_x % STRIPS, 1 << strip_y % STRIPS)
-        kept = owner[inside[owner]]
-        found.append(Features(kept, _with(key[kept], term[inside[owner]]), strips[kept]))
-    return Features(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        inside = there & ((level == WORLD) | (np.abs(x) < MOST_CELLS * width) & (np.abs(y) < MOST_CELLS * width))
+        cell_x, cell_y = (_strips(np.where(inside, c, 0.0), width) // STRIPS for c in (x, y))
+        key = _keys(np.full(count, level), cell_x, cell_y)
+        kept = np.flatnonzero(inside[owner])
+        found.append(Features(owner[kept], mixed(key[owner[kept]], term[kept])))
+    of, key = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Features(of, key)
 
 
 def _levels(box: Floats, interval: float, fine: int) -> Integers:
@@ -168,7 +173,7 @@ def _levels(box: Floats, interval: float, fine: int) -> Integers:
         reach = np.abs(box).max(axis=1, initial=0.0)
         bounded = np.isfinite(side) & np.isfinite(reach) & (box[:, 0] <= box[:, 2])
         exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of a power of two above
-        bounded &= (exponent <= _WIDEST) & (reach < np.exp2(np.minimum(exponent, _WIDEST)) * _MOST_CELLS)
+        bounded &= (exponent <= _WIDEST) & (reach < np.exp2(np.minimum(exponent, _WIDEST)) * MOST_CELLS)
     return np.where(bounded, exponent, WORLD).astype(np.int64)
 
 
@@ -185,17 +190,7 @@ def _reached(first: Integers, last: Integers, cell: Integers) -> Integers:
     return reached
 
 
-def _bits(columns: Integers, rows: Integers) -> Strips:
-    return (columns | rows << STRIPS).astype(np.uint32)
-
-
 def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
-    mixed: Keys = np.empty(len(level), np.uint64)
-    mix_cells(level, cell_x, cell_y, mixed)
-    return mixed
-
-
-def _with(key: Keys, term: Keys) -> Keys:
-    mixed: Keys = np.empty(len(key), np.uint64)
-    mix_terms(key, term, mixed)
-    return mixed
+    keys: Keys = np.empty(len(level), np.uint64)
+    mix_cells(level, cell_x, cell_y, keys)
+    return keys

@@ -16,16 +16,16 @@ from roamcast.match.features import (
     features_of_rows,
     hashed_events,
     hashed_terms,
+    mixed,
     rarest_terms,
     text_hashes,
-    with_second,
 )
 from roamcast.match.lists import taken
 from roamcast.match.partition import MOST_WORKERS, Moves, Routed, moves_between
 from roamcast.match.port import Events
 from roamcast.match.segments import Arrays
 
-__all__ = ["Admitted", "Holdings", "routed"]
+__all__ = ["Admitted", "Holdings"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -116,7 +116,7 @@ class Holdings:
         """Which of these pairs most likely match: the event is in the box of the row, and has its second term, too."""
         owner = np.repeat(np.arange(len(events.x), dtype=np.uint64), np.diff(events.first))
         second = self.second[found.row]
-        has = np.isin(with_second(found.event.astype(np.uint64), second), with_second(owner, events.term))
+        has = np.isin(mixed(found.event.astype(np.uint64), second), mixed(owner, events.term))
         x, y, (min_x, min_y, max_x, max_y) = events.x[found.event], events.y[found.event], self.box[found.row].T
         after, before = min_x <= x, x <= max_x
         inside = np.where(min_x <= max_x, after & before, after | before) & (min_y <= y) & (y <= max_y)
@@ -125,7 +125,7 @@ class Holdings:
 
     def route(self, events: Events) -> Routed:
         found = self.admitted(hashed_events(events))
-        return routed(found.event, self.mask[found.row])
+        return _routed(found.event, self.mask[found.row])
 
     def arrays(self) -> Arrays:
         self._compact()
@@ -157,7 +157,7 @@ class _Posted(NamedTuple):
 
     @classmethod
     def of(cls, box: Floats, term: Keys, interval: float) -> _Posted:
-        features, levels = features_of_rows(box, term, interval)
+        features, _, levels = features_of_rows(box, term, interval)
         order = np.argsort(features.key, kind="stable")
         return cls(features.key[order], features.of[order], levels)
 
@@ -170,7 +170,7 @@ class _Posted(NamedTuple):
         return Admitted(*np.divmod(found, np.int64(len(self.row) + 1)))
 
 
-def routed(event: Integers, mask: Keys) -> Routed:
+def _routed(event: Integers, mask: Keys) -> Routed:
     """Each event to all workers in the masks beside it."""
     found = [np.empty(0, np.int64)]
     concerned = int(np.bitwise_or.reduce(mask, initial=np.uint64(0)))

@@ -14,7 +14,7 @@ from roamcast.match.moving import MovingRegions
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.rarity import TermCounts
-from roamcast.match.router import Tables
+from roamcast.match.router import Tables, new_secret
 from roamcast.space import GEOGRAPHIC
 
 __all__ = ["rehearse"]
@@ -24,7 +24,8 @@ def rehearse() -> None:
     """Add, match, move, remove and merge; route; and put into categories."""
     count = 40
     side, terms = np.arange(count) / 10, pa.array([["a", str(n % 3)][: n % 3] for n in range(count)])
-    events = Events(side, side, pa.array([["a", str(n % 3), "b"] for n in range(count)]))
+    point = pa.array(side).to_numpy()  # as the pipeline has it: read-only
+    events = Events(point, point, pa.array([["a", str(n % 3), "b"] for n in range(count)]))
     wanted = Subscriptions(side - 0.1, side - 0.1, side + 0.1, side + 0.1, terms)
     with tempfile.TemporaryDirectory() as folder:
         layers, seen = Layers(Path(folder)), TermCounts()
@@ -36,7 +37,8 @@ def rehearse() -> None:
         stack = layers.rebox(stack, boxes.handle, boxes.box)
         layers.open(layers.merge(stack)).match(events)
         tables = Tables(Path(folder))
-        tables.open(tables.push((), rows_of(np.arange(count), wanted), np.zeros(count, np.int64))).route(events)
+        routes = tables.push((), rows_of(np.arange(count), wanted), np.zeros(count, np.int64), new_secret())
+        tables.open(routes).route(events)
     cluster = DrtCluster(2, Parameters(4))
     cluster.add(rows_of(np.arange(count), wanted))
     cluster.remove(np.arange(5))

@@ -12,6 +12,7 @@ merged. Features of subscriptions that are gone stay until the stack is built an
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.errors import CapacityError, CorruptionError
 from roamcast.match.build import Rows, Seen
 from roamcast.match.features import (
     RarestTerms,
@@ -33,7 +35,7 @@ from roamcast.match.port import Events
 from roamcast.match.seeds import seed_of
 from roamcast.match.segments import Arrays, Opened, SegmentFolder
 
-__all__ = ["Router", "Routes", "Tables"]
+__all__ = ["Router", "Routes", "Tables", "new_secret"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -43,9 +45,18 @@ _LIKE: Final = 2  # a neighbour up to so many times as large is merged
 _FINE: Final = 1  # cells as wide as a box
 _CROWDED: Final = 4  # entries in a bucket, on average, are fewer
 _FEWEST_BITS: Final = 8  # of a bucket: 32 at most are left
+_MOST_ENTRIES: Final = (1 << 32) - 1
 _WORKER: Final = np.uint64(8)  # bits
 _HALF: Final = np.uint64(32)
 _LAST: Final = np.uint64(0xFFFFFFFF)
+
+
+def new_secret() -> str:
+    return secrets.token_hex(16)
+
+
+def _seed(secret: str) -> Keys:
+    return seed_of(secret.encode())
 
 
 class Routes(NamedTuple):
@@ -64,17 +75,17 @@ class Router:
     @classmethod
     def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> Self:
         """Of subscriptions, each with the worker that holds it."""
-        features = _Features.of(box, term, worker)
-        seed = seed_of(features.key.data)
-        return cls([Opened.in_memory(_table(seed, [features.wanted(seed)]))])
+        seed = _seed(new_secret())
+        return cls([Opened.in_memory(_table(seed, [_Features.of(box, term, worker).wanted(seed)]))])
 
     def route(self, events: Events) -> Routed:
         """To all workers that hold a match, and some others."""
         found: Keys = np.zeros(len(events.x), np.uint64)
         hashed = hashed_events(events)
+        scratch = Scratch.of(hashed)
         for opened in self._tables:
             levels, table = opened.arrays["levels"], _opened(opened.arrays)
-            probe(hashed, levels, widths_of(levels), _bits_left(table), table, Scratch.of(hashed), found)
+            probe(hashed, levels, widths_of(levels), _bits_left(table), table, scratch, found)
         count = int(np.bitwise_count(found).sum())
         sent = Routed(np.empty(count, np.int64), np.empty(count, np.int64))
         list_holders(found, sent.event, sent.worker)
@@ -86,7 +97,7 @@ class Router:
 
 
 class Tables:
-    """Stacks of tables in a folder. The same stack and the same rows give the same stack."""
+    """Stacks of tables in a folder. The same stack, rows and secret give the same stack."""
 
     def __init__(self, folder: Path) -> None:
         self._files = SegmentFolder(folder)
@@ -95,19 +106,22 @@ class Tables:
         return Router([self._files.open(routes.table) for routes in stack])
 
     def push(
-        self, stack: tuple[Routes, ...], rows: Rows, worker: Integers, seen: Seen | None = None
+        self, stack: tuple[Routes, ...], rows: Rows, worker: Integers, secret: str, seen: Seen | None = None
     ) -> tuple[Routes, ...]:
-        """With the features of these rows, each held by the worker beside it."""
+        """With the features of these rows, each held by the worker beside it.
+
+        `secret` is one for all of a stack, for tables have digests, not features. Who knows it can choose features that
+        are all in one bucket.
+        """
         weight = None if seen is None else seen(rows.terms.texts)
         features = _Features.of(rows.box, rarest_terms(rows, weight), worker)
         if not len(features.key):
             return stack
-        # A stack has one seed: tables that are merged have digests, not features.
-        seed = self._files.open(stack[-1].table).arrays["seed"] if stack else seed_of(features.key.data)
+        seed = _seed(secret)
         kept, count, parts = list(stack), len(features.key), [features.wanted(seed)]
         while kept and kept[-1].entries <= _LIKE * count:
             count += kept[-1].entries
-            parts.append(_Wanted.listed(self._files.open(kept.pop().table).arrays))
+            parts.append(_Wanted.listed(self._files.open(kept.pop().table).arrays, seed))
         table = _table(seed, parts)
         return (*kept, Routes(self._files.write(table), len(table["worker"])))
 
@@ -122,8 +136,8 @@ class _Features(NamedTuple):
 
     @classmethod
     def of(cls, box: Floats, term: RarestTerms, worker: Integers) -> _Features:
-        (of, key, strips), levels = features_of_rows(box, term.rarest, fine=_FINE)
-        also, _ = features_of_rows(box, term.second, fine=_FINE)
+        (of, key), strips, levels = features_of_rows(box, term.rarest, fine=_FINE)
+        also = features_of_rows(box, term.second, fine=_FINE).features
         holder, more = worker[of].astype(np.uint8), term.second[of] > 0
         return cls(
             np.append(key, key[more] ^ also.key[more]),
@@ -146,9 +160,11 @@ class _Wanted(NamedTuple):
     levels: Integers
 
     @classmethod
-    def listed(cls, arrays: Arrays) -> _Wanted:
-        """What a table has."""
+    def listed(cls, arrays: Arrays, seed: Keys) -> _Wanted:
+        """What a table with this seed has."""
         table = _opened(arrays)
+        if not np.array_equal(table.seed, seed):
+            raise CorruptionError("tables of the router have different secrets", hint="start a new pipeline with --new")
         bucket = np.repeat(np.arange(len(table.first) - 1, dtype=np.uint64), np.diff(table.first))
         digest = bucket << np.uint64(_bits_left(table)) | table.entry >> _HALF
         return cls(digest << _WORKER | table.worker, table.entry & _LAST, arrays["levels"])
@@ -161,6 +177,8 @@ def _table(seed: Keys, parts: Sequence[_Wanted]) -> Arrays:
     by = by[order]
     distinct = np.flatnonzero(np.diff(by, prepend=~by[:1]))
     by, digest = by[distinct], by[distinct] >> _WORKER
+    if len(by) > _MOST_ENTRIES:
+        raise CapacityError(f"a router of {len(by)} entries", hint=f"it has room for {_MOST_ENTRIES}")
     bits = max((len(by) // _CROWDED).bit_length(), _FEWEST_BITS)
     buckets = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(DIGEST - bits)
     table = Table(

@@ -22,7 +22,7 @@ from roamcast.match.moving import Moved
 from roamcast.match.partition import MOST_WORKERS
 from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.places import places_of_rows
-from roamcast.match.router import Routes, Tables
+from roamcast.match.router import Routes, Tables, new_secret
 from roamcast.pipeline.indexing import Indexed, index_changes, rows_to_index
 from roamcast.pipeline.parts import Part, PartFolder
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
@@ -47,10 +47,14 @@ class Share(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """The shares of all workers. `planned` are the cuts that the next batch begins with; rows move then."""
+    """The shares of all workers. `planned` are the cuts that the next batch begins with; rows move then.
+
+    The `secret` is the router's: who knows it can make routing slow.
+    """
 
     shares: tuple[Share, ...]
     cuts: Cuts
+    secret: str
     routes: tuple[Routes, ...] = ()
     stale: int = 0
     planned: Cuts | None = None
@@ -69,7 +73,8 @@ class Partition(NamedTuple):
             for share in self.shares
         ]
         return {
-            "shares": shares, "cuts": self.cuts._asdict(), "routes": [each._asdict() for each in self.routes],
+            "shares": shares, "cuts": self.cuts._asdict(), "secret": self.secret,
+            "routes": [each._asdict() for each in self.routes],
             "stale": self.stale, "planned": self.planned._asdict() if self.planned else None,
         }  # fmt: skip
 
@@ -88,7 +93,8 @@ class Partition(NamedTuple):
         )
         if cuts is None:
             raise ValueError("a partition without cuts")
-        return cls(tuple(shares), cuts, tuple(Routes(**each) for each in content["routes"]), content["stale"], planned)
+        routes = tuple(Routes(**each) for each in content["routes"])
+        return cls(tuple(shares), cuts, content["secret"], routes, content["stale"], planned)
 
 
 def shares_for(plan: Plan, asked: int, before: Partition | None, *, cores: int, is_large: bool) -> int:
@@ -104,7 +110,10 @@ def shares_for(plan: Plan, asked: int, before: Partition | None, *, cores: int, 
 
 
 class Arranger:
-    """Takes the index of a state from batch to batch, in whichever plan. The same state and batch give the same."""
+    """Takes the index of a state from batch to batch, in whichever plan.
+
+    The same state and batch give the same, but for a new secret where shares are made.
+    """
 
     def __init__(self, layers: Layers, tables: Tables, parts: PartFolder) -> None:
         self._layers = layers
@@ -125,7 +134,7 @@ class Arranger:
             return before._replace(stack=self._layers.change((), added=rows)), None
         place = np.empty(0) if rows is None else places_of_rows(rows)
         cuts = Cuts.even(workers, place)
-        empty = Partition((Share(),) * workers, cuts)
+        empty = Partition((Share(),) * workers, cuts, new_secret())
         if rows is None:
             return before._replace(stack=()), empty
         return before._replace(stack=()), self._with(empty, rows, cuts.workers_of(place), told(rows.handle))
@@ -187,7 +196,7 @@ class Arranger:
             shares.append(Share(stack, rows))
         return partition._replace(
             shares=tuple(shares),
-            routes=self._tables.push(partition.routes, added, worker, seen),
+            routes=self._tables.push(partition.routes, added, worker, partition.secret, seen),
             stale=partition.stale + np.size(gone),
         )
 
@@ -203,7 +212,8 @@ class Arranger:
             stack = self._layers.rebox(share.stack, boxes.handle, boxes.box, seen) if share.stack else ()
             moved = self._layers.rows(stack, boxes.handle)
             if moved is not None:
-                routes = self._tables.push(routes, moved, np.full(len(moved.handle), number), seen)
+                worker = np.full(len(moved.handle), number)
+                routes = self._tables.push(routes, moved, worker, partition.secret, seen)
             shares.append(share._replace(stack=self._layers.merge(stack, seen)))
         return partition._replace(shares=tuple(shares), routes=routes, stale=partition.stale + len(boxes.handle))
 
@@ -215,7 +225,8 @@ class Arranger:
         for number, share in enumerate(partition.shares):
             rows = self._layers.rows(share.stack)
             if rows is not None:
-                routes = self._tables.push(routes, rows, np.full(len(rows.handle), number), seen)
+                worker = np.full(len(rows.handle), number)
+                routes = self._tables.push(routes, rows, worker, partition.secret, seen)
         return partition._replace(routes=routes, stale=0)
 
     def _all_rows(self, indexed: Indexed, partition: Partition | None) -> Rows | None:

@@ -18,6 +18,7 @@ from roamcast.match.kernels.scalars import Whole, i64, u8, u64
 __all__ = [
     "ANYONE",
     "DIGEST",
+    "MOST_CELLS",
     "NO_TERM",
     "STRIPS",
     "Hashed",
@@ -44,6 +45,8 @@ ANYONE: Final = u8(255)
 """Is no worker."""
 NO_TERM: Final = u64(0x5851F42D4C957F2D)
 """The term of subscriptions that ask for none, and of all events."""
+MOST_CELLS: Final = 2.0**31
+"""On either side of 0, along an axis."""
 DIGEST: Final = 40
 """Bits of a feature that a table goes by."""
 
@@ -57,7 +60,6 @@ _WITHIN: Final = i64(STRIPS - 1)
 _LEFT: Final = u64(64 - DIGEST)
 _REST: Final = u64(0xFFFFFFFF)
 _AT_ONCE: Final = 32  # pairs of terms
-_MOST_CELLS: Final = 2.0**31
 
 
 class Hashed(NamedTuple):
@@ -104,7 +106,7 @@ class Scratch(NamedTuple):
 
 @kernel
 def _strip(coordinate: float, width: float) -> Whole:
-    """Never falls where the coordinate rises: dividing by a power of two is exact, or rounds towards nothing."""
+    """Never falls where the coordinate rises, for rounding does not."""
     return i64(0) if math.isinf(width) else i64(math.floor(coordinate / (width / STRIPS)))
 
 
@@ -195,7 +197,7 @@ def probe(
         x, y = events.x[event], events.y[event]
         begin, count = events.first[event], events.first[event + 1] - events.first[event]
         for k in range(len(level)):
-            reach = _MOST_CELLS * width[k]
+            reach = MOST_CELLS * width[k]
             if math.isnan(x) or math.isnan(y) or not (math.isinf(reach) or (abs(x) < reach and abs(y) < reach)):
                 continue
             column, row = _strip(x, width[k]), _strip(y, width[k])
@@ -207,8 +209,8 @@ def probe(
             found[event] |= _ask(key, count + 1, strips, shift, table, digest, wanted)
             pairs = 0
             for i in range(count):
-                for j in range(i + 1, count):
-                    if wanted[i] or wanted[j]:
+                for j in range(count if wanted[i] else 0):
+                    if j > i or (j < i and not wanted[j]):  # two that are both wanted are one pair
                         pair[pairs] = key[i] ^ key[j]
                         pairs += 1
                         if pairs == _AT_ONCE:

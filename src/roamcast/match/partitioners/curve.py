@@ -1,8 +1,8 @@
 """Our own: subscriptions in the order of a space-filling curve, cut into stretches that are shared out.
 
 A subscription has one place on the curve, so one worker holds it: nothing is copied. Events go where a subscription
-with their cell and two of their terms is, so most go to one worker, and those that nobody wants to none. Cuts are where
-the load of the last while is even; when they shift, only what lies between the old ones and the new ones moves.
+with their place and two of their terms is, so most go to one worker, and those that nobody wants to none. Cuts are
+where the load of the last while is even; when they shift, most of what lies between them stays with who has it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Curve:
         if self._router is None:
             held, rows = self.holdings, self.holdings.live
             term = RarestTerms(held.term[rows], held.second[rows])
-            self._router = Router.of(held.box[rows], term, self.cuts.workers_of(self._places(rows)))
+            worker = np.bitwise_count(held.mask[rows] - np.uint64(1)).astype(np.int64)  # of a mask with one bit
+            self._router = Router.of(held.box[rows], term, worker)
         return self._router.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:
