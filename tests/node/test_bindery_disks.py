@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from binderies import SECONDS, World, full, world
+from binderies import NEAREST, NOISE, SECONDS, World, full, world
 from nodes import until
 
 from roamcast.errors import StorageError
@@ -17,8 +17,6 @@ from roamcast.journal.records import UNBINDING, Record
 from roamcast.model import Position
 from roamcast.store.values import Change, Entity
 
-NEAREST = "Select Where &location in nearest"
-NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
 TOLD = [("initial", "b", "q")]
 MOVED = [("unbinding", "b", "q"), ("binding", "a", "q")]
 BACK = [("unbinding", "a", "q"), ("binding", "b", "q")]

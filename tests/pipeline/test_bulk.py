@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from controls import KnownRows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pure import Placed, control, placed
@@ -22,11 +22,8 @@ from roamcast.pipeline.control import Changes, Row, changes_of
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
 
-class World:
+class World(KnownRows):
     """A state that knows these rows, and tells of them as rows and as columns."""
-
-    def __init__(self, wishes: Sequence[Row] = (), bonds: Sequence[Row] = ()) -> None:
-        self.wishes, self.bonds = wishes, bonds
 
     def live(self, node: pa.Array, id: pa.Array) -> Live:
         names = list(zip(node.to_pylist(), id.to_pylist(), strict=True))
@@ -39,25 +36,6 @@ class World:
         return np.array(
             [names.index((row["node"], row["id"])) for row in self.bindings_of(*zip(*names, strict=True))], int
         )
-
-    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
-
-    def bindings(
-        self,
-        node: Sequence[str],
-        id: Sequence[str],
-        home: Sequence[str],
-        source: Sequence[str],
-        time: Sequence[int],
-    ) -> list[Row]:
-        asked = set(zip(node, id, home, source, strict=True))
-        return [row for row in self.bonds if (row["node"], row["id"], row["home"], row["source"]) in asked]
-
-    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.bonds if (row["node"], row["id"]) in asked]
 
 
 def told(changes: Changes) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
 import pytest
+from controls import KnownRows, bind, bonds, change, lives, spans, unbind, wishes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pure import Placed, control, placed
@@ -16,75 +15,9 @@ from worlds import NOON, event, removal, subscription
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Box
-from roamcast.pipeline.control import Changes, Row, changes_of
+from roamcast.pipeline.control import Row, changes_of
 
 AREA = '{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,0]]]}'
-
-
-def bind(id: str, source: str, time: int = NOON, body: BindingBody | None = None) -> Record:
-    return Record(BINDING, source, id=id, time=time, body=(body or BindingBody("ann")).to_json())
-
-
-def unbind(id: str, source: str, time: int = NOON) -> Record:
-    return Record(UNBINDING, source, id=id, time=time)
-
-
-class World(NamedTuple):
-    """A state that knows these rows."""
-
-    wishes: Sequence[Row]
-    bonds: Sequence[Row]
-
-    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
-
-    def bindings(
-        self,
-        node: Sequence[str],
-        id: Sequence[str],
-        home: Sequence[str],
-        source: Sequence[str],
-        time: Sequence[int],
-    ) -> list[Row]:
-        found = []
-        for *name, since in zip(node, id, home, source, time, strict=True):
-            for row in self.bonds:
-                named = [row["node"], row["id"], row["home"], row["source"]] == name
-                if named and (row["until"] is None or row["end"] >= since) and row not in found:
-                    found.append(row)
-        return found
-
-    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.bonds if (row["node"], row["id"]) in asked]
-
-
-def change(rows: Sequence[Placed], wishes: Sequence[Row] = (), bonds: Sequence[Row] = (), batch: int = 7) -> Changes:
-    """What records make of subscriptions and bindings."""
-    return changes_of(control(rows).records, batch, World(wishes, bonds))
-
-
-def wishes(*records: Record, node: str = "local") -> list[Row]:
-    """The rows of subscriptions that an earlier batch made."""
-    return change(placed(records, node), batch=0).subscriptions.to_pylist()
-
-
-def bonds(*records: Record, node: str = "local") -> list[Row]:
-    """The rows of bindings that an earlier batch made."""
-    return change(placed(records, node), batch=0).bindings.to_pylist()
-
-
-def lives(changes: Changes) -> list[tuple[str, str, int, int | None, int | None]]:
-    """(node, id, since, until, removed_in) of the subscriptions that were written."""
-    rows = changes.subscriptions.to_pylist()
-    return [(row["node"], row["id"], row["since"], row["until"], row["removed_in"]) for row in rows]
-
-
-def spans(changes: Changes) -> list[tuple[str, str, int, int | None, int, int | None]]:
-    """(id, source, since, until, begin, end) of the bindings that were written."""
-    rows = changes.bindings.to_pylist()
-    return [tuple(row[name] for name in ("id", "source", "since", "until", "begin", "end")) for row in rows]
 
 
 def test_a_subscription_begins_at_its_place() -> None:
@@ -119,14 +52,6 @@ def test_a_box_across_the_antimeridian_is_a_box() -> None:
     assert (row["min_x"], row["max_x"]) == (170.0, -170.0)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_making_the_same_again_changes_nothing(times: int) -> None:
-    """A subscription that is live with the same content keeps its place."""
-    again = [subscription("s1", "ann", (-1.0, -1.0, 1.0, 1.0), ("b", "a"))] * times
-    changes = change(placed(again, first=5), wishes(subscription("s1", "ann", (-1, -1, 1, 1), ("a", "b"))))
-    assert (lives(changes), changes.more_subscriptions) == ([], 0)
-
-
 FULL = SubscriptionBody(
     Box(0, 0, 1, 1), ("fire",), 'Select all() Where &location in within("p") and &terms has ("fire")', AREA, 5
 )
@@ -157,13 +82,6 @@ def test_a_removal_ends_it() -> None:
     """The row says at which position and in which batch."""
     changes = change(placed([removal("s1", "ann")], first=5), wishes(subscription("s1", "ann")))
     assert (lives(changes), changes.more_subscriptions) == ([("local", "s1", 1, 5, 7)], -1)
-
-
-def test_removing_what_is_not_there_changes_nothing() -> None:
-    """A removal may come twice, or for an id that never was."""
-    rows = placed([removal("s1", "ann"), removal("s1", "ann"), removal("s9", "ann")], first=5)
-    changes = change(rows, wishes(subscription("s1", "ann")))
-    assert (len(lives(changes)), changes.more_subscriptions, changes.set_aside) == (1, -1, [])
 
 
 def test_removed_and_made_again_is_two_rows() -> None:
@@ -208,21 +126,6 @@ def test_an_unbinding_ends_it() -> None:
     assert (spans(changes), changes.more_bindings) == ([("b1", "cam", 1, 5, 10, 30)], -1)
 
 
-@pytest.mark.parametrize("other", [BindingBody("ann"), BindingBody("bob", "@ > 1", 9, initial=True)])
-def test_binding_what_is_bound_changes_nothing(other: BindingBody) -> None:
-    """Whatever it brings, a binding that is live keeps its place, its beginning and its content."""
-    again = [bind("b1", "cam", 20, other)] * 2
-    changes = change(placed(again, first=5), bonds=bonds(bind("b1", "cam", 10)))
-    assert (spans(changes), changes.more_bindings, changes.initial) == ([], 0, [])
-
-
-def test_unbinding_what_is_not_bound_changes_nothing() -> None:
-    """It may come twice, for another source, or for what never was."""
-    rows = placed([unbind("b1", "cam"), unbind("b1", "cam"), unbind("b1", "car"), unbind("b9", "cam")], first=5)
-    changes = change(rows, bonds=bonds(bind("b1", "cam")))
-    assert (len(spans(changes)), changes.more_bindings, changes.set_aside) == (1, -1, [])
-
-
 def test_a_subscription_may_be_bound_to_several_sources() -> None:
     """Each pair of subscription and source begins and ends on its own."""
     rows = placed([bind("b1", "cam", 10), bind("b1", "car", 11), unbind("b1", "cam", 12)])
@@ -262,23 +165,6 @@ def test_a_removal_ends_all_bindings_for_good() -> None:
     assert (changes.more_bindings, changes.removed) == (-1, {("local", "x"): 9})
 
 
-def test_an_old_removal_removes_nothing() -> None:
-    """What has the name now began after it."""
-    old = placed([Record(REMOVAL, "ann", id="x", time=NOON - 1)], first=9)
-    for known in ((wishes(subscription("x", "ann")), ()), ((), bonds(bind("x", "cam")))):
-        changes = change(old, *known)
-        assert (lives(changes), spans(changes), changes.removed) == ([], [], {})
-
-
-def test_a_binding_from_before_the_last_one_ended_is_an_old_record() -> None:
-    """A node that crashed may journal it again, in the same batch or in a later one."""
-    rows = placed([bind("b1", "cam", 10), unbind("b1", "cam", 20), bind("b1", "cam", 10), bind("b1", "cam", 20)])
-    changes = change(rows)
-    assert (spans(changes), changes.more_bindings) == (spans(change(rows[:2])), 0)
-    assert spans(change(placed([bind("b1", "cam", 10)], first=9), (), changes.bindings.to_pylist())) == []
-    assert len(spans(change(placed([bind("b1", "cam", 21)], first=9), (), changes.bindings.to_pylist()))) == 1
-
-
 def test_first_bindings_are_told_apart() -> None:
     """Those that are made and say so, in the order they were made; also if they ended since."""
     first = BindingBody("ann", initial=True)
@@ -298,7 +184,7 @@ def test_a_clock_is_the_latest_time_that_a_node_tells() -> None:
 def test_no_records_change_nothing() -> None:
     """Nothing in, nothing out, and nobody is asked."""
 
-    class Unasked(World):
+    class Unasked(KnownRows):
         def __getattribute__(self, name: str) -> Any:
             raise AssertionError(name)
 
@@ -353,63 +239,3 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
         expected = {(name[0], since): (name[1], until) for name, _, since, until, *_ in alone[kind]}
         assert {place: (row["id"], row["until"]) for place, row in table.items()} == expected
         assert grown[kind] == sum(until is None for _, until in expected.values())
-
-
-GOOD = {"version": 1, "box": [0, 0, 1, 1], "terms": ["fire"]}
-
-
-def wish(**changed: Any) -> Record:
-    """A subscription whose body has other parts."""
-    return Record(SUBSCRIPTION, "ann", id="s1", body=orjson.dumps({**GOOD, **changed}).decode())
-
-
-def bond(**changed: Any) -> Record:
-    """A binding whose body has other parts."""
-    body = {"version": 1, "subscriber": "ann", "initial": False, **changed}
-    return Record(BINDING, "cam", id="b1", time=NOON, body=orjson.dumps(body).decode())
-
-
-WITHIN = 'Select all() Where &location in within("p")'
-
-POISON = {
-    "unknown kind": Record("teleport", "cam", 1, "t1"),
-    "subscription without id": subscription("s1", "ann")._replace(id=None),
-    "subscription with an empty id": subscription("", "ann"),
-    "subscription without subscriber": subscription("s1", "ann")._replace(entity=None),
-    "removal without id": Record(REMOVAL, "ann"),
-    "removal without subscriber": removal("s1", "ann")._replace(entity=None),
-    "subscription without body": Record(SUBSCRIPTION, "ann", id="s1"),
-    "subscription with a broken body": wish(box=[0, 1, 1, 0]),
-    "query that is none": wish(query="Select nothing"),
-    "query nested too deep": wish(query=f'Select all() Where &terms has ("a") and {"(" * 200}&b = 1{")" * 200}'),
-    "place without area": wish(query=WITHIN),
-    "place with an area that is none": wish(query=WITHIN, area='{"type":"Polygon"}'),
-    "binding without id": bind("b1", "cam")._replace(id=None),
-    "binding with an empty id": bind("", "cam"),
-    "binding without source": bind("b1", "cam")._replace(entity=None),
-    "binding without time": bind("b1", "cam")._replace(time=None),
-    "binding at a time before all dates": bind("b1", "cam", -62_135_596_800_000_001),
-    "binding at a time after all dates": bind("b1", "cam", 253_402_300_800_000_000),
-    "binding without body": bind("b1", "cam")._replace(body=None),
-    "binding with a broken body": bond(subscriber=""),
-    "binding with a condition that is none": bond(on="@level >"),
-    "binding with more than a condition": bond(on="@level > 1 Every 5 s"),
-    "unbinding without id": unbind("b1", "cam")._replace(id=None),
-    "unbinding without source": unbind("b1", "cam")._replace(entity=None),
-    "unbinding without time": unbind("b1", "cam")._replace(time=None),
-    "unbinding at a time after all dates": unbind("b1", "cam", 2**63 - 1),
-}
-
-
-@pytest.mark.parametrize("poison", POISON)
-def test_what_cannot_be_processed_is_set_aside(poison: str) -> None:
-    """It is named with its place and a reason, and the rest of the batch goes on as if it were not there."""
-    good = [subscription("s2", "ann"), bind("b2", "cam", 9), removal("s3", "ann"), unbind("b3", "cam", 9)]
-    rows = placed([*good[:2], POISON[poison], *good[2:]], first=5)
-    changes = change(rows, wishes(subscription("s3", "ann")), bonds(bind("b3", "cam", 5)))
-    ((node, position, reason),) = changes.set_aside
-    assert (node, position) == ("local", 7)
-    assert reason
-    assert lives(changes) == [("local", "s2", 5, None, None), ("local", "s3", 1, 8, 7)]
-    assert spans(changes) == [("b2", "cam", 6, None, 9, None), ("b3", "cam", 1, 9, 5, 9)]
-    assert (changes.more_subscriptions, changes.more_bindings, changes.clocks) == (0, 0, {"local": 9})

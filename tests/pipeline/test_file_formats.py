@@ -1,61 +1,31 @@
-"""Every format gives the same rows, says what is wrong with a bad one, and where it is."""
+"""Every format gives the same rows; lines of JSON and CSV say what is wrong with a bad one, and where it is."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from formats import MOMENT, everything, feature, features, point
 
 from roamcast.errors import InputError
-from roamcast.pipeline.file_formats import plan, read_block
-from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS, Layout
+from roamcast.pipeline.file_formats import plan
+from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS
 from roamcast.space import GEOGRAPHIC, PLANAR, Space
 
-MOMENT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 EVENT = {"event_id": "e", "source": "s", "time": "2026-03-01T10:00:00Z", "x": 1.5, "y": -2, "terms": ["a", "b"]}
 WISH = {"subscription_id": "q", "min_x": 0, "min_y": 0, "max_x": 1, "max_y": 1, "terms": ["a"]}
 EVENT_HEADER = "event_id,source,time,x,y,terms\n"
 
 
-def everything(
-    path: Path, layout: Layout = EVENTS, space: Space = GEOGRAPHIC, block_bytes: int = 1 << 20
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The good rows, and the problem of each bad one by its place."""
-    good: list[dict[str, Any]] = []
-    bad: dict[str, str] = {}
-    for block in plan(path, layout, block_bytes=block_bytes):
-        for rows, columns, problems in read_block(block, layout, space):
-            table = pa.RecordBatch.from_arrays(list(columns.values()), schema=layout.schema)
-            good += table.filter(pa.array([problem is None for problem in problems])).to_pylist()
-            for row, problem in zip(rows, problems, strict=True):
-                if problem is not None:
-                    bad[block.where(int(row)).removeprefix(f"{path.parent}/")] = problem
-    return good, bad
-
-
 def lines(path: Path, *rows: Any) -> Path:
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return path
-
-
-def features(path: Path, *rows: Any) -> Path:
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": list(rows)}))
-    return path
-
-
-def feature(geometry: Any, bbox: Any = None, **properties: Any) -> dict[str, Any]:
-    return {"type": "Feature", "geometry": geometry, "properties": properties} | ({"bbox": bbox} if bbox else {})
-
-
-def point(x: Any, y: Any, *z: Any) -> dict[str, Any]:
-    return {"type": "Point", "coordinates": [x, y, *z]}
 
 
 def _ndjson(folder: Path) -> Path:
@@ -237,139 +207,6 @@ def test_a_cell_may_hold_very_many_terms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        (7, "not a Feature"),
-        (feature(None, event_id="e"), "the geometry of an event must be a Point, not none"),
-        (feature({"type": "Polygon", "coordinates": []}), "the geometry of an event must be a Point, not Polygon"),
-        (feature({"type": "Point", "coordinates": [1]}), "the Point has no coordinates"),
-        (feature(point("1", 2), event_id="e", source="s", time=0), "x must be a number, not '1'"),
-        (
-            feature(point(1, 2), event_id="e", source="s", time=0, x=3),
-            "unknown property 'x': coordinates belong into the geometry",
-        ),
-        (feature(point(1, 2), event_id="e", source="s"), "time is missing"),
-    ],
-)
-def test_bad_event_features_are_named(row: Any, problem: str, tmp_path: Path) -> None:
-    """Features are counted from 1."""
-    good_one = feature(point(1, 2), event_id="e", source="s", time=0)
-    good, bad = everything(features(tmp_path / "e.geojson", good_one, row))
-    assert (len(good), bad) == (1, {"e.geojson, feature 2": problem})
-
-
-TRIANGLE = {"type": "Polygon", "coordinates": [[[0, 0], [4, 1], [2, 3.5], [0, 0]]]}
-CUT = {"type": "MultiPolygon", "coordinates": []}
-
-
-@pytest.mark.parametrize(
-    ("geometry", "bbox", "expected"),
-    [
-        (TRIANGLE, None, (0, 0, 4, 3.5)),
-        (TRIANGLE, [170, -1, -170, 1], (170, -1, -170, 1)),
-        (CUT, [170, -1, -170, 1], (170, -1, -170, 1)),
-        (TRIANGLE, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
-    ],
-)
-def test_a_subscription_feature_is_its_bounding_rectangle(
-    geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path
-) -> None:
-    """The bbox counts; without one the rectangle around the Polygon."""
-    path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q", terms=["a"]))
-    good, bad = everything(path, SUBSCRIPTIONS)
-    assert (tuple(good[0][side] for side in ("min_x", "min_y", "max_x", "max_y")), bad) == (expected, {})
-
-
-@pytest.mark.parametrize(
-    ("geometry", "bbox", "problem"),
-    [
-        (CUT, None, "the geometry of a subscription must be a Polygon, not MultiPolygon, unless it has a bbox"),
-        ({"type": "Polygon", "coordinates": []}, None, "the Polygon has no coordinates"),
-        ({"type": "Polygon", "coordinates": [[[0]]]}, None, "the Polygon has no coordinates"),
-        ({"type": "Polygon", "coordinates": [[[0, "a"]]]}, None, "the Polygon has coordinates that are not numbers"),
-        (TRIANGLE, [1, 2, 3], "bbox must be [west, south, east, north]"),
-        (TRIANGLE, [1, "a", 3, 4], "min_y must be a number, not 'a'"),
-    ],
-)
-def test_bad_subscription_features_are_named(geometry: Any, bbox: Any, problem: str, tmp_path: Path) -> None:
-    """A feature without a readable rectangle is bad."""
-    path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q"))
-    assert everything(path, SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
-
-
-def events_table(**changes: Any) -> pa.Table:
-    columns: dict[str, Any] = {
-        "event_id": ["a", "b", "c"],
-        "source": ["s", "s", "s"],
-        "time": pa.array([MOMENT] * 3, pa.timestamp("us", "UTC")),
-        "x": [1.0, 2.0, 3.0],
-        "y": [1.0, 2.0, 3.0],
-        "terms": pa.array([["t"], None, []], pa.list_(pa.string())),
-    }
-    return pa.table({name: column for name, column in (columns | changes).items() if column is not None})
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"event_id": ["a", None, "c"]}, "event_id is missing"),
-        ({"x": [1.0, math.nan, 1.0]}, "x is not a number"),
-        ({"y": [1.0, None, 1.0]}, "y is missing"),
-        ({"terms": [["t"], ["t", None], []]}, "terms holds a null"),
-        ({"terms": [["t"], ["t", ""], []]}, "terms holds an empty text"),
-        ({"seq": [1, -4, None]}, "seq is below 1"),
-        ({"time": ["2026-03-01", "soon", "2026-03-01"]}, "time must be ISO 8601 or seconds since 1970, not 'soon'"),
-        ({"time": pa.array([0, 2**60, 0], pa.timestamp("us"))}, "time is not between the years 1 and 9999"),
-        ({"readings": [{"a": 1.0}, {"a": math.inf}, None]}, "readings holds a value that is not a finite number"),
-    ],
-)
-def test_bad_parquet_rows_are_named(changes: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    """Rows are counted from 1."""
-    pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    good, bad = everything(tmp_path / "e.parquet")
-    assert (len(good), bad) == (2, {"e.parquet, row 2": problem})
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"terms": pa.nulls(3)},
-        {"terms": pa.array([[], [], []], pa.list_(pa.null()))},
-        {"seq": pa.nulls(3), "readings": pa.nulls(3)},
-        {"time": [0, 1.5, 2]},
-        {"event_id": pa.array(["a", "b", "c"]).dictionary_encode()},
-        {"x": pa.array([1, 2, 3], pa.float32())},
-    ],
-)
-def test_parquet_types_that_mean_the_same_are_taken(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Narrow numbers, dictionaries, large lists and columns of nulls are cast."""
-    pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    good, bad = everything(tmp_path / "e.parquet")
-    assert (len(good), bad) == (3, {})
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"x": None}, "no column 'x'"),
-        ({"terms": None}, "no column 'terms'"),
-        ({"colour": ["r", "g", "b"]}, "unknown column 'colour'"),
-        ({"x": ["1", "2", "3"]}, "column 'x' is string"),
-        ({"event_id": [1, 2, 3]}, "column 'event_id' is int64"),
-        ({"terms": ["a", "b", "c"]}, "column 'terms' is string"),
-        ({"seq": [1.0, 2.0, 3.0]}, "column 'seq' is double"),
-        ({"readings": [[1], [2], [3]]}, "column 'readings' is list"),
-    ],
-)
-def test_parquet_with_wrong_columns_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """A column that is missing, unknown or of a wrong type is bad input for the whole file."""
-    pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    with pytest.raises(InputError, match=said) as caught:
-        plan(tmp_path / "e.parquet", EVENTS)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("e.csv", "event_id,source,time,x,terms\n", "no column 'y'"),
@@ -404,47 +241,6 @@ def test_empty_text_files_have_no_rows(name: str, content: str, tmp_path: Path) 
     """No bytes, no lines or a header alone are good."""
     (tmp_path / name).write_text(content)
     assert everything(tmp_path / name) == ([], {})
-
-
-def test_empty_collections_and_tables_have_no_rows(tmp_path: Path) -> None:
-    """A FeatureCollection without features and a Parquet file without rows are good."""
-    pq.write_table(events_table().slice(0, 0), tmp_path / "e.parquet")
-    assert everything(features(tmp_path / "e.geojson")) == ([], {})
-    assert everything(tmp_path / "e.parquet") == ([], {})
-
-
-def test_a_folder_of_parquet_counts_rows_file_by_file(tmp_path: Path) -> None:
-    """Files are read in order of name, hidden ones and markers are not."""
-    folder = tmp_path / "events"
-    folder.mkdir()
-    (folder / "_SUCCESS").touch()
-    (folder / ".part.parquet").touch()
-    pq.write_table(events_table(), folder / "part-1.parquet")
-    pq.write_table(events_table(x=[1.0, 2.0, 999.0]), folder / "part-2.parquet", row_group_size=1)
-    good, bad = everything(folder)
-    assert len(good) == 5
-    assert bad == {"events/part-2.parquet, row 3": "x 999 is outside -180 to 180"}
-
-
-def test_parquet_is_cut_at_row_groups(tmp_path: Path) -> None:
-    """Large files have several blocks, whose rows are numbered through."""
-    count = 500_000
-    table = pa.table(
-        {
-            "event_id": pa.array([str(n) for n in range(count)]),
-            "source": ["s"] * count,
-            "time": [0] * count,
-            "x": [0.0] * (count - 1) + [999.0],
-            "y": [0.0] * count,
-            "terms": pa.nulls(count),
-        }
-    )
-    pq.write_table(table, tmp_path / "e.parquet", row_group_size=30_000)
-    blocks = plan(tmp_path / "e.parquet", EVENTS)
-    assert [block.first for block in blocks] == [1, 210_001, 420_001]
-    last = list(read_block(blocks[-1], EVENTS, GEOGRAPHIC))[-1]
-    assert blocks[-1].where(int(last.rows[-1])).endswith(f"row {count}")
-    assert last.problems[-1] == "x 999 is outside -180 to 180"
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 7, 64, 100, 101, 102, 103, 5_000, 1 << 20])

@@ -29,6 +29,13 @@ from roamcast.store.values import Change, Entity, EntityKind
 
 SECONDS = 20.0
 
+NEAREST = "Select Where &location in nearest"
+NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
+FIRE = 'Select all() Where &terms has ("fire")'
+ON_STAGE = f"{FIRE} Life-control #location in stage"
+
+WALKED = [("initial", "a", "q"), ("unbinding", "a", "q"), ("binding", "b", "q")]
+
 
 def full() -> StorageError:
     return StorageError("the disk is full", hint="free some space")
@@ -178,3 +185,12 @@ def world(folder: Path, places: Places | None = None) -> Iterator[World]:
         yield made
     finally:
         made.stop()
+
+
+def walked(node: World) -> None:
+    """Ann hears the nearest of two sources, and walks from one to the other."""
+    node.source("a", (0, 0))
+    node.source("b", (100, 0))
+    node.subscriber("ann", (1, 0))
+    node.subscribe("q", "ann", f"{NEAREST} On @ > 5 Every 2 s")
+    node.move("ann", 99)

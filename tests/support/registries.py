@@ -1,0 +1,32 @@
+"""What tests of registries share: changes in few words, and applying them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roamcast.journal.records import SUBSCRIPTION, Record
+from roamcast.model import Standing, Subscription
+from roamcast.store.port import RegistryStore
+from roamcast.store.values import Change, Entity, EntityAdded, EntityKind, SubscriptionAdded
+
+START = Standing("start", "no source", 5)
+
+
+def entity(id: str, kind: EntityKind = "source") -> EntityAdded:
+    return EntityAdded(Entity(id, kind, token_hash=f"hash of {id}'s token"))
+
+
+def added(id: str, subscriber: str = "ann", **fields: Any) -> SubscriptionAdded:
+    return SubscriptionAdded(Subscription(id, subscriber, f"text of {id}", **fields))
+
+
+def followed(id: str, subscriber: str = "ann") -> SubscriptionAdded:
+    return added(id, subscriber, standing=START)
+
+
+def record(id: str, kind: str = SUBSCRIPTION) -> Record:
+    return Record(kind, entity="ann", id=id, time=5, body="{}")
+
+
+def apply(registry: RegistryStore, *changes: Change, at: int = 1) -> int:
+    return registry.apply(changes, at=at)
