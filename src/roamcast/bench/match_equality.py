@@ -40,6 +40,7 @@ Say = Callable[[str], None]
 
 _WORKERS: Final = (1, 2, 4)
 _PORTIONS: Final = 4
+_AT_ONCE: Final = 10_000  # events: by hashing, each may be looked at for a thousand subscriptions
 _OBSERVED: Final = 2_000  # events after each portion
 _PARTITIONERS: Final[dict[str, Callable[[int], Partitioner]]] = {
     "DRt-Cluster": lambda workers: DrtCluster(workers, Parameters(400)),
@@ -106,7 +107,12 @@ def _by_partitioner(workers: Workers, wanted: Subscriptions, happened: Events) -
         workers.add(chosen_rows(rows, portion))
         workers.match(chosen_events(happened, np.arange(min(_OBSERVED, len(happened.x)))))
         workers.balance()
-    return workers.match(happened, observe=False).matches
+    found = [Matches(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for first in range(0, len(happened.x), _AT_ONCE):
+        some = np.arange(first, min(first + _AT_ONCE, len(happened.x)))
+        event, handle = workers.match(chosen_events(happened, some), observe=False).matches
+        found.append(Matches(event + first, handle))
+    return Matches(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def _differing(one: Integers, other: Integers) -> int:
