@@ -39,6 +39,7 @@ def test_the_json_has_what_the_figures_show(folder: Path) -> None:
     assert set(told["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
     assert all(row[when] > 0 for row in told["figure4"].values() for when in ("training", "after"))
     assert {"DRt-Cluster", "kd-tree"} <= set(told["figure6"])
+    assert all(len(rows) == 10 for by in told["figure5"].values() for rows in by.values())
     assert min(told["figure7"]["before"], told["figure7"]["after"]) > 0
     for row in told["partitioners"].values():
         assert {"messages", "balance", "replication", "checks", "moved"} <= set(row)
@@ -62,6 +63,15 @@ def test_a_verdict_follows_the_figures(folder: Path) -> None:
     said = verdicts(faster, spreads(1.0))
     assert "2.00 times" in said["figure6"]
     assert said["figure6"].endswith(": confirmed")
+
+
+def test_what_falls_to_less_than_half_of_its_peak_falls(folder: Path) -> None:
+    """And what ends at its peak, or near it, does not."""
+    told = json.loads((folder / "all.json").read_text())
+    hill, stays = ([{"relabelled": value, "moved": value} for value in values] for values in ((1, 9, 4), (1, 9, 8)))
+    said = verdicts({**told, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, spreads(1.0))["figure5"]
+    assert "relabelled: InNode does not rise and fall (18 in all, at most 9.0 in a tenth, 8.0 in the last)" in said
+    assert "InAndBetNode rises, then falls (14 in all, at most 9.0 in a tenth, 4.0 in the last)" in said
 
 
 def test_balancing_is_judged_where_there_is_something_to_balance(folder: Path) -> None:

@@ -45,6 +45,8 @@ SWEEP: Final = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 """CMaxNumTh for each subscription."""
 EAGER: Final = 1.2
 """A worker is overloaded from so many times the mean load on; in the paper from 2 on."""
+MERGED: Final = (0.1, 0.2, 0.5)
+"""CMaxNumTh for each subscription, of figure 5: with more there is less to merge."""
 _SWEPT_SEEDS: Final = 2
 _FIRST_SEED: Final = 2_000  # the partitioner of our own was tuned with others
 _MERGING: Final = {"InNode": False, "InAndBetNode": True}
@@ -87,7 +89,7 @@ def _of_seed(events: int, seed: int) -> dict[str, list[Row]]:
 
     found = {
         "figure4": [_figure4(name, world()) for name in VARIANTS],
-        "figure5": [row for name in _MERGING for row in _figure5(name, world())],
+        "figure5": [row for most in MERGED for name in _MERGING for row in _figure5(name, most, world())],
         "figure7": [_figure7(world)],
         **{
             kind: [{"partitioner": name, **measure(make, world())._asdict()} for name, make in PARTITIONERS.items()]
@@ -114,14 +116,20 @@ def _figure4(name: str, world: World) -> Row:
     }
 
 
-def _figure5(name: str, world: World) -> list[Row]:
+def _figure5(name: str, most: float, world: World) -> list[Row]:
     """Subscriptions that merging gave another category, and another worker, in each tenth of the training."""
-    cluster = DrtCluster(WORKERS, reading(world), Distribution(between=_MERGING[name]))
+    cluster = DrtCluster(WORKERS, reading(world, most), Distribution(between=_MERGING[name]))
     workers, done = Workers(cluster), [(0, 0)] * 11
     for tenth, _ in train(workers, world):
         done[tenth + 1] = cluster.effort.relabelled, cluster.effort.moved
     return [
-        {"merging": name, "tenth": tenth, "relabelled": now[0] - before[0], "moved": now[1] - before[1]}
+        {
+            "merging": name,
+            "most": most,
+            "tenth": tenth,
+            "relabelled": now[0] - before[0],
+            "moved": now[1] - before[1],
+        }
         for tenth, (before, now) in enumerate(pairwise(done), 1)
     ]
 
@@ -181,15 +189,19 @@ def _total(some: Sequence[Counted]) -> Counted:
 
 def _summary(found: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     spreads = {kind: _means(found[kind], "partitioner") for kind in ("partitioners", "drift")}
-    by_tenth = {name: _means([row for row in found["figure5"] if row["merging"] == name], "tenth") for name in _MERGING}
     return {
         "figure4": _means(found["figure4"], "variant"),
-        "figure5": {name: list(rows.values()) for name, rows in by_tenth.items()},
+        "figure5": {f"{most:g}": _by_merging(found["figure5"], most) for most in MERGED},
         "figure6": {name: spreads["partitioners"][name]["throughput"] for name in PARTITIONERS},
         "figure7": next(iter(_means([{"all": 0, **row} for row in found["figure7"]], "all").values())),
         **spreads,
         "sweep": list(_means(found["sweep"], "most").values()),
     }
+
+
+def _by_merging(rows: Sequence[Row], most: float) -> dict[str, list[dict[str, float]]]:
+    some = {name: [row for row in rows if (row["merging"], row["most"]) == (name, most)] for name in _MERGING}
+    return {name: list(_means(rows, "tenth").values()) for name, rows in some.items()}
 
 
 def _means(rows: Sequence[Row], key: str) -> dict[Any, dict[str, float]]:

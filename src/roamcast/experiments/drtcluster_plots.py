@@ -27,11 +27,14 @@ class Plots(Plot):
                 "categories per event", list(fourth),
                 {what: [row[f"{what}_weak"] for row in fourth.values()] for what in ("training", "after")},
             ),
-            self._lines(
-                folder / "drtcluster-figure5.png", "Subscriptions moved by merging",
-                ("tenth of the training", "subscriptions"),
-                {f"{name}, {what}": (range(1, len(rows) + 1), [row[what] for row in rows])
-                 for name, rows in figures["figure5"].items() for what in ("relabelled", "moved")},
+            *(
+                self._lines(
+                    folder / f"drtcluster-figure5{suffix}.png", f"Subscriptions {what} by merging",
+                    ("tenth of the training", "subscriptions"),
+                    {f"{name}, CMaxNumTh {most}": (range(1, len(rows) + 1), [row[what] for row in rows])
+                     for most, merging in figures["figure5"].items() for name, rows in merging.items()},
+                )
+                for what, suffix in (("relabelled", ""), ("moved", "-moved"))
             ),
             self._bars(
                 folder / "drtcluster-figure6.png", "Throughput after training", "events per unit of the busiest worker",

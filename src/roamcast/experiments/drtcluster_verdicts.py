@@ -51,18 +51,24 @@ def _falls(values: Sequence[float]) -> bool:
     return all(one > other for one, other in pairwise(values))
 
 
-def _figure5(merging: Mapping[str, list[Mapping[str, float]]]) -> str:
+def _figure5(by_most: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
+    """What falls to less than half of its peak by the end falls."""
     told = []
-    for what in ("relabelled", "moved"):
-        both = [row[what] for row in merging["InAndBetNode"]]
-        peak = both.index(max(both))
-        rises = 0 < peak < len(both) - 1 and both[0] < both[peak] > both[-1]
-        totals = {name: sum(row[what] for row in rows) for name, rows in merging.items()}
-        told.append(
-            f"{what}: InAndBetNode {'rises, then falls' if rises else 'does not rise and fall'}, "
-            f"{totals['InAndBetNode']:.0f} in all; InNode {totals['InNode']:.0f}"
-        )
+    for most, merging in by_most.items():
+        for what in ("relabelled", "moved"):
+            seen = {name: [row[what] for row in rows] for name, rows in merging.items()}
+            each = [
+                f"{name} {'rises, then falls' if _rises_and_falls(values) else 'does not rise and fall'} "
+                f"({sum(values):.0f} in all, at most {max(values):.1f} in a tenth, {values[-1]:.1f} in the last)"
+                for name, values in seen.items()
+            ]
+            told.append(f"CMaxNumTh {most} of the subscriptions, {what}: {', '.join(each)}")
     return "; ".join(told)
+
+
+def _rises_and_falls(values: Sequence[float]) -> bool:
+    peak = values.index(max(values))
+    return 0 < peak < len(values) - 1 and values[0] < values[peak] > 2 * values[-1]
 
 
 def _figure6(throughput: Mapping[str, float]) -> str:
