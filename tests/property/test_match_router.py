@@ -103,8 +103,8 @@ def test_points_at_infinity_go_to_those_who_want_all_the_world(tmp_path: Path) -
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 1, 2, 2], [5, 5, 5, 6])
 
 
-def test_few_messages_are_in_vain() -> None:
-    """Boxes are known to a sixteenth of a cell, subscriptions by two terms."""
+def test_few_messages_are_in_vain(tmp_path: Path) -> None:
+    """Boxes are known to a sixteenth of a cell, subscriptions by two terms; in a file as in memory."""
     rng = np.random.default_rng(7)
     terms = [[str(term) for term in rng.choice(6, rng.integers(0, 4), replace=False)] for _ in range(1_200)]
     x, y = rng.uniform(-20, 20, (2, 1_200))
@@ -112,6 +112,10 @@ def test_few_messages_are_in_vain() -> None:
     events = events_of([(x[n], y[n], terms[n]) for n in range(200, 1_200)])
     rows, worker = rows_of(np.arange(200), wanted), rng.integers(0, 8, 200)
     found = Router.of(rows.box, rarest_terms(rows), worker).route(events)
+    tables = Tables(tmp_path)
+    filed = tables.open(tables.push((), rows, worker, SECRET)).route(events)
+    assert filed.event.tolist() == found.event.tolist()
+    assert filed.worker.tolist() == found.worker.tolist()
     sent = set(zip(found.event.tolist(), found.worker.tolist(), strict=True))
     needed = {(event, int(worker[row])) for event, row in pairs(ReferenceMatcher(wanted).match(events))}
     assert needed <= sent
