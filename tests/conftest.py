@@ -20,7 +20,7 @@ settings.load_profile("roamcast")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
-    from roamcast.pipeline.session import session
+    from roamcast.pipeline.query.session import session
 
     spark = session("roamcast-tests")
     yield spark

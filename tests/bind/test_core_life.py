@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from binding import Node, places
 
-from roamcast.bind.messages import (
+from roamcast.bind.lcesm.messages import (
     Activated,
     Bound,
     Deactivated,
@@ -19,7 +19,7 @@ from roamcast.bind.messages import (
     Unwanted,
     Wanted,
 )
-from roamcast.bind.states import State
+from roamcast.bind.lcesm.states import State
 from roamcast.errors import NotFoundError
 
 NEAREST = "Select Where &location in nearest"

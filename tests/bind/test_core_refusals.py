@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from binding import Node, places, query
 
-from roamcast.bind.core import Binder
-from roamcast.bind.messages import (
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import (
     Message,
     Moved,
     PlacesChanged,

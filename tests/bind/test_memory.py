@@ -7,9 +7,16 @@ from collections.abc import Iterator
 
 from binding import query
 
-from roamcast.bind.core import Binder
-from roamcast.bind.messages import Bound, Registered, SourceRegistered, StateChanged, Subscribed, SubscriberRegistered
-from roamcast.bind.states import State
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import (
+    Bound,
+    Registered,
+    SourceRegistered,
+    StateChanged,
+    Subscribed,
+    SubscriberRegistered,
+)
+from roamcast.bind.lcesm.states import State
 from roamcast.model import Position
 from roamcast.space import PLANAR
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from roamcast.bind.brute import choose
-from roamcast.bind.forest import Integers
-from roamcast.bind.watch import Changes, Rule, Watch
+from roamcast.bind.nearest.forest import Integers
+from roamcast.bind.nearest.reference import choose
+from roamcast.bind.nearest.watch import Changes, Rule, Watch
 from roamcast.space import GEOGRAPHIC, PLANAR, Floats, Space
 
 SOURCES, SUBSCRIBERS, GROUPS = 3_000, 6_000, 3

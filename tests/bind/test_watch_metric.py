@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bind.kernels.layout import ENTITY
-from roamcast.bind.kernels.metric import beyond, chart, in_doubt, metres, shrink, step, stretch, within
+from roamcast.bind.nearest.kernels.layout import ENTITY
+from roamcast.bind.nearest.kernels.metric import beyond, chart, in_doubt, metres, shrink, step, stretch, within
 from roamcast.space import GEOGRAPHIC, PLANAR, Space
 
 longitudes, latitudes = st.floats(-180, 180), st.floats(-90, 90)

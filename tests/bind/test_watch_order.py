@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bind.order import Order
+from roamcast.bind.nearest.id_order import Order
 from roamcast.errors import ConflictError
 
 

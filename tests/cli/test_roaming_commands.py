@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.errors import AuthenticationError, InputError, NotFoundError
-from roamcast.node.peers import Invitation
+from roamcast.node.peers.peer_file import Invitation
 
 
 @pytest.fixture

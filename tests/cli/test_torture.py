@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.errors import InputError, NotFoundError
-from roamcast.torture.variants import VARIANTS
+from roamcast.lab.torture.variants import VARIANTS
 
 
 def run(*arguments: str) -> tuple[int, str, BaseException | None]:

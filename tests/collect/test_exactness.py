@@ -10,14 +10,14 @@ import numpy as np
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS
 from hypothesis import given, settings
 
-from roamcast.collect.contacts import entries_of, meetings
-from roamcast.collect.energy import Radio
-from roamcast.collect.field import Field, World, draw
-from roamcast.collect.outcome import Outcome
-from roamcast.collect.protocols import CET, DG, Epidemic
-from roamcast.collect.reference.communities import communities, neighbours
-from roamcast.collect.schedule import schedule
-from roamcast.collect.simulate import simulate
+from roamcast.collect.simulation.contacts import entries_of, meetings
+from roamcast.collect.simulation.energy import Radio
+from roamcast.collect.simulation.field import Field, World, draw
+from roamcast.collect.simulation.outcome import Outcome
+from roamcast.collect.simulation.protocols import CET, DG, Epidemic
+from roamcast.collect.simulation.reference.communities import communities, neighbours
+from roamcast.collect.simulation.schedule import schedule
+from roamcast.collect.simulation.simulate import simulate
 
 TRIES = settings(max_examples=60, deadline=None)
 RADIO = Radio()

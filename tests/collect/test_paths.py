@@ -8,14 +8,14 @@ from fields import FIELDS, SEEDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.collect.assembly import assemble
-from roamcast.collect.community import find_communities
-from roamcast.collect.contacts import entries_of, meetings
-from roamcast.collect.energy import Radio
-from roamcast.collect.field import Field, World, cell_of, draw
-from roamcast.collect.kernels.living import LIVED, live
-from roamcast.collect.protocols import CET
-from roamcast.collect.schedule import schedule
+from roamcast.collect.simulation.assembly import assemble
+from roamcast.collect.simulation.community import find_communities
+from roamcast.collect.simulation.contacts import entries_of, meetings
+from roamcast.collect.simulation.energy import Radio
+from roamcast.collect.simulation.field import Field, World, cell_of, draw
+from roamcast.collect.simulation.kernels.living import LIVED, live
+from roamcast.collect.simulation.protocols import CET
+from roamcast.collect.simulation.schedule import schedule
 
 FAR = 10_000
 

@@ -8,19 +8,19 @@ import pytest
 from fields import FIELDS, SEEDS, small_world, standing
 from hypothesis import given, settings
 
-from roamcast.collect.assembly import assemble
-from roamcast.collect.community import find_communities
-from roamcast.collect.contacts import entries_of, meetings
-from roamcast.collect.energy import Radio
-from roamcast.collect.field import Field, World, cell_of, draw
-from roamcast.collect.kernels.living import live
-from roamcast.collect.kernels.trees import scramble
-from roamcast.collect.outcome import Outcome, figures
-from roamcast.collect.protocols import CET, DG, Epidemic, RatePer
-from roamcast.collect.reference.communities import Tree, communities, layers, neighbours
-from roamcast.collect.reference.communities import scramble as slow_scramble
-from roamcast.collect.schedule import schedule
-from roamcast.collect.simulate import simulate
+from roamcast.collect.simulation.assembly import assemble
+from roamcast.collect.simulation.community import find_communities
+from roamcast.collect.simulation.contacts import entries_of, meetings
+from roamcast.collect.simulation.energy import Radio
+from roamcast.collect.simulation.field import Field, World, cell_of, draw
+from roamcast.collect.simulation.kernels.living import live
+from roamcast.collect.simulation.kernels.trees import scramble
+from roamcast.collect.simulation.outcome import Outcome, figures
+from roamcast.collect.simulation.protocols import CET, DG, Epidemic, RatePer
+from roamcast.collect.simulation.reference.communities import Tree, communities, layers, neighbours
+from roamcast.collect.simulation.reference.communities import scramble as slow_scramble
+from roamcast.collect.simulation.schedule import schedule
+from roamcast.collect.simulation.simulate import simulate
 
 CHAIN = [(5.0, 5.0), (15.0, 5.0), (25.0, 5.0), (35.0, 5.0)]
 """Four sensors in a row, each in reach of the next alone."""

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.deliver.mailbox import Mailbox, Receipt, Release, receive
-from roamcast.deliver.ranges import Ranges
 from roamcast.errors import InputError
 from roamcast.model import Letter
+from roamcast.ranges import Ranges
 
 
 def letter(number: int, sender: str = "s", receiver: str = "r") -> Letter:

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import pytest
 from post import ANN, BEN, Post
 
-from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.messages import Acknowledge, Arrive, Deposit, Due, Pull, Send, Sent, Transmit, Wake
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.office import Office
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.errors import ConflictError, InputError, StorageError
 from roamcast.model import Letter
-from roamcast.store.memory_office import MemoryOfficeStore
+from roamcast.store.office.memory import MemoryOfficeStore
 
 
 class FullDisk(MemoryOfficeStore):

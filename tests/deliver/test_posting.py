@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post
 
-from roamcast.deliver.desk import Rules
-from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.context import Rules
 from roamcast.deliver.letters import Key
 from roamcast.deliver.messages import Deposit, Deposited, Due, Moved, Posted, Query, Send, Sent
 from roamcast.deliver.messages import Post as PostMessage
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
 from roamcast.model import Letter

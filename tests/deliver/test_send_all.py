@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.desk import Rules
+from roamcast.deliver.context import Rules
 from roamcast.deliver.messages import Arrive, Claim, Effect, Message, Pull, Register, Send, SendAll, Sent, SentAll
 from roamcast.deliver.office import Office
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import RoamcastError
-from roamcast.store.memory_office import MemoryOfficeStore
+from roamcast.store.office.memory import MemoryOfficeStore
 
 ANN, BOB, CAT, AWAY = (f"north.pier.{id}" for id in ("ann", "bob", "cat", "away"))
 RULES = Rules(capacity=4, early=3, queue=3)

@@ -11,8 +11,8 @@ from clusters import StandaloneCluster, standalone
 from pure import PureStream, placed
 from worlds import event, journal, letters, removal, subscription
 
-from roamcast.bench.processes import pipeline, until
 from roamcast.journal.records import Record
+from roamcast.lab.bench.processes import pipeline, until
 
 pytestmark = pytest.mark.e2e
 

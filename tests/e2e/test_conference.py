@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from roamcast.bench.processes import Process, free_port, node, pipeline, until
 from roamcast.client import Client, Letter
+from roamcast.lab.bench.processes import Process, free_port, node, pipeline, until
+from roamcast.lab.scenarios.conference import Conference
+from roamcast.lab.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 from roamcast.model import global_name, local_name
-from roamcast.scenarios.conference import Conference
-from roamcast.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from roamcast.bench.processes import Process, free_port, node, pipeline, until
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
+from roamcast.lab.bench.processes import Process, free_port, node, pipeline, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

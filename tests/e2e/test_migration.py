@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from backbone import node_processes
 
-from roamcast.bench.processes import Process, pipeline, until
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
 from roamcast.errors import UnavailableError
+from roamcast.lab.bench.processes import Process, pipeline, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

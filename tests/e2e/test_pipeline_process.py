@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from worlds import event, journal, letters, subscription
 
-from roamcast.bench.processes import pipeline, until
+from roamcast.lab.bench.processes import pipeline, until
 
 pytestmark = pytest.mark.e2e
 

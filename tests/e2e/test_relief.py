@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from backbone import node_processes
 
-from roamcast.bench.processes import pipeline, until
 from roamcast.client import Client
-from roamcast.scenarios.relief import TICK, Relief
-from roamcast.scenarios.relief_area import Area, Team
-from roamcast.scenarios.tokens import Tokens
+from roamcast.lab.bench.processes import pipeline, until
+from roamcast.lab.scenarios.relief import TICK, Relief
+from roamcast.lab.scenarios.relief_area import Area, Team
+from roamcast.lab.scenarios.tokens import Tokens
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from roamcast.bench.processes import Process, free_port, until
+from roamcast.lab.bench.processes import Process, free_port, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roamcast.bench.processes import free_port, node, pipeline, until
 from roamcast.client import Client, Letter
+from roamcast.lab.bench.processes import free_port, node, pipeline, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

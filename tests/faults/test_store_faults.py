@@ -16,14 +16,14 @@ from sqlalchemy import Engine, event
 
 from roamcast.deliver.messages import Acknowledge, Acknowledged, Deposit, Deposited, Pull, Pulled, Register
 from roamcast.deliver.office import Office
-from roamcast.deliver.ranges import Ranges
 from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Letter, Subscription
+from roamcast.ranges import Ranges
 from roamcast.store.engine import open_sqlite
-from roamcast.store.office_schema import OFFICE
+from roamcast.store.office.schema import OFFICE
+from roamcast.store.registry.values import SubscriptionAdded
 from roamcast.store.sql import SqlOfficeStore, SqlRegistry
-from roamcast.store.values import SubscriptionAdded
 
 BUNDLE = 10
 NAME = "d.host.r"

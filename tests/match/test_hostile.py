@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from roamcast.match.index import Index
-from roamcast.match.layers import Layers, matcher_of, rows_of
+from roamcast.match.index.index import Index
+from roamcast.match.index.lsm import Layers, matcher_of, rows_of
 from roamcast.match.port import Events, Subscriptions
 
 MANY = 1_000_000

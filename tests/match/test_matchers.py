@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from roamcast.match.layers import matcher_of
+from roamcast.match.index.lsm import matcher_of
 from roamcast.match.port import Events, Matcher, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 

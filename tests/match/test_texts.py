@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from roamcast.match.index.seeds import seed_of
 from roamcast.match.kernels.texts import Texts, hash_texts
-from roamcast.match.seeds import seed_of
 
 SEEDS = [seed_of(bytes([n])) for n in range(8)]
 WORDS = 15

@@ -15,7 +15,7 @@ from nodes import until
 from roamcast.errors import StorageError
 from roamcast.journal.records import UNBINDING, Record
 from roamcast.model import Position
-from roamcast.store.values import Change, Entity
+from roamcast.store.registry.values import Change, Entity
 
 TOLD = [("initial", "b", "q")]
 MOVED = [("unbinding", "b", "q"), ("binding", "a", "q")]

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from nodes import until
 
-from roamcast.bind.core import Binder
-from roamcast.bind.messages import Subscribed
-from roamcast.bind.views import Status
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import Subscribed
+from roamcast.bind.lcesm.views import Status
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.model import Position
-from roamcast.node.following import registered
+from roamcast.node.control.binder_adapter import registered
 from roamcast.space import PLANAR
 
 SOURCES = ("a", "b", "c")

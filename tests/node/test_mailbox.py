@@ -13,7 +13,7 @@ import pytest
 from nodes import LIMIT, RunningNode, bearer, leave, running_node, until
 
 from roamcast.client import Client, Letter
-from roamcast.client.events import EventReader, ServerSentEvent
+from roamcast.client.sse import EventReader, ServerSentEvent
 from roamcast.errors import CapacityError, InputError
 
 

@@ -33,9 +33,9 @@ from roamcast.deliver.messages import (
 )
 from roamcast.deliver.port import NOBODY, RECALL, Contents
 from roamcast.deliver.refusals import ElsewhereError
-from roamcast.deliver.warrants import Chain
 from roamcast.errors import PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
+from roamcast.security.move_proofs import Chain
 
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
 FAR = 10**15

@@ -16,11 +16,11 @@ from nodes import RunningNode, running_node, until
 from roamcast.client import Client
 from roamcast.deliver.letters import START
 from roamcast.deliver.messages import Claim, PortionTaken
-from roamcast.deliver.warrants import Chain
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
-from roamcast.node.courier import MESSAGES
-from roamcast.node.keys import Nonces, Signed, new_key, signature
-from roamcast.node.wire import encode
+from roamcast.node.office.codec import encode
+from roamcast.node.peers.sender import MESSAGES
+from roamcast.security.move_proofs import Chain
+from roamcast.security.signing import Nonces, Signed, new_key, signature
 
 ANN = "north.node.ann"
 

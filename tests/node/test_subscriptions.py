@@ -13,8 +13,8 @@ from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Box, Subscription
+from roamcast.store.registry.values import SubscriptionAdded, SubscriptionRemoved
 from roamcast.store.sql import SqlRegistry, open_sqlite
-from roamcast.store.values import SubscriptionAdded, SubscriptionRemoved
 
 BOX = {"min_x": -1, "min_y": -2, "max_x": 3, "max_y": 4}
 

@@ -17,8 +17,8 @@ from pure import Placed, PureStream, placed
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, EVENT, REMOVAL, UNBINDING, Record
 from roamcast.lacl import holds
-from roamcast.pipeline.books import Entry
-from roamcast.pipeline.facts import on_of
+from roamcast.pipeline.state.batch_state import Entry
+from roamcast.pipeline.tasks.event_columns import on_of
 
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 

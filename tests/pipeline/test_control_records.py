@@ -8,7 +8,7 @@ import pytest
 from worlds import event, journal, removal, subscription
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.control import Control, control_of, stretches_of
+from roamcast.pipeline.state.control import Control, control_of, stretches_of
 
 
 def places(control: Control) -> list[tuple[str, int]]:

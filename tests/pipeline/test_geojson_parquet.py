@@ -12,9 +12,9 @@ import pytest
 from formats import MOMENT, everything, feature, features, point
 
 from roamcast.errors import InputError
-from roamcast.pipeline.file_formats import plan, read_block
-from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS
 from roamcast.space import GEOGRAPHIC
+from roamcast.spark.file_formats import plan, read_block
+from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
 
 
 @pytest.mark.parametrize(

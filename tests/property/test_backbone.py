@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from roamcast.bind.discovery import request_of
+from roamcast.bind.discovery.messages import request_of
 from roamcast.lacl import plan_of
 from roamcast.model import local_name
 

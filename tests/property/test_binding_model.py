@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from shapely.geometry import box
 
-from roamcast.bind.core import Binder
-from roamcast.bind.messages import (
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import (
     Activated,
     Bound,
     Deactivated,
@@ -37,7 +37,7 @@ from roamcast.bind.messages import (
     Unwanted,
     Wanted,
 )
-from roamcast.bind.states import State
+from roamcast.bind.lcesm.states import State
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse, plan_of
 from roamcast.model import Position

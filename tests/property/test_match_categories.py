@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from matching import subscriptions_of
 
-from roamcast.match.categories import Categories, Parameters
-from roamcast.match.categories_reference import ReferenceCategories
-from roamcast.match.layers import rows_of
+from roamcast.match.index.lsm import rows_of
+from roamcast.match.partitioners.categories import Categories, Parameters
+from roamcast.match.partitioners.categories_reference import ReferenceCategories
 
 _side = st.integers(-8, 8).map(float)
 _wish = st.tuples(_side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(st.sampled_from("abcdef"), max_size=3))

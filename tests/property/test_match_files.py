@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.pipeline.batch import match_files
-from roamcast.pipeline.file_formats import plan, read_block
-from roamcast.pipeline.file_rows import EVENTS, SUBSCRIPTIONS, Layout
 from roamcast.space import GEOGRAPHIC
+from roamcast.spark.batch import match_files
+from roamcast.spark.file_formats import plan, read_block
+from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
-from roamcast.match.grid import choose_levels
-from roamcast.match.layers import Layer, Layers, matcher_of, rows_of
+from roamcast.match.index.grid import choose_levels
+from roamcast.match.index.lsm import Layer, Layers, matcher_of, rows_of
+from roamcast.match.index.segments import SegmentFolder
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.match.segments import SegmentFolder
 
 SEEDS = st.integers(0, 2**32 - 1)
 

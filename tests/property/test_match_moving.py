@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from matching import WORLD, Wish, events_of, pairs, subscriptions_of
 
-from roamcast.match.layers import Layer, Layers, rows_of
-from roamcast.match.moving import CircleTest, MovingRegions
-from roamcast.match.segments import SegmentFolder
+from roamcast.match.index.lsm import Layer, Layers, rows_of
+from roamcast.match.index.moving import CircleTest, MovingRegions
+from roamcast.match.index.segments import SegmentFolder
 from roamcast.space import SPACES
 
 PLACES = {

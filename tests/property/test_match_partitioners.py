@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
 
-from roamcast.match.categories import Parameters
-from roamcast.match.layers import rows_of
-from roamcast.match.partition import Partitioner
+from roamcast.match.index.lsm import rows_of
+from roamcast.match.partitioners.categories import Parameters
 from roamcast.match.partitioners.curve import Curve
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.match.workers import Workers
+from roamcast.match.routing.partition import Partitioner
+from roamcast.match.routing.workers import Workers
 
 PARAMETERS = Parameters(5, new_threshold=0.3)
 

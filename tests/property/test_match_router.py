@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
 from roamcast.errors import CorruptionError
-from roamcast.match.choosing import chosen_events, chosen_rows
-from roamcast.match.features import rarest_terms
-from roamcast.match.layers import rows_of
-from roamcast.match.partition import NOWHERE, Moves
+from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.select import chosen_events, chosen_rows
 from roamcast.match.partitioners.curve import Curve
 from roamcast.match.port import Matches
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.match.router import Router, Tables
+from roamcast.match.routing.features import rarest_terms
+from roamcast.match.routing.partition import NOWHERE, Moves
+from roamcast.match.routing.router import Router, Tables
 
 SECRET = "of these tests"
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))

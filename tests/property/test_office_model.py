@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from roamcast.deliver.desk import Rules
+from roamcast.deliver.context import Rules
 from roamcast.deliver.letters import START, Key
 from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.messages import (
@@ -36,7 +36,7 @@ from roamcast.deliver.office import Office
 from roamcast.deliver.port import Contents
 from roamcast.deliver.refusals import ElsewhereError
 from roamcast.model import Letter
-from roamcast.store.memory_office import MemoryOfficeStore
+from roamcast.store.office.memory import MemoryOfficeStore
 
 HERE, PEERS = "north", ("south", "west")
 ANN = "north.pier.ann"

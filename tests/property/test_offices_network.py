@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from post import Post
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.desk import Rules
+from roamcast.deliver.context import Rules
 from roamcast.deliver.refusals import ElsewhereError
 
 DOMAINS = ("a", "b", "c")

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from roamcast.bind.brute import Listener, Source, rebind
-from roamcast.bind.watch import Changes, Rule, Watch
+from roamcast.bind.nearest.reference import Listener, Source, rebind
+from roamcast.bind.nearest.watch import Changes, Rule, Watch
 from roamcast.space import GEOGRAPHIC, PLANAR, Space
 
 GROUPS = 3

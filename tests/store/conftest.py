@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from memory_registry import MemoryRegistry
 
 from roamcast.deliver.port import OfficeStore
-from roamcast.store.memory import MemoryOfficeStore, MemoryRegistry
-from roamcast.store.port import RegistryStore
+from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.store.registry.port import RegistryStore
 from roamcast.store.sql import open_office, open_registry
 
 KINDS = ["memory", "sqlite", "postgresql"]

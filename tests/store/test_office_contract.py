@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from roamcast.deliver.duties import Duty, Kind
 from roamcast.deliver.letters import START, Key
 from roamcast.deliver.mailbox import Filed, Mailbox, receive
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, OfficeStore, Tenure, Whereabouts
-from roamcast.deliver.ranges import Ranges
 from roamcast.model import Letter
+from roamcast.ranges import Ranges
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from roamcast.deliver.chunks import count_of, part_of
 from roamcast.deliver.letters import Key
 from roamcast.deliver.mailbox import Filed, receive
-from roamcast.deliver.parts import count_of, part_of
 from roamcast.deliver.port import Claimed, Leaving, OfficeStore, Tenure, Whereabouts
 from roamcast.model import Letter
-from roamcast.store.memory import MemoryOfficeStore
-from roamcast.store.office_letters import Letters
+from roamcast.store.office.letters import Letters
+from roamcast.store.office.memory import MemoryOfficeStore
 from roamcast.store.sql import open_office
 
 NAMES = ["ann", "bob"]

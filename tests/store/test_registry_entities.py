@@ -7,11 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from registries import apply, entity, followed
 
-from roamcast.bind.messages import Bound, Unbound
+from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.model import Position
-from roamcast.store.port import RegistryStore
-from roamcast.store.values import AttributesSet, Binding, Entity, EntityAdded, EntityRemoved, PositionErased, TokenSet
+from roamcast.store.registry.port import RegistryStore
+from roamcast.store.registry.values import (
+    AttributesSet,
+    Binding,
+    Entity,
+    EntityAdded,
+    EntityRemoved,
+    PositionErased,
+    TokenSet,
+)
 
 
 def test_an_entity_comes_back_as_it_was_added(registry: RegistryStore) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from registries import START, added, apply, entity, followed, record
 
-from roamcast.bind.messages import Bound, StateChanged, Unbound
-from roamcast.bind.states import State
+from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
+from roamcast.bind.lcesm.states import State
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import EVENT, REMOVAL, Record
 from roamcast.model import Position, Standing, Subscription
-from roamcast.store.port import RegistryStore
-from roamcast.store.values import (
+from roamcast.store.registry.port import RegistryStore
+from roamcast.store.registry.values import (
     AttributesSet,
     Binding,
     BodySet,

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from roamcast.bind.messages import Bound, Unbound
+from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Position, Standing, Subscription
 from roamcast.store.engine import open_sqlite, reading
 from roamcast.store.kinds import Kind
-from roamcast.store.office_schema import OFFICE
-from roamcast.store.schema import REGISTRY
+from roamcast.store.office.schema import OFFICE
+from roamcast.store.registry.schema import REGISTRY
+from roamcast.store.registry.values import Entity, EntityAdded, SubscriptionAdded
+from roamcast.store.registry.visitors import SqlVisitors
 from roamcast.store.sql import SqlRegistry
-from roamcast.store.sql_visitors import SqlVisitors
-from roamcast.store.values import Entity, EntityAdded, SubscriptionAdded
 
 
 @pytest.fixture

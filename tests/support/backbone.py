@@ -10,9 +10,9 @@ from typing import Any
 
 from nodes import RunningNode, running_node, until
 
-from roamcast.bench.processes import Process, free_port
-from roamcast.bench.processes import node as node_process
 from roamcast.client import Client
+from roamcast.lab.bench.processes import Process, free_port
+from roamcast.lab.bench.processes import node as node_process
 
 
 def invitation(node: RunningNode, domain: str) -> str:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from roamcast.bind.backbone import Backbone
-from roamcast.bind.core import Binder
-from roamcast.bind.discovery import Answer, Ask, News, request_of
-from roamcast.bind.messages import (
+from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.messages import Answer, Ask, News, request_of
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import (
     Effect,
     Message,
     Moved,
@@ -23,7 +23,7 @@ from roamcast.bind.messages import (
     SubscriberRegistered,
     Unsubscribed,
 )
-from roamcast.bind.states import State
+from roamcast.bind.lcesm.states import State
 from roamcast.lacl import Query, check, parse, plan_of
 from roamcast.model import Position
 from roamcast.space import PLANAR

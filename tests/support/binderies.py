@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from memory_registry import MemoryRegistry
+
 from roamcast.deliver.messages import Deposit, Register, Remove
 from roamcast.deliver.office import Office
 from roamcast.errors import StorageError
@@ -17,15 +19,15 @@ from roamcast.journal.files import FileJournal
 from roamcast.journal.records import Record
 from roamcast.journal.segments import SegmentFolder, read
 from roamcast.model import Letter, Position
-from roamcast.node.bindery import Bindery
+from roamcast.node.clock import Clock
+from roamcast.node.control.queries import Queries
+from roamcast.node.control.writer import Bindery
 from roamcast.node.metrics import Metrics
-from roamcast.node.queries import Queries
 from roamcast.node.settings import Limits
-from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import PLANAR
-from roamcast.store.memory import MemoryOfficeStore, MemoryRegistry
-from roamcast.store.values import Change, Entity, EntityKind
+from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.store.registry.values import Change, Entity, EntityKind
 
 SECONDS = 20.0
 

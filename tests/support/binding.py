@@ -8,8 +8,8 @@ from typing import Any
 
 from shapely.geometry import box
 
-from roamcast.bind.core import Binder
-from roamcast.bind.messages import (
+from roamcast.bind.lcesm.binder import Binder
+from roamcast.bind.lcesm.messages import (
     Effect,
     Message,
     Moved,

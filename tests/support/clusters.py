@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyspark
 
-from roamcast.bench.processes import until
-from roamcast.pipeline.java import find_java
-from roamcast.pipeline.supply import CACHE
+from roamcast.lab.bench.processes import until
+from roamcast.pipeline.query.java import find_java
+from roamcast.pipeline.state.state_server import CACHE
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"

@@ -10,7 +10,7 @@ from worlds import NOON
 
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, UNBINDING, Record
-from roamcast.pipeline.control import Changes, Row, changes_of
+from roamcast.pipeline.state.control import Changes, Row, changes_of
 
 
 def bind(id: str, source: str, time: int = NOON, body: BindingBody | None = None) -> Record:

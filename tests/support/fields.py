@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from roamcast.collect.field import Births, Field, World
-from roamcast.collect.mobility import Legs
-from roamcast.collect.outcome import Outcome
-from roamcast.collect.protocols import CET, DG, Epidemic
+from roamcast.collect.simulation.field import Births, Field, World
+from roamcast.collect.simulation.mobility import Legs
+from roamcast.collect.simulation.outcome import Outcome
+from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 
 FIELDS = st.builds(
     Field,

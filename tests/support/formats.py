@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from roamcast.pipeline.file_formats import plan, read_block
-from roamcast.pipeline.file_rows import EVENTS, Layout
 from roamcast.space import GEOGRAPHIC, Space
+from roamcast.spark.file_formats import plan, read_block
+from roamcast.spark.file_rows import EVENTS, Layout
 
 MOMENT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 

@@ -7,11 +7,11 @@ import orjson
 from nodes import RunningNode
 
 from roamcast.deliver.messages import Wire
-from roamcast.node.courier import MESSAGES
-from roamcast.node.keys import Nonces, Signed, new_key, sealed, signature
-from roamcast.node.membership import INTRODUCTION
-from roamcast.node.peers import Peer, Peers
-from roamcast.node.wire import encode
+from roamcast.node.office.codec import encode
+from roamcast.node.peers.membership import INTRODUCTION
+from roamcast.node.peers.peer_file import Peer, Peers
+from roamcast.node.peers.sender import MESSAGES
+from roamcast.security.signing import Nonces, Signed, new_key, sealed, signature
 
 
 def peer_of(node: RunningNode, domain: str, other: str) -> Peer:

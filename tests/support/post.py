@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from roamcast.deliver.desk import Rules
-from roamcast.deliver.duties import Duty
+from roamcast.deliver.context import Rules
 from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.messages import (
     Acknowledge,
@@ -24,7 +23,8 @@ from roamcast.deliver.messages import (
     Wire,
 )
 from roamcast.deliver.office import Office
-from roamcast.store.memory_office import MemoryOfficeStore
+from roamcast.deliver.pending_work import Duty
+from roamcast.store.office.memory import MemoryOfficeStore
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.pipeline.balancing import UNEVEN
-from roamcast.pipeline.books import BALANCE, HISTORY, Books, Entry
-from roamcast.pipeline.control import Control
-from roamcast.pipeline.matching import Sieve, sift
 from roamcast.pipeline.schemas import SIFTED_SCHEMA
-from roamcast.pipeline.shares import gathered, match_share, route
-from roamcast.pipeline.state import StateFolder
+from roamcast.pipeline.state.balancing import UNEVEN
+from roamcast.pipeline.state.batch_state import BALANCE, HISTORY, Books, Entry
+from roamcast.pipeline.state.control import Control
+from roamcast.pipeline.state.manifests import StateFolder
+from roamcast.pipeline.tasks.match import Sieve, sift
+from roamcast.pipeline.tasks.sharded_match import gathered, match_share, route
 
 
 class Placed(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Standing, Subscription
-from roamcast.store.port import RegistryStore
-from roamcast.store.values import Change, Entity, EntityAdded, EntityKind, SubscriptionAdded
+from roamcast.store.registry.port import RegistryStore
+from roamcast.store.registry.values import Change, Entity, EntityAdded, EntityKind, SubscriptionAdded
 
 START = Standing("start", "no source", 5)
 

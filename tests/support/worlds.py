@@ -12,8 +12,8 @@ from roamcast.deliver.outbox import Outbox
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.pipeline.identity import open_pipeline
-from roamcast.pipeline.stream import Limits, Stream
+from roamcast.pipeline.query.identity import open_pipeline
+from roamcast.pipeline.query.stream import Limits, Stream
 
 NOON = 1_700_000_000_000_000
 

@@ -25,7 +25,7 @@ def pipeline(
 
     Example: roamcast bench pipeline --rate 1000 --json pipeline.json
     """
-    from roamcast.bench.pipeline import bench_pipeline
+    from roamcast.lab.bench.pipeline import bench_pipeline
 
     _report(bench_pipeline(rate or [1_000], seconds, _say), json)
 
@@ -36,7 +36,7 @@ def bind(json: JsonFile = None) -> None:
 
     Example: roamcast bench bind --json bind.json
     """
-    from roamcast.bench.bind import bench_bind
+    from roamcast.lab.bench.bind import bench_bind
 
     _report(bench_bind(_say), json)
 
@@ -53,8 +53,8 @@ def match(
 
     Example: roamcast bench match --sizes 100000,1000000 --json match.json
     """
-    from roamcast.bench.match import bench_match, bench_shares
     from roamcast.errors import InputError
+    from roamcast.lab.bench.match import bench_match, bench_shares
 
     if plan not in ("replicated", "partitioned"):
         raise InputError(f"no plan {plan!r}", where="--plan", hint="replicated or partitioned")
@@ -72,7 +72,7 @@ def equality(
 
     Example: roamcast bench equality --json equality.json
     """
-    from roamcast.bench.match_equality import bench_equality
+    from roamcast.lab.bench.match_equality import bench_equality
 
     figures = bench_equality(events, subscriptions, _say)
     _report(figures, json)
@@ -89,7 +89,7 @@ def journal(
 
     Example: roamcast bench journal --segments 100000
     """
-    from roamcast.bench.journal import bench_journal
+    from roamcast.lab.bench.journal import bench_journal
 
     _report(bench_journal(segments, _say), json)
 
@@ -106,7 +106,7 @@ def deliver(
 
     Example: roamcast bench deliver --json deliver.json
     """
-    from roamcast.bench.deliver import bench_deliver
+    from roamcast.lab.bench.deliver import bench_deliver
 
     _report(bench_deliver(letters, clients, moves, ever, _say), json)
 
@@ -117,8 +117,8 @@ def collect(json: JsonFile = None) -> None:
 
     Example: roamcast bench collect --json collect.json
     """
-    from roamcast.bench.collect import bench_collect
     from roamcast.cli.spark import replications
+    from roamcast.lab.bench.collect import bench_collect
 
     with replications("roamcast bench collect", "local[2]") as replicate:
         _report(bench_collect(_say, replicate), json)

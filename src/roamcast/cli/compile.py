@@ -10,9 +10,9 @@ def compile() -> None:
 
     Example: roamcast compile
     """
-    from roamcast.bind import rehearsal as bind
-    from roamcast.collect import rehearsal as collect
-    from roamcast.match import rehearsal as match
+    from roamcast.bind import warm_up as bind
+    from roamcast.collect.simulation import warm_up as collect
+    from roamcast.match import warm_up as match
 
     bind.rehearse()
     match.rehearse()

@@ -16,7 +16,7 @@ from roamcast.cli.spark import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from roamcast.pipeline.files import BadRows
+    from roamcast.spark.files import BadRows
 
 __all__ = ["match"]
 
@@ -57,8 +57,8 @@ def match(
 
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """
-    from roamcast.pipeline.batch import check_request, match_files
     from roamcast.space import SPACES
+    from roamcast.spark.batch import check_request, match_files
 
     started = time.monotonic()
     check_request(events, subscriptions, out, overwrite=overwrite)

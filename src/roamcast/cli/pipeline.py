@@ -55,9 +55,9 @@ def pipeline(
     Example: roamcast pipeline --data ./roamcast-data
     """
     from roamcast.errors import InputError
-    from roamcast.pipeline.plans import PLANS
-    from roamcast.pipeline.run import Cluster, run_pipeline
-    from roamcast.pipeline.stream import Limits
+    from roamcast.pipeline.query.run import Cluster, run_pipeline
+    from roamcast.pipeline.query.stream import Limits
+    from roamcast.pipeline.state.shards import PLANS
 
     chosen = next((known for known in PLANS if known == plan), None)
     if chosen is None:

@@ -23,7 +23,7 @@ from roamcast.durable import refusals_named
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
-    from roamcast.node.bodies import EventIn
+    from roamcast.node.http.schemas import EventIn
     from roamcast.space import Space
 
 __all__ = ["OnError", "publish"]
@@ -122,8 +122,8 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
     """The rows that are good as far as one can tell from here; a bad one is raised, or told of and left out."""
     from pydantic import ValidationError
 
-    from roamcast.node.bodies import EventIn
-    from roamcast.node.errors import input_error_of
+    from roamcast.node.http.errors import input_error_of
+    from roamcast.node.http.schemas import EventIn
 
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -142,8 +142,8 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
 
 def _check(event: EventIn, space: Space, me: Mapping[str, Any]) -> None:
     """What the node would ask of an event of the source `me`."""
+    from roamcast.node.clock import check_time
     from roamcast.node.settings import Limits
-    from roamcast.node.times import check_time
 
     if event.time is not None:
         check_time(event.time, time.time_ns() // 1000, Limits().ahead, "time")

@@ -23,7 +23,7 @@ def postoffice(out: Folder = Path("artifacts"), json: JsonFile = None) -> None:
 
     Example: roamcast reproduce postoffice --json postoffice.json
     """
-    from roamcast.experiments.postoffice import reproduce
+    from roamcast.lab.experiments.postoffice import reproduce
 
     figures = reproduce(out, _say)
     for what, deviation in figures["largest_deviation"].items():
@@ -44,7 +44,7 @@ def lcesm(
 
     Example: roamcast reproduce lcesm --json lcesm.json
     """
-    from roamcast.experiments.lcesm import Extent, reproduce
+    from roamcast.lab.experiments.lcesm import Extent, reproduce
 
     figures = reproduce(out, _say, Extent(seeds=seeds), beyond=not paper)
     lps, bound = figures["lps"], figures["lcesm"]
@@ -73,7 +73,7 @@ def cet(
     """
     from roamcast.cli.progress import Progress
     from roamcast.cli.spark import replications
-    from roamcast.experiments.cet import reproduce
+    from roamcast.lab.experiments.cet import reproduce
 
     done = 0, 0
 
@@ -137,7 +137,7 @@ def drtcluster(
 
     Example: roamcast reproduce drtcluster --json drtcluster.json
     """
-    from roamcast.experiments.drtcluster import reproduce
+    from roamcast.lab.experiments.drtcluster import reproduce
 
     figures = reproduce(out, _say, seeds=seeds, events=events)
     for kind in ("partitioners", "drift"):

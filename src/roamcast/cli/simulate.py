@@ -25,12 +25,12 @@ def simulate(
     from dataclasses import asdict
 
     from roamcast.cli.tables import table
-    from roamcast.collect.contacts import entries_of, meetings
-    from roamcast.collect.outcome import figures
-    from roamcast.collect.reports import message_stats, write_reports
-    from roamcast.collect.scenario import load_scenario, mule_names, sensor_names
-    from roamcast.collect.simulate import simulate
-    from roamcast.collect.traces import contact_lines, movement_lines, write_lines
+    from roamcast.collect.simulation.contacts import entries_of, meetings
+    from roamcast.collect.simulation.outcome import figures
+    from roamcast.collect.simulation.reports import message_stats, write_reports
+    from roamcast.collect.simulation.scenario import load_scenario, mule_names, sensor_names
+    from roamcast.collect.simulation.simulate import simulate
+    from roamcast.collect.simulation.traces import contact_lines, movement_lines, write_lines
 
     scenario = load_scenario(field)
     world, outcomes = scenario.world, {}

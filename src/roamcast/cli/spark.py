@@ -15,7 +15,7 @@ from roamcast.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from roamcast.collect.replication import Job
+    from roamcast.collect.simulation.replication import Job
 
 __all__ = ["replications", "spark_session"]
 
@@ -33,7 +33,7 @@ class Replicate(Protocol):
 @contextmanager
 def spark_session(name: str, master: str) -> Iterator[SparkSession]:
     """What Spark says of itself is kept only if Spark is what fails."""
-    from roamcast.pipeline.session import session
+    from roamcast.pipeline.query.session import session
 
     descriptor, file = tempfile.mkstemp(prefix="roamcast-", suffix=".log")
     os.close(descriptor)
@@ -61,7 +61,7 @@ def replications(name: str, master: str) -> Iterator[Replicate]:
 
     It works in a thread of its own, so that Ctrl-C finds this one free: it stops Spark, the work fails, and it is over.
     """
-    from roamcast.pipeline.replications import replicate
+    from roamcast.lab.experiments.replications import replicate
 
     with ThreadPoolExecutor(1) as worker, spark_session(name, master) as spark:
 

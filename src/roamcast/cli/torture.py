@@ -11,8 +11,8 @@ from roamcast.cli.figures import JsonFile, write_figures
 from roamcast.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from roamcast.torture.run import Outcome, Summary
-    from roamcast.torture.variants import Variant
+    from roamcast.lab.torture.run import Outcome, Summary
+    from roamcast.lab.torture.variants import Variant
 
 __all__ = ["torture"]
 
@@ -39,8 +39,8 @@ def deliver(
 
     Example: roamcast torture deliver --seeds 1..2000
     """
-    from roamcast.torture.run import Summary, run_seeds, seeds_of, variant_of
-    from roamcast.torture.variants import VARIANTS
+    from roamcast.lab.torture.run import Summary, run_seeds, seeds_of, variant_of
+    from roamcast.lab.torture.variants import VARIANTS
 
     if list_variants:
         for name, broken in VARIANTS.items():
@@ -78,7 +78,7 @@ def _report(summary: Summary, file: Path | None) -> None:
 
 
 def _tell(variant: Variant, outcome: Outcome) -> None:
-    from roamcast.torture.run import replay
+    from roamcast.lab.torture.run import replay
 
     for line in replay(variant, outcome.seed):
         typer.echo(line)

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     import asyncio
 
+    from roamcast.lab.scenarios import Scenario
     from roamcast.node.server import NodeServer
-    from roamcast.scenarios import Scenario
 
 __all__ = ["up"]
 
@@ -55,7 +55,7 @@ def up(
     from roamcast.errors import InputError
     from roamcast.node.server import NodeServer
     from roamcast.node.settings import settings_from
-    from roamcast.pipeline.java import find_java
+    from roamcast.pipeline.query.java import find_java
 
     world = _world(scenario)
     needed = tuple(world.domains) if world else ()
@@ -79,7 +79,7 @@ def up(
 def _world(scenario: str) -> Scenario | None:
     """Raises InputError for one that there is not."""
     from roamcast.errors import InputError
-    from roamcast.scenarios import SCENARIOS
+    from roamcast.lab.scenarios import SCENARIOS
 
     if scenario == "none":
         return None
@@ -94,7 +94,7 @@ async def _run(server: NodeServer, data: Path, world: Scenario | None, others: S
     import sys
 
     from roamcast.cli.keeper import keep_running
-    from roamcast.node.folder import DataFolder
+    from roamcast.node.data_folder import DataFolder
 
     stop = asyncio.Event()
     parts: list[asyncio.Task[None]] = []

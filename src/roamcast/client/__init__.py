@@ -1,8 +1,8 @@
 """The Python client of a node: `Client` blocks, `AsyncClient` awaits; both have the same methods."""
 
-from roamcast.client.awaiting import AsyncClient
-from roamcast.client.blocking import Client
-from roamcast.client.post import UncertainError
+from roamcast.client.async_client import AsyncClient
+from roamcast.client.client import Client
+from roamcast.client.mailbox import UncertainError
 from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
 
 __all__ = ["Accepted", "AsyncClient", "Binding", "Client", "Letter", "Sent", "Subscription", "Trace", "UncertainError"]

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from roamcast.client.abroad import Abroad
-from roamcast.client.events import EventReader
 from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
-from roamcast.client.post import Post
+from roamcast.client.mailbox import Post
+from roamcast.client.remote_publishing import Abroad
+from roamcast.client.sse import EventReader
 from roamcast.client.values import (
     Accepted,
     Binding,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from roamcast.client.events import EventReader
 from roamcast.client.flow import Answer, Failure, Request, error_of
+from roamcast.client.sse import EventReader
 
 __all__ = ["DemandStream"]
 

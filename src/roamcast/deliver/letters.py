@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from roamcast.deliver.mailbox import Filed
-from roamcast.deliver.ranges import HIGHEST
 from roamcast.model import Letter
+from roamcast.ranges import HIGHEST
 
 __all__ = ["START", "Cursor", "Fate", "Key", "cursor_of", "expired", "fitting", "key_of"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from roamcast.deliver.ranges import Ranges, check_bounds
 from roamcast.model import Letter
+from roamcast.ranges import Ranges, check_bounds
 
 __all__ = ["Filed", "Mailbox", "Receipt", "Release", "receive"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roamcast.deliver.duties import Duty
 from roamcast.deliver.letters import Cursor, Fate, Key
 from roamcast.deliver.mailbox import Filed
+from roamcast.deliver.pending_work import Duty
 from roamcast.deliver.port import Contents
 from roamcast.deliver.requests import (
     Acknowledge,

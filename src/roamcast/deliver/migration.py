@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roamcast.deliver import refusals
+from roamcast.deliver.address_book import Directory
 from roamcast.deliver.addressing import Name
-from roamcast.deliver.desk import Desk
-from roamcast.deliver.directory import Directory
-from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.chunks import count_of, part_of
+from roamcast.deliver.context import Desk
 from roamcast.deliver.letters import START, Cursor, Key, cursor_of, fitting
 from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.messages import (
@@ -34,10 +34,10 @@ from roamcast.deliver.messages import (
     Remove,
     Removed,
 )
-from roamcast.deliver.parts import count_of, part_of
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.deliver.port import NOBODY, RECALL, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
 from roamcast.deliver.posting import Posting
-from roamcast.deliver.ranges import HIGHEST
+from roamcast.ranges import HIGHEST
 
 __all__ = ["Migration"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roamcast.deliver.clerk import Clerk
-from roamcast.deliver.desk import Desk, Rules
-from roamcast.deliver.directory import Directory
-from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.address_book import Directory
+from roamcast.deliver.context import Desk, Rules
+from roamcast.deliver.filing import Clerk
 from roamcast.deliver.messages import (
     Acknowledge,
     Arrive,
@@ -36,6 +35,7 @@ from roamcast.deliver.messages import (
     Wake,
 )
 from roamcast.deliver.migration import Migration
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.tracing import Tracing

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from roamcast.deliver.duties import Duty
 from roamcast.deliver.letters import Cursor, Key
 from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
-from roamcast.deliver.ranges import Ranges
+from roamcast.deliver.pending_work import Duty
 from roamcast.model import Letter
+from roamcast.ranges import Ranges
 
 __all__ = [
     "NOBODY",

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from roamcast.deliver import refusals
+from roamcast.deliver.address_book import Directory
 from roamcast.deliver.addressing import check_name, home_of
-from roamcast.deliver.clerk import Clerk
-from roamcast.deliver.desk import Desk
-from roamcast.deliver.directory import Directory
-from roamcast.deliver.duties import Duty, Kind
+from roamcast.deliver.context import Desk
+from roamcast.deliver.filing import Clerk
 from roamcast.deliver.letters import Key, fitting, key_of
 from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, SendAll, Sent, SentAll
-from roamcast.deliver.ranges import HIGHEST, check_bounds
+from roamcast.deliver.pending_work import Duty, Kind
 from roamcast.errors import RoamcastError, StorageError
 from roamcast.model import Letter
+from roamcast.ranges import HIGHEST, check_bounds
 
 __all__ = ["Posting"]
 

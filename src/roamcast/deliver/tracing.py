@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from roamcast.deliver.address_book import Directory
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.desk import Desk
-from roamcast.deliver.directory import Directory
+from roamcast.deliver.context import Desk
 from roamcast.deliver.letters import Fate, Key, expired
 from roamcast.deliver.messages import Expired, Inquiry, Trace, Traced
-from roamcast.deliver.ranges import Ranges
+from roamcast.ranges import Ranges
 
 __all__ = ["Tracing"]
 

@@ -13,14 +13,14 @@ from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import EVENT, Record
 from roamcast.model import global_name
-from roamcast.node.bodies import HIGHEST_SEQ, EventIn
-from roamcast.node.directory import Directory
-from roamcast.node.guests import Guest
+from roamcast.node.clock import check_time
+from roamcast.node.control.directory import Directory
+from roamcast.node.http.schemas import HIGHEST_SEQ, EventIn
 from roamcast.node.metrics import Metrics
+from roamcast.node.peers.remote_sources import Guest
 from roamcast.node.settings import Limits
-from roamcast.node.times import check_time
 from roamcast.space import Space
-from roamcast.store.port import RegistryStore
+from roamcast.store.registry.port import RegistryStore
 
 __all__ = ["Intake", "Intaken", "Sequences"]
 

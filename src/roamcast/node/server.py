@@ -14,7 +14,7 @@ from ipaddress import ip_address
 import uvicorn
 
 from roamcast.errors import ConflictError, InputError
-from roamcast.node.app import create_app
+from roamcast.node.http.app import create_app
 from roamcast.node.settings import Settings
 
 __all__ = ["NodeServer", "serve"]

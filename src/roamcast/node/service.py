@@ -13,36 +13,36 @@ from typing import TypeVar
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.bind.backbone import Backbone
-from roamcast.bind.discovery import Request
-from roamcast.bind.messages import Wanted
+from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.messages import Request
+from roamcast.bind.lcesm.messages import Wanted
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.model import local_name
-from roamcast.node.bells import Bells
-from roamcast.node.bindery import Bindery
-from roamcast.node.counter import Delivery
-from roamcast.node.discovery import Discovery, ask_first
-from roamcast.node.features import entity_feature, layer_of, place_features, subscription_feature
-from roamcast.node.folder import DataFolder
-from roamcast.node.guests import Guests
+from roamcast.node.clock import Clock
+from roamcast.node.control.queries import Asked, Queries
+from roamcast.node.control.writer import Bindery
+from roamcast.node.data_folder import DataFolder
+from roamcast.node.http.auth import Gate
+from roamcast.node.http.rate_limit import Rates
+from roamcast.node.http.scene import Change, Feature, Scene
+from roamcast.node.http.scene_features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.intake import Intake, Sequences
-from roamcast.node.mailroom import Mailroom
 from roamcast.node.metrics import Metrics
-from roamcast.node.postoffice import PostOffice
-from roamcast.node.queries import Asked, Queries
-from roamcast.node.rates import Rates
-from roamcast.node.scene import Change, Feature, Scene
-from roamcast.node.security import Gate
+from roamcast.node.office.mailbox_service import Delivery
+from roamcast.node.office.outbox_reader import Mailroom
+from roamcast.node.office.post_office import PostOffice
+from roamcast.node.office.waiters import Bells
+from roamcast.node.peers.discovery import Discovery, ask_first
+from roamcast.node.peers.remote_sources import Guests
 from roamcast.node.settings import Settings
-from roamcast.node.times import Clock
 from roamcast.places import Places
 from roamcast.space import SPACES
 from roamcast.store.postgres import open_postgres
-from roamcast.store.schema import REGISTRY
+from roamcast.store.registry.schema import REGISTRY
+from roamcast.store.registry.values import Entity
 from roamcast.store.sql import SqlRegistry, open_office, open_sqlite
-from roamcast.store.values import Entity
 
 __all__ = ["Node", "acknowledged"]
 

@@ -17,7 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from roamcast.durable import refusals_named, sync_folder
 from roamcast.errors import ConflictError, CorruptionError, RoamcastError, StorageError
 from roamcast.store.kinds import Kind, prepare
-from roamcast.store.schema import REGISTRY
+from roamcast.store.registry.schema import REGISTRY
 
 __all__ = ["begins", "open_sqlite", "opened", "portions", "reading", "writing"]
 

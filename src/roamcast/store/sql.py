@@ -8,11 +8,11 @@ from sqlalchemy import Engine
 
 from roamcast.store.engine import open_sqlite
 from roamcast.store.kinds import Kind
-from roamcast.store.office_schema import OFFICE
+from roamcast.store.office.schema import OFFICE
+from roamcast.store.office.sql import SqlOfficeStore
 from roamcast.store.postgres import open_postgres
-from roamcast.store.schema import REGISTRY
-from roamcast.store.sql_office import SqlOfficeStore
-from roamcast.store.sql_registry import SqlRegistry
+from roamcast.store.registry.schema import REGISTRY
+from roamcast.store.registry.sql import SqlRegistry
 
 __all__ = ["SqlOfficeStore", "SqlRegistry", "open_office", "open_registry", "open_sqlite"]
 

@@ -12,16 +12,16 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.build import Rows
-from roamcast.match.features import RarestTerms, hashed_events
-from roamcast.match.holdings import Holdings
-from roamcast.match.partition import Moves, Routed
+from roamcast.match.index.build import Rows
+from roamcast.match.index.segments import Arrays
 from roamcast.match.partitioners.cuts import Cuts, Looks
 from roamcast.match.partitioners.places import places_of
 from roamcast.match.partitioners.recent import Recent
 from roamcast.match.port import Events, Matches
-from roamcast.match.router import Router
-from roamcast.match.segments import Arrays
+from roamcast.match.routing.features import RarestTerms, hashed_events
+from roamcast.match.routing.partition import Moves, Routed
+from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.router import Router
 
 __all__ = ["Curve"]
 

@@ -8,14 +8,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.balance import judge, relieve
-from roamcast.match.build import Rows
-from roamcast.match.categories import Categories, Founded, Parameters
-from roamcast.match.features import hashed_events
-from roamcast.match.holdings import Holdings
-from roamcast.match.partition import Moves, Routed
+from roamcast.match.index.build import Rows
+from roamcast.match.index.segments import Arrays
+from roamcast.match.partitioners.balance import judge, relieve
+from roamcast.match.partitioners.categories import Categories, Founded, Parameters
 from roamcast.match.port import Events, Matches
-from roamcast.match.segments import Arrays
+from roamcast.match.routing.features import hashed_events
+from roamcast.match.routing.partition import Moves, Routed
+from roamcast.match.routing.placement import Holdings
 
 __all__ = ["Distribution", "DrtCluster", "Effort"]
 

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.build import Rows
-from roamcast.match.categories import bounded
-from roamcast.match.features import least_terms
+from roamcast.match.index.build import Rows
+from roamcast.match.partitioners.categories import bounded
+from roamcast.match.routing.features import least_terms
 
 __all__ = ["places_of", "places_of_rows"]
 

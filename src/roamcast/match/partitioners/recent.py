@@ -7,10 +7,10 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.choosing import spread
-from roamcast.match.features import Hashed
-from roamcast.match.lists import taken
-from roamcast.match.segments import Arrays
+from roamcast.match.index.ragged import taken
+from roamcast.match.index.segments import Arrays
+from roamcast.match.index.select import spread
+from roamcast.match.routing.features import Hashed
 
 __all__ = ["Recent"]
 

@@ -7,8 +7,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.choosing import spread
-from roamcast.match.segments import Arrays
+from roamcast.match.index.segments import Arrays
+from roamcast.match.index.select import spread
 
 __all__ = ["Window", "sampled"]
 

@@ -1,0 +1,1 @@
+"""Sources of other nodes: standing requests, announcements and demand."""

@@ -1,0 +1,1 @@
+"""LCESM: requirement manager, binding manager, agents and states."""

@@ -1,0 +1,1 @@
+"""Spatial search: which source each subscription is bound to while everything moves."""

@@ -1,5 +1,0 @@
-"""The field simulator, slow and obvious: what the compiled one must equal."""
-
-from roamcast.collect.reference.simulate import simulate_slowly
-
-__all__ = ["simulate_slowly"]

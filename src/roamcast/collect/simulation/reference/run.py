@@ -1,0 +1,182 @@
+"""What all protocols share: the clock, who is in reach, energy, counts, and the log of transfers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import isfinite, isnan
+from typing import Final, NamedTuple, Protocol
+
+from roamcast.collect.simulation.contacts import Contacts
+from roamcast.collect.simulation.energy import Radio
+from roamcast.collect.simulation.field import World
+from roamcast.collect.simulation.protocols import RatePer
+from roamcast.collect.simulation.schedule import Clock
+
+__all__ = ["Delivery", "Rules", "Run", "Transfer", "Visit", "drive"]
+
+
+class Transfer(NamedTuple):
+    """One event from one to another in a tick. Mules are numbered after the sensors."""
+
+    tick: int
+    sender: int
+    receiver: int
+    event: int
+
+
+class Delivery(NamedTuple):
+    """The first receipt of an event by a mule that wants it, after so many hops."""
+
+    tick: int
+    mule: int
+    event: int
+    hops: int
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A contact in ticks: the first, and the first that is over."""
+
+    mule: int
+    sensor: int
+    begin: int
+    end: int
+
+
+class Rules(Protocol):
+    """A protocol: what is done in a tick."""
+
+    def begin_tick(self) -> None:
+        """Take note of contacts that begin or end and of paths that change."""
+
+    def born(self, event: int) -> None:
+        """An event comes into the world at its sensor."""
+
+    def step(self) -> bool:
+        """Transfer what can be transferred now. Whether anything was."""
+
+
+class Run:
+    """The state of a field while it lives, and what has come of it."""
+
+    def __init__(self, world: World, clock: Clock, contacts: Contacts, radio: Radio) -> None:
+        self.world, self.clock, self.radio = world, clock, radio
+        self.now = 0
+        self.energy = [radio.initial_j] * world.field.sensors
+        self.counts: Counter[str] = Counter()
+        self.transfers: list[Transfer] = []
+        self.deliveries: list[Delivery] = []
+        self.known: set[tuple[int, int]] = set()
+        """(mule, event): mules remember for ever what they have received."""
+        self.first_death: int | None = None
+        ticks = zip(clock.first(contacts.begin).tolist(), clock.last(contacts.end).tolist(), strict=True)
+        pairs = zip(contacts.mule.tolist(), contacts.sensor.tolist(), strict=True)
+        visits = (Visit(*pair, *tick) for pair, tick in zip(pairs, ticks, strict=True))
+        self.visits: Final = [visit for visit in visits if visit.begin < visit.end]
+        legs = world.legs
+        begins, ends = clock.first(legs.start).tolist(), clock.first(legs.end).tolist()
+        spans = [(begin, max(end, begin + 1)) for begin, end in zip(begins, ends, strict=True)]
+        self._legs = [
+            [(leg, *spans[leg]) for leg in range(len(spans)) if legs.mule[leg] == m] for m in range(world.field.mules)
+        ]
+        self.expiry: list[int] = []
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether transfers take no time."""
+        return not isfinite(self.clock.rate)
+
+    def sends_one(self, rate_per: RatePer) -> bool:
+        """Whether a sensor can send no more than one event in a tick."""
+        return rate_per in ("node", "sender") and not self.is_instant
+
+    def takes_one(self, rate_per: RatePer) -> bool:
+        """Whether nobody can receive more than one event in a tick."""
+        return rate_per in ("node", "receiver") and not self.is_instant
+
+    def in_reach(self, mule: int) -> list[int]:
+        """Sensors, ascending."""
+        return sorted(v.sensor for v in self.visits if v.mule == mule and v.begin <= self.now < v.end)
+
+    def leg(self, mule: int) -> tuple[int, int, int]:
+        """The path that a mule is on: its number, first tick and end. Before its first one: -1."""
+        begun: list[tuple[int, int, int]] = [(-1, 0, 0), *(leg for leg in self._legs[mule] if leg[1] <= self.now)]
+        return begun[-1]
+
+    def ahead(self, mule: int) -> set[int]:
+        """Sensors that the mule has in reach now or later on this leg: Z, of all communities."""
+        _, begin, end = self.leg(mule)
+        mine = (v for v in self.visits if v.mule == mule and v.begin < end and v.end > begin)
+        return {visit.sensor for visit in mine if visit.end > self.now}
+
+    def wants(self, mule: int, event: int) -> bool:
+        births, want = self.world.births, self.world.want
+        return bool(births.a1[event] < want[mule, 0] and births.a2[event] < want[mule, 1])
+
+    def is_expired(self, event: int) -> bool:
+        return self.now >= self.expiry[event]
+
+    def between(self, a: int, b: int) -> float:
+        """The square of the distance of two sensors."""
+        x, y = self.world.x, self.world.y
+        return float((x[a] - x[b]) ** 2 + (y[a] - y[b]) ** 2)
+
+    def to_mule(self, sensor: int, mule: int) -> float:
+        """The square of the distance of a sensor and a mule at the beginning of this tick."""
+        legs, leg, field = self.world.legs, self.leg(mule)[0], self.world.field
+        if isnan(legs.x0[leg]):
+            return float((field.side / field.cells) ** 2)
+        time = self.now / self.clock.rate if isfinite(self.clock.rate) else float(self.clock.times[self.now])
+        took = legs.arrive[leg] - legs.start[leg]
+        part = min(max((time - legs.start[leg]) / took, 0.0), 1.0) if took > 0 else 1.0
+        x = legs.x0[leg] + part * (legs.x1[leg] - legs.x0[leg])
+        y = legs.y0[leg] + part * (legs.y1[leg] - legs.y0[leg])
+        return float((x - self.world.x[sensor]) ** 2 + (y - self.world.y[sensor]) ** 2)
+
+    def pay(self, sensor: int, joules: float) -> None:
+        self.energy[sensor] -= joules
+        if self.energy[sensor] <= 0 and self.first_death is None:
+            self.first_death = self.now
+
+    def log(self, sender: int, receiver: int, event: int) -> None:
+        self.transfers.append(Transfer(self.now, sender, receiver, event))
+        self.counts["hops"] += 1
+
+    def name(self, mule: int) -> int:
+        """A mule's number in the log."""
+        return self.world.field.sensors + mule
+
+    def hand_over(self, sensor: int, mule: int, event: int, hops: int) -> bool:
+        """A sensor sends an event to a mule in reach. Whether the mule wants it and had not got it before."""
+        bits = self.world.field.event_bits
+        self.log(sensor, self.name(mule), event)
+        self.pay(sensor, self.radio.send(bits, self.to_mule(sensor, mule)))
+        self.counts["to_mules"] += 1
+        return self.receive(mule, event, hops)
+
+    def receive(self, mule: int, event: int, hops: int) -> bool:
+        if (mule, event) in self.known:
+            self.counts["duplicates"] += 1
+            return False
+        self.known.add((mule, event))
+        if not self.wants(mule, event):
+            return False
+        self.deliveries.append(Delivery(self.now, mule, event, hops))
+        return True
+
+
+def drive(run: Run, rules: Rules, *, until_death: bool = False) -> None:
+    """Tick by tick to the end, or to the first death."""
+    born = run.clock.first(run.world.births.time).tolist()
+    for tick in range(run.clock.ticks):
+        run.now = tick
+        rules.begin_tick()
+        for event, when in enumerate(born):
+            if when == tick:
+                run.counts["born"] += 1
+                rules.born(event)
+        while rules.step() and run.is_instant:
+            pass
+        if until_death and run.first_death is not None:
+            return

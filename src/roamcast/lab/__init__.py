@@ -1,0 +1,1 @@
+"""Benchmarks, experiments, fault simulation and scenarios. Nothing in the product imports it."""

@@ -1,0 +1,118 @@
+"""`roamcast bench journal`: does a batch stay as quick as at first after very many segments have come and gone?
+
+The pipeline's own stream reads a journal that is written one record a segment. Small batches are timed at the beginning
+and at the end; between them as many segments as asked for are written, read and deleted. The peer is the beginning.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from roamcast.durable import write_whole
+from roamcast.journal.files import FileJournal
+from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.journal.segments import SegmentFolder, encode
+
+__all__ = ["bench_journal"]
+
+_BATCHES = 40
+_RECORDS = 10  # a timed batch
+_BACKLOG = 20_000  # segments that may lie in the folder during the churn
+_NODE = "local"
+_SAY_EVERY_S = 10.0
+
+Say = Callable[[str], None]
+
+
+def bench_journal(segments: int, say: Say) -> dict[str, float]:
+    from roamcast.pipeline.query.identity import open_pipeline
+    from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
+    from roamcast.pipeline.query.stream import Limits, Stream
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
+        data = Path(folder)
+        pipeline = open_pipeline(data)
+        spark = session("roamcast-bench", options=LOCAL_CHECKPOINT, log=data / "spark.log")
+        query = Stream(spark, pipeline, data, Limits(records=_BACKLOG)).start()
+        feed = _Feed(data / "journal")
+        say("warming up")
+        _timed_batches(feed, query)
+        before = _timed_batches(feed, query)
+        say(f"batch time at first {before:.0f} ms; now {segments} segments come and go")
+        began = time.monotonic()
+        feed.churn(segments, query, say)
+        query.processAllAvailable()
+        churned = time.monotonic() - began
+        after = _timed_batches(feed, query)
+        left = feed.lying()
+        query.stop()
+        feed.close()
+        pipeline.close()
+        spark.stop()
+    return {
+        "segments": segments,
+        "segments_per_s": round(segments / churned, 1),
+        "files_left": left,
+        "batch_ms_before": round(before, 1),
+        "batch_ms_after": round(after, 1),
+        "ratio": round(after / before, 3),
+    }
+
+
+class _Feed:
+    """Writes one record a segment."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._journal = FileJournal(root, _NODE, linger=0.0)
+        self._folder = SegmentFolder(root, _NODE)
+        self._seq = 0
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self._journal.append([self._event()]).result()
+
+    def lying(self) -> int:
+        return sum(1 for _ in self._folder.path.iterdir())
+
+    def churn(self, segments: int, query: Any, say: Say) -> None:
+        """Segments as the journal writes them, but unsynced: a million syncs would measure the disk."""
+        self._journal.close()
+        said, first = time.monotonic(), self._folder.last_position() + 1
+        for position in range(first, first + segments):
+            rows = to_batch(_NODE, position, [self._event()])
+            write_whole(self._folder.path_of(position, position), encode([rows]), durable=False)
+            if position % 1_000 == 0:
+                self._wait_for_room(query)
+                if time.monotonic() - said > _SAY_EVERY_S:
+                    said = time.monotonic()
+                    say(f"{position - first} of {segments} segments")
+        self._journal = FileJournal(self._root, _NODE, linger=0.0)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _event(self) -> Record:
+        self._seq += 1
+        return Record(EVENT, "feed", self._seq, "feed", self._seq, 0.0, 0.0, ["bench"])
+
+    def _wait_for_room(self, query: Any) -> None:
+        while self.lying() > _BACKLOG:
+            if not query.isActive:
+                raise query.exception()
+            time.sleep(0.05)
+
+
+def _timed_batches(feed: _Feed, query: Any) -> float:
+    """The median time of a small batch, in milliseconds."""
+    times: list[float] = []
+    for _ in range(_BATCHES):
+        feed.put(_RECORDS)
+        query.processAllAvailable()
+        times += [p["durationMs"]["triggerExecution"] for p in query.recentProgress[-2:] if p["numInputRows"]][-1:]
+    return statistics.median(times)

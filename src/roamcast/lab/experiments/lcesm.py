@@ -1,0 +1,229 @@
+"""`roamcast reproduce lcesm`: the paper's experiment on binding, LPS and LCESM beside each other, and how both grow.
+
+Figure 8: sensors that produce data. Figure 9: matches in total. Then, beyond the paper: more listeners and sensors,
+sensors that move, and the messages that nodes spend on finding sensors of each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.durable import make_folder
+from roamcast.lab.experiments.lcesm_nodes import Spent, discover
+from roamcast.lab.experiments.lcesm_plots import Band, BandPlot
+from roamcast.lab.experiments.lcesm_run import Course, Run, run
+from roamcast.lab.experiments.statistics import estimate
+from roamcast.lab.experiments.tables import write_csv
+
+__all__ = ["Extent", "discovery", "growth", "moving", "paper", "reproduce"]
+
+Row = dict[str, float]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is run. The paper's part is `seeds` runs of `seconds`; what is beyond it has fewer of both."""
+
+    seeds: int = 30
+    seconds: int = 60
+    beyond_seeds: int = 3
+    beyond_seconds: int = 10
+    listeners: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
+    sensors: tuple[int, ...] = (100, 1_000, 10_000)
+    speeds: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    nodes: tuple[int, ...] = (2, 5, 10, 20, 30, 40, 50)
+
+
+def reproduce(folder: Path, say: Say, extent: Extent | None = None, *, beyond: bool = True) -> dict[str, Any]:
+    """All figures, as PNG and CSV in `folder`, and as what is returned; without `beyond`, the paper's only."""
+    plots, extent = BandPlot(), extent or Extent()
+    make_folder(folder)
+    say(f"figures 8 and 9: {extent.seeds} runs of {extent.seconds} s")
+    figures, files = _paper(folder, plots, extent)
+    if beyond:
+        for name, part, draw in (
+            ("growth", growth, _draw_growth),
+            ("moving", moving, _draw_moving),
+            ("discovery", discovery, _draw_discovery),
+        ):
+            rows = part(extent, say)
+            figures[name] = rows
+            files += [write_csv(folder / f"lcesm-{name}.csv", rows), *draw(folder, plots, rows)]
+    return {**figures, "files": [str(file) for file in files]}
+
+
+def paper(extent: Extent) -> list[Run]:
+    """20 sensors, 10 listeners, one run for each seed."""
+    return [run(seed, Course(extent.seconds)) for seed in range(extent.seeds)]
+
+
+def growth(extent: Extent, say: Say) -> list[Row]:
+    """The same with more listeners and more sensors, for each number of both."""
+    course = Course(extent.beyond_seconds, steps=5)
+    rows = []
+    for sensors, listeners in itertools.product(extent.sensors, extent.listeners):
+        say(f"{listeners} listeners, {sensors} sensors: {extent.beyond_seeds} runs of {course.seconds} s")
+        runs = [run(seed, course, listeners=listeners, sensors=sensors) for seed in range(extent.beyond_seeds)]
+        rows.append({"listeners": listeners, "sensors": sensors} | _row(runs, course.seconds))
+    return rows
+
+
+def moving(extent: Extent, say: Say) -> list[Row]:
+    """The paper's room with sensors that move, for each speed in metres per second."""
+    course = Course(extent.seconds)
+    rows = []
+    for speed in extent.speeds:
+        say(f"sensors that move at {speed:g} m/s: {extent.seeds} runs of {course.seconds} s")
+        rows.append(
+            {"speed": speed} | _row([run(seed, course, speed=speed) for seed in range(extent.seeds)], course.seconds)
+        )
+    return rows
+
+
+def discovery(extent: Extent, say: Say) -> list[Row]:
+    """Messages between nodes, for each number of nodes: sensors that stand still, then sensors that move at 1 m/s."""
+    rows = []
+    for speed, count in itertools.product((0.0, 1.0), extent.nodes):
+        say(f"{count} nodes, sensors at {speed:g} m/s: {extent.beyond_seeds} runs of {extent.beyond_seconds} s")
+        runs = [discover(count, seed, extent.beyond_seconds, speed) for seed in range(extent.beyond_seeds)]
+        first = [_spent(first) for first, _, _ in runs]
+        later = [_spent(later) for _, later, _ in runs]
+        row: Row = {"nodes": count, "speed": speed}
+        row |= _means("first_", first, 1) | _means("later_", later, extent.beyond_seconds)
+        rows.append(row | {"wrong": float(sum(wrong for *_, wrong in runs))})
+    return rows
+
+
+def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any], list[Path]]:
+    runs = paper(extent)
+    seconds = np.arange(1, extent.seconds + 1)
+    awake, matches = estimate([one.awake for one in runs]), estimate([one.matches for one in runs])
+    lps = estimate([one.lps_matches for one in runs])
+    slope = float(np.polyfit(seconds, lps.mean, 1)[0]) if extent.seconds > 1 else float(lps.mean[0])
+    eighth = _rows(seconds, lps_sensors=np.full(len(seconds), 20.0), lcesm_sensors=awake.mean, lcesm_ci95=awake.half)
+    ninth = _rows(seconds, lps_matches=lps.mean, lcesm_matches=matches.mean, lcesm_ci95=matches.half)
+    x, zeros = seconds.tolist(), np.zeros(len(seconds)).tolist()
+    files = [
+        write_csv(folder / "lcesm-figure8.csv", eighth),
+        write_csv(folder / "lcesm-figure9.csv", ninth),
+        plots.draw_bands(
+            folder / "lcesm-figure8.png",
+            "Sensors that produce data",
+            ("time, s", "sensors"),
+            [
+                Band("LPS", x, [20.0] * len(x), zeros),
+                Band("LCESM", x, awake.mean.tolist(), awake.half.tolist()),
+            ],
+        ),
+        plots.draw_bands(
+            folder / "lcesm-figure9.png",
+            "Matches in total",
+            ("time, s", "matches"),
+            [
+                Band("LPS", x, lps.mean.tolist(), lps.half.tolist()),
+                Band("LCESM", x, matches.mean.tolist(), matches.half.tolist()),
+            ],
+        ),
+    ]
+    row = _row(runs, extent.seconds)
+    figures = {
+        "seeds": extent.seeds,
+        "seconds": extent.seconds,
+        "lps": {"sensors": 20, "matches_per_s": round(slope, 6), "matches": row["lps_matches"]},
+        "lcesm": {
+            "sensors": row["sensors_awake"],
+            "sensors_ci95": row["sensors_awake_ci95"],
+            "matches": row["matches"],
+            "matches_ci95": row["matches_ci95"],
+            "readings": row["readings"],
+            "signals": row["signals"],
+        },
+        "share": row["matches"] / row["lps_matches"],
+        "different": row["different"],
+    }
+    return figures, files
+
+
+def _row(runs: Sequence[Run], seconds: int) -> Row:
+    """Means over runs, of each whole run."""
+    awake = estimate([one.awake.mean() for one in runs])
+    matches = estimate([float(one.matches[-1]) for one in runs])
+    return {
+        "seconds": seconds,
+        "lps_matches": float(np.mean([one.lps_matches[-1] for one in runs])),
+        "sensors_awake": float(awake.mean),
+        "sensors_awake_ci95": float(awake.half),
+        "matches": float(matches.mean),
+        "matches_ci95": float(matches.half),
+        "readings": float(np.mean([one.readings for one in runs])),
+        "signals": float(np.mean([one.signals for one in runs])),
+        "letters": float(np.mean([one.letters for one in runs])),
+        "different": float(sum(one.different for one in runs)),
+    }
+
+
+def _spent(spent: Spent) -> Row:
+    """By cause the questions, and in all questions, answers and announcements."""
+    causes = {f"questions_to_{cause}": spent[cause, "questions"] for cause in ("find", "demand", "news", "idle")}
+    kinds = {
+        kind: sum(spent[c, k] for c, k in spent if k == kind) for kind in ("questions", "answers", "announcements")
+    }
+    return {name: float(count) for name, count in (causes | kinds).items()}
+
+
+def _means(prefix: str, rows: Sequence[Row], seconds: int) -> Row:
+    """Of each column, for each second, and its 95 % interval."""
+    means = {name: estimate([row[name] / seconds for row in rows]) for name in rows[0]}
+    row = {f"{prefix}{name}": float(value.mean) for name, value in means.items()}
+    return row | {f"{prefix}{name}_ci95": float(value.half) for name, value in means.items()}
+
+
+def _draw_growth(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Path]:
+    def bands(what: str, lps: Callable[[Row], float]) -> list[Band]:
+        drawn = []
+        for sensors in dict.fromkeys(row["sensors"] for row in rows):
+            some = [row for row in rows if row["sensors"] == sensors]
+            x = [row["listeners"] for row in some]
+            drawn.append(Band(f"LPS, {sensors:g} sensors", x, [lps(row) for row in some], [0.0] * len(x)))
+            halves = [row[f"{what}_ci95"] for row in some]
+            drawn.append(Band(f"LCESM, {sensors:g} sensors", x, [row[what] for row in some], halves))
+        return drawn
+
+    return [
+        plots.draw_bands(folder / "lcesm-growth-sensors.png", "Sensors that produce data", ("listeners", "sensors"),
+                         bands("sensors_awake", lambda row: row["sensors"]), logarithmic=True),
+        plots.draw_bands(folder / "lcesm-growth-matches.png", "Matches in total", ("listeners", "matches"),
+                         bands("matches", lambda row: row["lps_matches"]), logarithmic=True),
+    ]  # fmt: skip
+
+
+def _draw_moving(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Path]:
+    x = [row["speed"] for row in rows]
+    band = Band("LCESM", x, [row["matches"] for row in rows], [row["matches_ci95"] for row in rows])
+    axes = ("speed of the sensors, m/s", "matches in total")
+    return [plots.draw_bands(folder / "lcesm-moving.png", "Matches when sensors move", axes, [band])]
+
+
+def _draw_discovery(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Path]:
+    bands = []
+    for speed, name in ((0.0, "sensors stand still"), (1.0, "sensors move")):
+        some = [row for row in rows if row["speed"] == speed]
+        for kind in ("questions", "announcements"):
+            y = [row[f"later_{kind}"] for row in some]
+            halves = [row[f"later_{kind}_ci95"] for row in some]
+            bands.append(Band(f"{kind}, {name}", [row["nodes"] for row in some], y, halves))
+    axes = ("nodes", "a second, all nodes together")
+    return [plots.draw_bands(folder / "lcesm-discovery.png", "Messages spent on discovery", axes, bands)]
+
+
+def _rows(seconds: npt.NDArray[np.int64], **columns: npt.NDArray[Any]) -> list[Row]:
+    table = {"second": seconds, **columns}
+    return [dict(zip(table, values, strict=True)) for values in zip(*(c.tolist() for c in table.values()), strict=True)]

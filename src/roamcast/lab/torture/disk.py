@@ -1,0 +1,49 @@
+"""A disk that fails: it loses what was not synced, and fills up."""
+
+from __future__ import annotations
+
+from roamcast.deliver.port import Tenure
+from roamcast.errors import StorageError
+from roamcast.store.office.memory import MemoryOfficeStore
+
+__all__ = ["CrashError", "Disk"]
+
+
+class CrashError(BaseException):
+    """The machine stops here. Nothing in the office may catch it."""
+
+
+class Disk(MemoryOfficeStore):
+    """An office's store.
+
+    Transactions are synced when they end. `touched` has the subscribers whose tenure was changed since somebody looked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.stop_at_commit = False
+        self.touched: set[str] = set()
+
+    def put_tenure(self, tenure: Tenure) -> None:
+        super().put_tenure(tenure)
+        self.touched.add(tenure.name)
+
+    def drop_tenure(self, name: str) -> None:
+        super().drop_tenure(name)
+        self.touched.add(name)
+
+    def lose_power(self) -> None:
+        """What was not synced is gone."""
+        self._undo_to(0)
+        self.stop_at_commit = False
+
+    def _commit(self) -> None:
+        if self.stop_at_commit:
+            raise CrashError
+        if self.full and self._undo:
+            raise StorageError("the disk is full", hint="this is a simulation")
+        self.sync()
+
+    def sync(self) -> None:
+        self._undo.clear()

@@ -1,0 +1,1 @@
+"""The index: immutable segments of subscriptions, and the search over them."""

@@ -1,0 +1,1 @@
+"""Which workers an event is sent to."""

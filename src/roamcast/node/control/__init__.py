@@ -1,0 +1,1 @@
+"""The control writer and the binder."""

@@ -1,0 +1,1 @@
+"""HTTP: app, schemas, routes and the page."""

@@ -1,0 +1,167 @@
+"""Errors as the API tells them: a status and {"error": {"code", "message", "where", "hint"}}."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import (
+    AuthenticationError,
+    CapacityError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    PermissionDeniedError,
+    RoamcastError,
+    StorageError,
+    UnavailableError,
+)
+from roamcast.lacl import LaclError
+from roamcast.node.peers.signed_http import SessionError
+
+__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of", "told"]
+
+log = logging.getLogger(__name__)
+
+
+class BodyTooLargeError(CapacityError):
+    """The body is over the limit."""
+
+
+class MalformedError(InputError):
+    """The body is no JSON."""
+
+
+_STATUS: tuple[tuple[type[RoamcastError], int], ...] = (
+    (MalformedError, 400),
+    (InputError, 422),
+    (AuthenticationError, 401),
+    (PermissionDeniedError, 403),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (BodyTooLargeError, 413),
+    (CapacityError, 429),
+    (UnavailableError, 503),
+    (StorageError, 507),
+)
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "where": {"type": ["string", "null"]},
+                "hint": {"type": ["string", "null"]},
+                "line": {"type": ["integer", "null"], "description": "In LACL, counted from 1, as is the column."},
+                "column": {"type": ["integer", "null"]},
+                "office": {
+                    "type": ["string", "null"],
+                    "description": "Where a subscriber is that is `elsewhere`.",
+                },
+                "epoch": {"type": "integer", "description": "Its last arrival."},
+                "excerpt": {"type": "string", "description": "The line, and carets below the place."},
+            },
+        }
+    },
+}
+
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "What was asked is refused; nothing was applied.",
+        "content": {"application/json": {"schema": _SCHEMA}},
+    },
+    "5XX": {
+        "description": "The node could not do it, such as 507 for a full disk; nothing was acknowledged.",
+        "content": {"application/json": {"schema": _SCHEMA}},
+    },
+}
+
+_WORDS = {
+    "extra_forbidden": "unknown field",
+    "missing": "this field is missing",
+    "finite_number": "must be a finite number",
+}
+
+
+def input_error_of(error: ValidationError | RequestValidationError, name: str) -> InputError:
+    """The first thing that is wrong, with the path to it, such as `events[3].x`."""
+    problems = error.errors()
+    first = problems[0]
+    message = _WORDS.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "json_invalid":
+        return MalformedError(message, where="body", hint="send JSON in UTF-8")
+    hint = first.get("ctx", {}).get("hint", "see /docs for what is expected")
+    if len(problems) > 1:
+        hint += f"; {len(problems) - 1} more to mend"
+    return InputError(message, where=_path(name, first["loc"]), hint=hint)
+
+
+def _path(name: str, steps: Sequence[str | int]) -> str:
+    path = name
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path or "body"
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Let every error leave in the same shape, and none with a traceback."""
+    app.add_exception_handler(RoamcastError, _roamcast_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected_error)
+
+
+def told(error: RoamcastError) -> dict[str, Any]:
+    """What a caller is told of an error."""
+    said = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+    if isinstance(error, LaclError):
+        said["where"] = error.where or "lacl"
+        return {**said, "line": error.line, "column": error.column, "excerpt": error.excerpt}
+    if isinstance(error, ElsewhereError):
+        return {**said, "office": error.office, "epoch": error.epoch}
+    return said
+
+
+async def _roamcast_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RoamcastError)  # noqa: S101  (registered for it)
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    if status >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    if isinstance(error, SessionError):
+        headers = error.headers
+    return _answer(status, told(error), headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101  (registered for it)
+    return await _roamcast_error(request, input_error_of(error, ""))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
+    code = "not_found" if error.status_code == 404 else "bad_input"
+    hint = "see /docs for all addresses"
+    said = {"code": code, "message": str(error.detail), "where": request.url.path, "hint": hint}
+    return _answer(error.status_code, said, error.headers)
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    # The server logs it, with its traceback.
+    hint = "the reason is in the node's log"
+    return _answer(500, {"code": "internal", "message": "the node failed at this", "where": None, "hint": hint})
+
+
+def _answer(status: int, said: Mapping[str, Any], headers: Any = None) -> Response:
+    return Response(orjson.dumps({"error": said}), status, headers, "application/json")

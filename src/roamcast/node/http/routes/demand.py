@@ -1,0 +1,54 @@
+"""What a source hears: whether anybody wants it to send."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from roamcast.errors import CapacityError
+from roamcast.node.http.auth import Caller
+from roamcast.node.http.dependencies import Source, TheNode
+from roamcast.node.http.sse import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
+from roamcast.node.office.waiters import rung
+from roamcast.node.service import Node
+
+router = APIRouter(prefix="/me/demand", tags=["entities"])
+
+
+@router.get("")
+async def demand(node: TheNode, caller: Source) -> dict[str, Any]:
+    """Whether the source whose token this is is `wanted` to send now."""
+    return {"wanted": node.bindery.surroundings.is_wanted(caller.id)}
+
+
+@router.get("/stream", response_class=StreamingResponse, responses=STREAM)
+async def stream(node: TheNode, caller: Source) -> StreamingResponse:
+    """The same as server-sent events named `demand`: at once, and each time that it changes.
+
+    A comment comes every 15 seconds. A source that does not hear the stream is to send. 429 if too many are open.
+    """
+    if node.discovery.bells.at(caller.id) >= node.limits.streams:
+        raise CapacityError(
+            f"{node.limits.streams} streams of this source are open already",
+            where=caller.id,
+            hint="end one of them, or listen from one place",
+        )
+    headers = {"cache-control": "no-store"}
+    return StreamingResponse(_stream(node, caller), headers=headers, media_type="text/event-stream")
+
+
+async def _stream(node: Node, caller: Caller) -> AsyncIterator[bytes]:
+    bells, told = node.discovery.bells, None
+    with bells.hung(caller.id) as bell:
+        while not bells.stopped and node.directory.find(caller.id) is not None:
+            bell.clear()
+            wanted = node.bindery.surroundings.is_wanted(caller.id)
+            if wanted != told:
+                told = wanted
+                yield message("demand", orjson.dumps({"wanted": wanted}).decode())
+            elif not await rung(bell, HEARTBEAT_EVERY):
+                yield HEARTBEAT

@@ -1,0 +1,1 @@
+"""Other nodes: signed HTTP, membership, discovery."""

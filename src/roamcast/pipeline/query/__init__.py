@@ -1,0 +1,1 @@
+"""The Structured Streaming query: source, session, process."""

@@ -1,0 +1,1 @@
+"""The store of a post office: SQL and in-memory adapters."""

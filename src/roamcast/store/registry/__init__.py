@@ -1,0 +1,1 @@
+"""The registry of a node: port and SQL adapter."""

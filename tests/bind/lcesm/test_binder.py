@@ -1,0 +1,243 @@
+"""Sources are found, lost and found again."""
+
+from __future__ import annotations
+
+from binding import Node, places
+
+from roamcast.bind.lcesm.messages import (
+    Bound,
+    SourceChanged,
+    SourceRemoved,
+    StateChanged,
+    Unbound,
+    Unsubscribed,
+    Unwanted,
+    Wanted,
+)
+from roamcast.bind.lcesm.states import State
+
+NEAREST = "Select Where &location in nearest"
+LIGHT = "Select Where &context = light and &location in nearest"
+IN_REACH = "Select nearof() Where &location in rang:loc(30)"
+
+
+def test_a_source_is_found_at_once() -> None:
+    """A subscription for which a source qualifies is active from the start, and its source wanted."""
+    node = Node()
+    node.source("lamp", (3, 4))
+    node.subscriber("ann", (0, 0))
+    assert node.subscribe("p", "ann", NEAREST) == [
+        Bound("p", "lamp", 3),
+        StateChanged("p", State.ACTIVE, None, 3),
+        Wanted("lamp", 3),
+    ]
+
+
+def test_nobody_qualifies() -> None:
+    """An expression that nobody satisfies stays in state start, and says why."""
+    node = Node()
+    node.source("bell", (3, 4), context="noise")
+    node.subscriber("ann", (0, 0))
+    why = "no source with &context = light is registered"
+    assert node.subscribe("p", "ann", LIGHT) == [StateChanged("p", State.START, why, 3)]
+
+
+def test_a_source_that_comes_later_is_joined() -> None:
+    """From start a subscription joins the first source that qualifies."""
+    node = Node()
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", LIGHT)
+    effects = node.source("lamp", (1, 1), context="light")
+    assert effects == [Bound("p", "lamp", 3), StateChanged("p", State.ACTIVE, None, 3), Wanted("lamp", 3)]
+
+
+def test_the_source_goes_out_of_reach_and_comes_back() -> None:
+    """An active subscription whose source ceases to fit is inactive, until one is found again."""
+    node = Node()
+    node.source("lamp", (0, 0))
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", IN_REACH)
+    assert node.move("lamp", 31) == [
+        Unbound("p", "lamp", 4),
+        StateChanged("p", State.INACTIVE, "the only source is not within 30 m", 4),
+        Unwanted("lamp", 4),
+    ]
+    assert node.move("lamp", 30) == [
+        Bound("p", "lamp", 5),
+        StateChanged("p", State.ACTIVE, None, 5),
+        Wanted("lamp", 5),
+    ]
+
+
+def test_from_one_source_to_the_next() -> None:
+    """A subscription that changes its source stays active; demand moves on with it."""
+    node = Node()
+    node.source("a", (0, 0))
+    node.source("b", (10, 0))
+    node.subscriber("ann", (1, 0))
+    node.subscribe("p", "ann", NEAREST)
+    assert node.move("ann", 9) == [
+        Unbound("p", "a", 5),
+        Bound("p", "b", 5),
+        Unwanted("a", 5),
+        Wanted("b", 5),
+    ]
+
+
+def test_a_source_that_others_listen_to_stays_wanted() -> None:
+    """Demand ends with the last binding only."""
+    node = Node()
+    node.source("a", (0, 0))
+    for id in ("ann", "bob"):
+        node.subscriber(id, (0, 0))
+        node.subscribe(f"p-{id}", id, IN_REACH)
+    assert not any(isinstance(effect, Unwanted) for effect in node.move("ann", 99))
+    assert Unwanted("a", 7) in node.move("bob", 99)
+
+
+def test_a_nearer_source_appears() -> None:
+    """A binding changes also when neither its subscriber nor its source has moved."""
+    node = Node()
+    node.source("a", (5, 0))
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    node.source("b", (1, 0))
+    assert node.sources("p") == ("b",)
+    node.tell(SourceRemoved("b"))
+    assert node.sources("p") == ("a",)
+
+
+def test_a_source_that_changes_its_attributes() -> None:
+    """A source that ceases to qualify is lost, one that comes to qualify is found."""
+    node = Node()
+    node.source("a", (1, 0), context="light")
+    node.source("b", (2, 0), context="noise")
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", LIGHT)
+    node.tell(SourceChanged("a", {"context": "noise"}))
+    assert (node.sources("p"), node.states()["p"]) == ((), "inactive")
+    node.tell(SourceChanged("b", {"context": "light"}))
+    assert (node.sources("p"), node.states()["p"]) == (("b",), "active")
+
+
+def test_sources_without_a_position_do_not_qualify() -> None:
+    """A source counts from its first position on."""
+    node = Node()
+    node.source("lamp")
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    assert node.states() == {"p": "start"}
+    node.move("lamp", 700)
+    assert node.sources("p") == ("lamp",)
+
+
+def test_sources_that_are_placed_together() -> None:
+    """When the positions of several sources become known at once, the best of them is bound and no other."""
+    node = Node()
+    node.source("a")
+    node.source("b")
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    effects = node.binder.handle_moves(["a", "b"], [9, 1], [0, 0], [4, 4], 5)
+    assert effects == [Bound("p", "b", 5), StateChanged("p", State.ACTIVE, None, 5), Wanted("b", 5)]
+
+
+def test_a_binding_for_a_moment_is_not_told() -> None:
+    """In a batch that moves one source away and brings another for the first time, only the end is told."""
+    node = Node()
+    for id, x in (("a", 1.0), ("b", 5.0)):
+        node.source(id, (x, 0))
+    node.source("c")
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    effects = node.binder.handle_moves(["a", "c"], [99, 2], [0, 0], [5, 5], 6)
+    assert effects == [Unbound("p", "a", 6), Bound("p", "c", 6), Unwanted("a", 6), Wanted("c", 6)]
+
+
+def test_a_subscriber_without_a_position() -> None:
+    """A subscription waits in state start until its subscriber is somewhere."""
+    node = Node()
+    node.source("lamp", (0, 0))
+    node.subscriber("ann")
+    why = "the position of ann is not known"
+    assert node.subscribe("p", "ann", NEAREST) == [StateChanged("p", State.START, why, 3)]
+    assert Bound("p", "lamp", 4) in node.move("ann", 5)
+
+
+def test_unsubscribing() -> None:
+    """A subscription that ends gives up its sources and its agent."""
+    node = Node()
+    node.source("a", (0, 0))
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", NEAREST)
+    assert node.tell(Unsubscribed("p")) == [
+        Unbound("p", "a", 4),
+        StateChanged("p", State.STOP, "it was removed", 4),
+        Unwanted("a", 4),
+    ]
+    assert node.binder.agents() == []
+
+
+def test_several_sources() -> None:
+    """nearest(k) binds up to k sources, one effect each, and is active with any."""
+    node = Node()
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", "Select Where &location in nearest(2)")
+    node.source("a", (1, 0))
+    node.source("b", (2, 0))
+    assert node.sources("p") == ("a", "b")
+    assert node.source("c", (0, 0)) == [Unbound("p", "b", 5), Bound("p", "c", 5), Unwanted("b", 5), Wanted("c", 5)]
+
+
+def test_anyof_takes_who_is_awake_already() -> None:
+    """anyof() prefers the source with most bindings, then the lower id, and keeps what it has."""
+    node = Node()
+    for id in "abc":
+        node.source(id, (0, 0))
+    node.source("far", (1000, 0))
+    node.subscriber("ann", (0, 0))
+    text = "Select anyof() Where &location in rang:loc(30)"
+    node.subscribe("p", "ann", text)
+    assert node.sources("p") == ("a",)
+    node.subscribe("q", "ann", text)
+    assert node.sources("q") == ("a",)
+    node.move("a", 31)
+    assert (node.sources("p"), node.sources("q")) == (("b",), ("b",))
+    node.move("a", 0)
+    assert (node.sources("p"), node.sources("q")) == (("b",), ("b",))
+
+
+def test_a_thousand_subscriptions_with_one_expression() -> None:
+    """However many subscriptions want the same, one agent serves them, and each gets its own nearest source."""
+    node = Node()
+    for number in range(10):
+        node.source(f"s{number}", (100 * number, 0))
+    for number in range(1000):
+        node.subscriber(f"u{number}", (number, 0))
+        node.subscribe(f"p{number}", f"u{number}", NEAREST)
+    (agent,) = node.binder.agents()
+    assert len(agent.active) == 1000
+    assert node.sources("p449") == ("s4",)
+    assert node.sources("p451") == ("s5",)
+
+
+def test_the_conference_room() -> None:
+    """The worked case of section 6.1: on the stage the central sensor, off it the nearest noise sensor."""
+    node = Node(places(stage=(20, 0, 30, 10)))
+    node.source("A", (25, 5), context="noise", role="central")
+    for number in range(1, 8):
+        node.source(f"B{number}", (3 * number - 2, 5), context="noise", role="room")
+    node.subscriber("speaker", (30, 5))
+    node.subscribe(
+        "a", "speaker", "Select Where &role = central and &location in nearest Life-control #location in stage"
+    )
+    room = "Select Where &context = noise and &role = room and &location in nearest"
+    node.subscribe("b", "speaker", f"{room} Life-control #location not in stage")
+    heard = []
+    for x in range(30, -1, -1):
+        node.move("speaker", x, 5)
+        heard.append((node.sources("a"), node.sources("b")))
+    assert heard[:11] == [(("A",), ())] * 11
+    assert [b for a, b in heard[11:] if a == ()] == [(f"B{max(1, round((x + 2) / 3))}",) for x in range(19, -1, -1)]
+    node.move("speaker", 22, 5)
+    assert node.states() == {"a": "active", "b": "stop"}

@@ -1,0 +1,156 @@
+"""Many sources at once: in the end all is as if it had been said one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from binding import Node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.bind.lcesm.messages import (
+    Bound,
+    Effect,
+    Moved,
+    PositionForgotten,
+    SourceChanged,
+    SourceMessage,
+    SourceRegistered,
+    SourceRemoved,
+    Unbound,
+    Wanted,
+)
+from roamcast.errors import ConflictError, InputError, NotFoundError
+from roamcast.model import Position
+
+TEXTS = (
+    "Select Where &location in nearest",
+    "Select Where &context = noise and &location in nearest",
+    "Select Where &location in nearest(3)",
+    "Select nearof() Where not &context = light and &location in rang:loc(3)",
+    "Select remoteof() Where &context in (noise, light) and &location in rang:loc(4)",
+)
+ANY = "Select anyof() Where &context = noise and &location in rang:loc(3)"
+
+coordinates = st.integers(0, 6)
+contexts = st.sampled_from([{}, {"context": "noise"}, {"context": "light"}])
+places = st.tuples(coordinates, coordinates)
+sources = st.dictionaries(st.integers(0, 40), st.tuples(contexts, st.none() | places), min_size=5)
+fates = st.dictionaries(
+    st.integers(0, 60), st.tuples(st.sampled_from(["go", "forget", "stay"]), st.none() | contexts, st.none() | places)
+)
+
+
+def position(id: str, at: tuple[int, int] | None, time: int) -> Position | None:
+    return None if at is None else Position(id, *at, time)
+
+
+def node_with(known: dict[int, tuple[dict[str, str], tuple[int, int] | None]], people: list[tuple[int, int]]) -> Node:
+    node = Node()
+    for number, (attributes, at) in known.items():
+        node.tell(SourceRegistered(f"s{number:02}", attributes, position(f"s{number:02}", at, 10)))
+    for number, at in enumerate(people):
+        node.subscriber(f"ann-{number}", at)
+        for kind, text in enumerate((*TEXTS, ANY)):
+            node.subscribe(f"p{number}-{kind}", f"ann-{number}", text)
+    return node
+
+
+def bindings(effects: Iterable[Effect]) -> list[tuple[str, str]]:
+    return [(effect.subscription, effect.source) for effect in effects if isinstance(effect, Bound | Unbound)]
+
+
+@given(known=sources, people=st.lists(places, min_size=1, max_size=6), said=fates)
+@settings(max_examples=60, deadline=None)
+def test_the_end_is_the_same_as_one_by_one(
+    known: dict[int, tuple[dict[str, str], tuple[int, int] | None]],
+    people: list[tuple[int, int]],
+    said: dict[int, tuple[str, dict[str, str] | None, tuple[int, int] | None]],
+) -> None:
+    """But for which of several anyof() takes; with no more bindings on the way, and none for a moment only."""
+    messages: list[SourceMessage] = []
+    for number, (fate, attributes, at) in said.items():
+        id = f"s{number:02}"
+        if number not in known:
+            messages.append(SourceRegistered(id, attributes or {}, position(id, at, 20)))
+        elif fate == "go":
+            messages.append(SourceRemoved(id))
+        else:
+            messages += [PositionForgotten(id)] if fate == "forget" else []
+            messages += [SourceChanged(id, attributes)] if attributes is not None else []
+            messages += [Moved(id, *at, 5 if fate == "forget" else 20)] if at is not None else []
+    at_once, in_turn = node_with(known, people), node_with(known, people)
+    effects = at_once.binder.handle_sources(messages, 99)
+    others = [effect for message in messages for effect in in_turn.tell(message)]
+    told = bindings(effects)
+    assert len(told) == len(set(told))
+    assert len(told) <= len(bindings(others))
+    for one, other in zip(at_once.binder.statuses(), in_turn.binder.statuses(), strict=True):
+        assert bool(one.sources) == bool(other.sources)
+        if "anyof" not in one.text:
+            assert (one.id, one.sources, one.why) == (other.id, other.sources, other.why)
+    for number in known.keys() - {number for number, (fate, *_) in said.items() if fate == "go"}:
+        one, other = (node.binder.where(f"s{number:02}") for node in (at_once, in_turn))
+        assert (one.attributes, one.position) == (other.attributes, other.position)
+
+
+def test_nobody_is_bound_meanwhile() -> None:
+    """When the sources of a node go, or come, each subscription changes once: to the best that is left, or has come."""
+    node = Node()
+    node.source("last", (1000, 0))
+    node.subscriber("ann", (0, 0))
+    node.subscribe("p", "ann", "Select Where &location in nearest")
+    new = [SourceRegistered(f"s{x:03}", {}, Position(f"s{x:03}", 300 - x, 0, 1)) for x in range(300)]
+    (come,) = (effect for effect in node.binder.handle_sources(new, 9) if isinstance(effect, Bound))
+    assert come.source == "s299"
+    gone = node.binder.handle_sources([SourceRemoved(message.id) for message in new], 10)
+    assert [effect.source for effect in gone if isinstance(effect, Bound)] == ["last"]
+    assert [effect.source for effect in gone if isinstance(effect, Wanted)] == ["last"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (SourceRemoved("nobody"), NotFoundError),
+        (SourceChanged("ann", {}), NotFoundError),
+        (PositionForgotten("nobody"), NotFoundError),
+        (Moved("new", 0, 0, 1), InputError),
+        (Moved("gone", 0, 0, 1), InputError),
+        (SourceRemoved("new"), InputError),
+        (SourceRegistered("new", {}), InputError),
+        (SourceRegistered("other", {}), ConflictError),
+        (SourceRegistered("ann", {}), ConflictError),
+        (SourceRegistered("far", {}, Position("far", float("inf"), 0, 1)), InputError),
+        (Moved("there", float("inf"), 0, 1), InputError),
+    ],
+    ids=repr,
+)
+def test_if_one_is_wrong_nothing_is_changed(wrong: SourceMessage, error: type[Exception]) -> None:
+    """All or none."""
+    node = Node()
+    node.subscriber("ann", (0, 0))
+    for id, x in (("gone", 1), ("there", 2), ("other", 3)):
+        node.source(id, (x, 0))
+    node.subscribe("p", "ann", "Select Where &location in nearest")
+    before = node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted
+    good = [SourceRemoved("gone"), SourceRegistered("new", {}, Position("new", 0, 0, 1)), Moved("there", 0, 0, 9)]
+    with pytest.raises(error):
+        node.binder.handle_sources([*good, wrong], 9)
+    assert (node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted) == before
+    with pytest.raises(NotFoundError):
+        node.binder.where("new")
+
+
+def test_a_position_that_is_forgotten_makes_way_for_an_older_one() -> None:
+    """The source is nowhere; then wherever it is told to be."""
+    node = Node()
+    node.subscriber("ann", (0, 0))
+    node.tell(SourceRegistered("lamp", {}, Position("lamp", 1, 0, 9)))
+    node.subscribe("p", "ann", "Select Where &location in nearest")
+    node.tell(PositionForgotten("lamp"))
+    assert node.sources("p") == ()
+    assert node.binder.status("p").why == "no position is known of any source"
+    node.tell(Moved("lamp", 5, 0, 2))
+    assert node.sources("p") == ("lamp",)
+    assert node.binder.where("lamp").position == Position("lamp", 5, 0, 2)

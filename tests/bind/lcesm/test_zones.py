@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from binding import places
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roamcast.bind.lcesm.zones import Zones, zone_of
+from roamcast.lacl.syntax import Box, Circle, Nearest, Within
+from roamcast.model import Box as Bounds
+from roamcast.places import Places
+from roamcast.space import GEOGRAPHIC, PLANAR, contains
+
+NO_PLACES = Places({}, PLANAR)
+
+
+@given(
+    x=st.floats(-180, 180),
+    y=st.floats(-90, 90),
+    radius=st.floats(0, 2e7),
+    bearing=st.floats(0, 2 * np.pi),
+    share=st.floats(0, 1.01),
+)
+def test_the_bounds_of_a_circle_on_the_globe(x: float, y: float, radius: float, bearing: float, share: float) -> None:
+    """No point of a circle lies outside its bounds, over the poles and across the antimeridian too."""
+    angle = share * radius / 6_371_000
+    up = np.degrees(angle * np.cos(bearing))
+    py = float(np.clip(y + up, -90, 90))
+    px = x + float(np.degrees(angle * np.sin(bearing)) / max(np.cos(np.radians(py)), 1e-6))
+    px = (px + 180) % 360 - 180
+    zone = zone_of(Circle(x, y, radius), GEOGRAPHIC, NO_PLACES)
+    if GEOGRAPHIC.distance(x, y, px, py) <= radius:
+        assert contains(*zone.bounds, px, py)
+
+
+@given(x=st.floats(-1e6, 1e6), radius=st.floats(0, 1e6))
+def test_the_bounds_of_a_circle_on_the_plane(x: float, radius: float) -> None:
+    """The outermost points of a circle lie inside its bounds, however sums are rounded."""
+    zone = zone_of(Circle(x, 0, radius), PLANAR, NO_PLACES)
+    for px in (np.nextafter(x + radius, np.inf), x + radius, x - radius, np.nextafter(x - radius, -np.inf)):
+        if PLANAR.distance(x, 0, px, 0) <= radius:
+            assert contains(*zone.bounds, px, 0)
+
+
+def test_a_zone_that_is_relative_to_the_subscriber() -> None:
+    """What is checked never gets here: nearest is no fixed region."""
+    with pytest.raises(ValueError, match="relative"):
+        zone_of(Nearest(), PLANAR, NO_PLACES)
+
+
+def test_pairs_of_zones_and_points() -> None:
+    """Each point is tested against the zone it is paired with."""
+    zones = Zones(PLANAR, places(room=(0, 0, 2, 2)))
+    room, circle, box = zones.take([Within("room"), Circle(5, 5, 1), Box(Bounds(0, 0, 9, 9))])
+    numbers = np.array([circle, room, box, circle, room, circle], np.int32)
+    x = np.array([5.9, 1.0, 9.0, 5.8, 3.0, np.nan])
+    y = np.array([5.0, 1.0, 9.0, 5.8, 1.0, 5.0])
+    assert zones.hold(numbers, x, y).tolist() == [True, True, True, False, False, False]
+
+
+def test_a_region_has_one_number_while_it_is_used() -> None:
+    """Equal regions share a number, which is free for another once all have given it back."""
+    zones = Zones(PLANAR, NO_PLACES)
+    (first,), (second,) = zones.take([Circle(0, 0, 1)]), zones.take([Circle(0, 0, 1)])
+    assert first == second
+    zones.give_back(first)
+    assert zones.take([Circle(0, 0, 2)]) != [first]
+    zones.give_back(first)
+    assert zones.take([Circle(0, 0, 3)]) == [first]
+    assert zones.hold(np.array([first], np.int32), np.array([2.5]), np.array([0.0])).tolist() == [True]

@@ -1,0 +1,95 @@
+"""The match bench measures plans that all find the same matches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from roamcast.lab.bench.match import measure_match, measure_partitioned
+from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_equality import measure_equality
+from roamcast.lab.bench.match_plans import sql_rows
+from roamcast.match.port import Events
+from roamcast.match.reference import ReferenceMatcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path) -> None:
+    """On a small world, and what is added, removed and moved is in force."""
+    said: list[str] = []
+    figures = measure_match(spark, tmp_path, [3_000], said.append, events=4_000, changed=500, moving=300, batches=2)
+    limit, ours, frame, peer = figures["rows"]
+    assert [row["plan"] for row in figures["rows"]] == ["limit", "replicated", "frame", "spark-sql"]
+    world = World(4_000)
+    batch = world.events(0, 4_000)
+    events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
+    right = len(ReferenceMatcher(world.subscriptions(3_000)).match(events).event)
+    assert ours["matches"] == frame["matches"] == peer["matches"] == right > 0
+    assert (ours["wrong"], figures["changes"]["wrong"]) == (0, 0)
+    assert limit["events_per_s"] > 0
+    assert figures["bytes_per_subscription"] > 0
+    assert figures["moving"]["moving_regions"] == 300
+    assert any("indexed anew" in line for line in said)
+    assert sum(figures["profile"].values()) == pytest.approx(1, abs=0.01)
+    assert figures["profile"]["searching cells and postings"] > 0
+
+
+def test_a_world_is_as_described() -> None:
+    """Six different terms an event, two to four of an event's a subscription, boxes around events."""
+    world = World(2_000)
+    lists = world.events(0, 2_000)["terms"].to_pylist()
+    assert all(len(set(terms)) == 6 for terms in lists)
+    subscriptions = world.subscriptions(500)
+    assert {len(set(terms)) for terms in subscriptions.terms.to_pylist()} == {2, 3, 4}
+    width = subscriptions.max_x - subscriptions.min_x
+    assert (width >= 0.01).all()
+    assert (width <= 0.2 + 1e-9).all()
+
+
+def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
+    """One row for each cell that a box touches; the rarest of its terms apart from the others."""
+    world = World(2_000)
+    subscriptions = world.subscriptions(300)
+    table = sql_rows(subscriptions)
+    often: dict[str, int] = {}
+    for terms in subscriptions.terms.to_pylist():
+        for term in terms:
+            often[term] = often.get(term, 0) + 1
+    rows = {(row["min_x"], row["min_y"]): row for row in table.to_pylist()}
+    assert len(rows) == 300
+    for number, terms in enumerate(subscriptions.terms.to_pylist()):
+        row = rows[(subscriptions.min_x[number], subscriptions.min_y[number])]
+        others = [row[f"term_{n}"] for n in range(3) if row[f"term_{n}"] is not None]
+        assert sorted([row["rarest"], *others]) == sorted(terms)
+        assert often[row["rarest"]] == min(often[term] for term in terms)
+    cells = np.floor(subscriptions.max_x / 0.2) - np.floor(subscriptions.min_x / 0.2) + 1
+    cells *= np.floor(subscriptions.max_y / 0.2) - np.floor(subscriptions.min_y / 0.2) + 1
+    assert table.num_rows == cells.sum()
+
+
+@pytest.mark.spark
+def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
+    """At two workers and at four."""
+    rows = measure_partitioned(spark, tmp_path, [200_000], [2, 4], lambda _: None, events=4_000)["rows"]
+    assert [(row["plan"], row["workers"], row["wrong"]) for row in rows] == [
+        ("replicated", 1, 0),
+        ("partitioned", 2, 0),
+        ("partitioned", 4, 0),
+    ]
+    for what in ("bytes_per_worker", "resident_per_worker"):
+        assert rows[0][what] > rows[1][what] > rows[2][what]
+
+
+@pytest.mark.spark
+def test_plans_and_partitioners_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
+    """Each for 1, 2 and 4 workers; there are matches."""
+    found = measure_equality(spark, tmp_path, 3_000, 2_000, lambda _: None)
+    assert len({(row["what"], row["workers"]) for row in found["rows"]}) == 1 + 5 * 3
+    assert [row["wrong"] for row in found["rows"]] == [0] * 16
+    assert all(row["matches"] > 1_000 for row in found["rows"])

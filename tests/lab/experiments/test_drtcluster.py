@@ -1,0 +1,99 @@
+"""The paper's experiment on DRt-Cluster, in small."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.lab.experiments.drtcluster_verdicts import verdicts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command leaves, for one seed and few events."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "2000"]
+    done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_command_leaves_all_figures(folder: Path) -> None:
+    """As PNG and as CSV, and named in the JSON."""
+    told = json.loads((folder / "all.json").read_text())
+    left = {path.name for path in folder.iterdir() if path.suffix in (".png", ".csv")}
+    assert {Path(file).name for file in told["files"]} == left
+    assert {f"drtcluster-figure{number}.png" for number in (4, 5, 6, 7)} <= left
+    with (folder / "drtcluster-partitioners.csv").open() as file:
+        assert {row["partitioner"] for row in csv.DictReader(file)} == {"DRt-Cluster", "kd-tree", "hashing", "curve"}
+
+
+def test_the_json_has_what_the_figures_show(folder: Path) -> None:
+    """Variants before and after training, throughputs, and a row for each partitioner."""
+    told = json.loads((folder / "all.json").read_text())
+    assert set(told["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
+    assert all(row[when] > 0 for row in told["figure4"].values() for when in ("training", "after"))
+    assert {"DRt-Cluster", "kd-tree"} <= set(told["figure6"])
+    assert all(len(rows) == 10 for by in told["figure5"].values() for rows in by.values())
+    assert min(told["figure7"]["before"], told["figure7"]["after"]) > 0
+    for row in told["partitioners"].values():
+        assert {"messages", "balance", "replication", "checks", "moved"} <= set(row)
+    assert told["partitioners"]["kd-tree"]["messages"] == 1
+    assert told["partitioners"]["curve"]["replication"] == 1
+    assert [row["most"] for row in told["sweep"]] == sorted(row["most"] for row in told["sweep"])
+
+
+def spreads(*ours: float) -> dict[str, list[dict[str, object]]]:
+    """The same in everything: ours with these, one for each seed, and another with 1 each time."""
+    names = ("messages", "balance", "replication")
+    rows = [{"partitioner": "curve", **dict.fromkeys(names, each)} for each in ours]
+    others = [{"partitioner": "kd-tree", **dict.fromkeys(names, 1.0)} for _ in ours]
+    return {"partitioners": rows + others, "drift": rows + others, "figure7": []}
+
+
+def test_a_verdict_follows_the_figures(folder: Path) -> None:
+    """Other figures, other words."""
+    told = json.loads((folder / "all.json").read_text())
+    faster = {**told, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}}
+    said = verdicts(faster, spreads(1.0))
+    assert "2.00 times" in said["figure6"]
+    assert said["figure6"].endswith(": confirmed")
+
+
+def test_what_falls_to_less_than_half_of_its_peak_falls(folder: Path) -> None:
+    """And what ends at its peak, or near it, does not."""
+    told = json.loads((folder / "all.json").read_text())
+    hill, stays = ([{"relabelled": value, "moved": value} for value in values] for values in ((1, 9, 4), (1, 9, 8)))
+    said = verdicts({**told, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, spreads(1.0))["figure5"]
+    assert "relabelled: InNode does not rise and fall (18 in all, at most 9.0 in a tenth, 8.0 in the last)" in said
+    assert "InAndBetNode rises, then falls (14 in all, at most 9.0 in a tenth, 4.0 in the last)" in said
+
+
+def test_balancing_is_judged_where_there_is_something_to_balance(folder: Path) -> None:
+    """In one of two seeds by the paper's rule, in both eagerly, which makes it worse."""
+    told = json.loads((folder / "all.json").read_text())
+    even = dict.fromkeys(("balance_before", "balance_after", "balance_eager"), 1.5)
+    row = {"before": 1.0, "after": 1.2, "eager": 0.9, "moved": 0, "moved_eager": 3, **even}
+    said = verdicts(told, {**spreads(1.0), "figure7": [row, {**row, "moved": 2}]})["figure7"]
+    paper, eager = said.split("; ")
+    assert "1 of 2 seeds" in paper
+    assert paper.endswith(": confirmed")
+    assert "2 of 2 seeds" in eager
+    assert eager.endswith("not confirmed")
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [((0.8, 0.82, 0.81), "better than"), ((1.3, 1.29, 1.31), "worse than"), ((0.5, 1.6, 0.8), "not to be told from")],
+)
+def test_a_difference_within_its_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
+    """Seeds are paired."""
+    told = json.loads((folder / "all.json").read_text())
+    said = verdicts(told, spreads(*ours))["ours"]
+    assert f", {word} the best other (kd-tree" in said
+    assert f"beside kd-tree: {word} it in messages, {word} it in balance" in said

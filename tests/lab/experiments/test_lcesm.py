@@ -1,0 +1,166 @@
+"""LCESM's experiment, and what was added to it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from roamcast.bind.nearest.reference import choose
+from roamcast.bind.nearest.watch import Rule
+from roamcast.cli import app
+from roamcast.lab.experiments.lcesm import Extent, reproduce
+from roamcast.lab.experiments.lcesm_nodes import discover
+from roamcast.lab.experiments.lcesm_room import CHANGE, SPACING, Listeners, Sensors
+from roamcast.lab.experiments.lcesm_run import Course, Lps, run
+from roamcast.lab.experiments.statistics import estimate
+
+SMALL = Extent(
+    seeds=2, seconds=2, beyond_seeds=1, beyond_seconds=1, listeners=(10, 50), sensors=(20,), speeds=(0.0, 2.0),
+    nodes=(2,),
+)  # fmt: skip
+
+
+def test_the_room_is_as_near_to_a_square_as_its_sensors_allow() -> None:
+    """Twenty stand in four rows of five."""
+    rng = np.random.default_rng(0)
+    rooms = [Sensors(count, rng) for count in (20, 100, 1_000, 10_000)]
+    assert [(room.rows, room.columns) for room in rooms] == [(4, 5), (10, 10), (25, 40), (100, 100)]
+
+
+@given(seed=st.integers(0, 2**32), count=st.sampled_from([2, 6, 20]))
+@settings(max_examples=8, deadline=None)
+def test_a_listener_has_another_nearest_sensor_every_two_seconds(seed: int, count: int) -> None:
+    """Neither sooner nor later: thirty changes in a minute, each to a neighbour."""
+    rng = np.random.default_rng(seed)
+    room = Sensors(count, rng)
+    people = Listeners(5, room, rng)
+    nearest = []
+    for step in range(60 * 20 + 1):
+        x, y = people.at(step / 20)
+        nearest.append(np.floor(y / SPACING) * room.columns + np.floor(x / SPACING))
+    changes = np.diff(np.array(nearest), axis=0) != 0
+    assert changes.sum(axis=0).tolist() == [60 / CHANGE] * 5
+    assert all((np.diff(np.flatnonzero(column)) >= 39).all() for column in changes.T)
+
+
+def test_sensors_that_move_stay_in_the_room() -> None:
+    """Walls throw them back, also after a long time."""
+    room = Sensors(20, np.random.default_rng(1), speed=3)
+    for time in (0.0, 1.0, 17.5, 3_600.0):
+        x, y = room.at(time)
+        assert ((x >= 0) & (x <= 5 * SPACING) & (y >= 0) & (y <= 4 * SPACING)).all()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_lps_finds_who_has_a_sensor_for_its_nearest(seed: int) -> None:
+    """As brute force does; one match for each reading."""
+    rng = np.random.default_rng(seed)
+    sensors, listeners = rng.uniform(0, 20, (2, 12)), rng.uniform(0, 20, (2, 30))
+    reading = np.flatnonzero(rng.random(12) < 0.5)
+    lps = Lps()
+    heard = lps.publish(reading, (sensors[0], sensors[1]), (listeners[0], listeners[1]))
+    right = [
+        choose(Rule.NEAREST, np.inf, np.hypot(*(sensors - point[:, None])), np.arange(12), np.zeros(12, np.int64))
+        for point in listeners.T
+    ]
+    assert heard.tolist() == [sensor if sensor in reading else -1 for sensor in right]
+    assert lps.matches == len(reading)
+
+
+def test_the_papers_bars_hold() -> None:
+    """A line of 100 matches a second for LPS; for LCESM few sensors awake and few matches."""
+    runs = [run(seed, Course()) for seed in range(2)]
+    for one in runs:
+        assert one.lps_matches.tolist() == [100 * second for second in range(1, 61)]
+        assert one.matches[-1] == 10 + 10 * 60 / CHANGE < 0.07 * one.lps_matches[-1]
+    assert 5.5 <= np.mean([one.awake.mean() for one in runs]) <= 8.1
+
+
+@pytest.mark.parametrize("speed", [0.0, 3.0])
+def test_both_deliver_the_same_letters(speed: float) -> None:
+    """To the same listeners from the same sensors, whether sensors move or not."""
+    one = run(5, Course(8), listeners=30, speed=speed)
+    assert one.different == 0
+    assert one.letters > 1_000
+
+
+def test_a_sensor_that_nobody_listens_to_sends_nothing() -> None:
+    """One listener keeps one sensor awake."""
+    one = run(0, Course(10), listeners=1)
+    assert one.awake.tolist() == [1.0] * 10
+    assert one.readings == one.letters
+
+
+def test_sensors_that_move_cost_more_matches() -> None:
+    """Bindings change with either side."""
+    still, fast = (run(0, Course(10), speed=speed) for speed in (0.0, 4.0))
+    assert fast.matches[-1] > still.matches[-1]
+
+
+@pytest.mark.parametrize("speed", [0.0, 1.0])
+def test_discovery_binds_everybody_to_the_nearest_sensor_of_all_nodes(speed: float) -> None:
+    """At every second, whether sensors move or not."""
+    *_, wrong = discover(4, 0, 2, speed)
+    assert wrong == 0
+
+
+def test_finding_costs_one_round_trip_to_each_other_node() -> None:
+    """However many listeners of a node look for the same; each sensor is announced to each other node once."""
+    first, later, _ = discover(6, 0, 1)
+    assert first["find", "questions"] == first["find", "answers"] == 6 * 5
+    assert first["find", "announcements"] == 100 * 5
+    assert later["find", "questions"] == later["news", "questions"] == 0
+
+
+def test_news_of_a_nodes_sensors_goes_to_each_other_node_in_one_answer() -> None:
+    """Once a second, however many sensors have moved."""
+    _, later, _ = discover(4, 0, 1, speed=1.0)
+    assert later["news", "answers"] == 4 * 3
+    assert later["news", "announcements"] == 100 * 3
+
+
+def test_the_interval_is_students() -> None:
+    """By hand: 1, 2, 3 has a deviation of 1, and t(0.975, 2) is 4.3027."""
+    mean, half = estimate([1.0, 2.0, 3.0])
+    assert (float(mean), float(half)) == (2.0, pytest.approx(4.3027 / 3**0.5, rel=1e-4))
+
+
+def test_all_figures_are_written(tmp_path: Path) -> None:
+    """A CSV and a picture for each part, with what is returned."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    figures = reproduce(tmp_path / "new", lambda _: None, SMALL)
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == {Path(file).name for file in figures["files"]} == {
+        "lcesm-figure8.csv", "lcesm-figure8.png", "lcesm-figure9.csv", "lcesm-figure9.png", "lcesm-growth.csv",
+        "lcesm-growth-sensors.png", "lcesm-growth-matches.png", "lcesm-moving.csv", "lcesm-moving.png",
+        "lcesm-discovery.csv", "lcesm-discovery.png",
+    }  # fmt: skip
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "new").glob("*.png"))
+    assert [row["nodes"] for row in figures["discovery"]] == [2, 2]
+    assert sum(row["different"] for row in figures["growth"] + figures["moving"]) == 0
+    with (tmp_path / "new" / "lcesm-growth.csv").open() as rows:
+        assert [float(row["listeners"]) for row in csv.DictReader(rows)] == [10, 50]
+
+
+def test_the_command_tells_the_papers_figures(tmp_path: Path) -> None:
+    """In JSON and in words."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    file = tmp_path / "figures.json"
+    command = ["reproduce", "lcesm", "--paper", "--seeds", "2", "--out", str(tmp_path / "new"), "--json", str(file)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    figures = json.loads(file.read_bytes())
+    assert (result.exit_code, figures["seeds"]) == (0, 2)
+    assert figures["lps"] == {"sensors": 20, "matches_per_s": 100.0, "matches": 6_000.0}
+    assert figures["lcesm"]["matches"] == 310.0
+    assert "100 matches/s, 6000 in all" in result.output
+    with (tmp_path / "new" / "lcesm-figure9.csv").open() as rows:
+        *_, last = csv.DictReader(rows)
+    assert (float(last["lps_matches"]), float(last["lcesm_matches"])) == (6_000, 310)

@@ -1,0 +1,93 @@
+"""The paper's experiment on post offices."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.lab.experiments.postoffice import figure4, figure5
+from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
+from roamcast.lab.experiments.postoffice_run import Town
+
+COSTS = Costs()
+
+
+def test_formula_1_by_hand() -> None:
+    """At the paper's parameters: t_ctl 1, t_ml 4, t_intra 0.5."""
+    assert Mix(0.1, 0.1, 0).time(COSTS) == pytest.approx(0.1 * 0.5 + 0.1 * 4.5 + 0.8 * 6.5)
+    assert Mix(0.1, 0.1, 1).time(COSTS) == pytest.approx(0.1 * 0.5 + 0.1 * 8.5 + 0.8 * 10.5)
+    assert Mix(1, 0, 0.7).time(COSTS) == pytest.approx(0.5)
+
+
+def test_formula_2_by_hand() -> None:
+    """A letter between domains is carried twice, three times if its receiver moves."""
+    assert Mix(0, 1, 0).traffic(COSTS) == pytest.approx(1 + 8)
+    assert Mix(0, 1, 1).traffic(COSTS) == pytest.approx(1 + 12)
+    assert Mix(0, 0, 0.5).traffic(COSTS) == pytest.approx(3 + 10)
+
+
+def test_formula_3_by_hand() -> None:
+    """Friends, and two."""
+    assert migration_messages(7) == 9
+
+
+def test_the_running_protocol_costs_what_figure_4_says() -> None:
+    """Time and traffic of every point; with what the paper leaves out it is never less."""
+    rows = figure4(COSTS, 100)
+    assert len(rows) == 55
+    for row in rows:
+        assert row["time_counted"] == pytest.approx(row["time_formula"])
+        assert row["traffic_counted"] == pytest.approx(row["traffic_formula"])
+        assert row["time_elapsed"] >= row["time_counted"] - 1e-9
+        assert row["traffic_everything"] > row["traffic_counted"]
+
+
+def test_time_is_largest_where_letters_go_by_the_home_and_receivers_move() -> None:
+    """The paper's remark on (0.1, 0.1) at large q."""
+    rows = figure4(COSTS, 10)
+    slowest = max(rows, key=lambda row: row["time_formula"])
+    assert (slowest["rho1"], slowest["rho2"], slowest["q"]) == (0.1, 0.1, 1)
+
+
+def test_the_running_protocol_sends_what_figure_5_says() -> None:
+    """Deregistrations and address updates of every point; the rest is counted apart."""
+    rows = figure5(COSTS)
+    assert len(rows) == 30
+    for row in rows:
+        assert row["messages_counted"] == row["messages_formula"]
+        assert row["messages_everything"] > row["messages_counted"]
+
+
+def test_a_letter_that_waits_for_its_reader_takes_no_longer() -> None:
+    """Only the network counts."""
+    town = Town("abh", COSTS)
+    town.create("a.x.sender")
+    town.create("h.x.reader", "b")
+    first = town.write("a.x.sender", "h.x.reader")
+    second = town.write("a.x.sender", "h.x.reader")
+    assert (first.time, second.time) == (6.5, 4.5)
+    assert (first.elapsed, second.elapsed) == (6.5, 4.5)
+
+
+def test_figures_are_written_and_told(tmp_path: Path) -> None:
+    """PNG, CSV and JSON, by the command."""
+    file = tmp_path / "figures.json"
+    result = CliRunner().invoke(
+        app, ["reproduce", "postoffice", "--out", str(tmp_path / "new"), "--json", str(file)], catch_exceptions=False
+    )
+    figures = json.loads(file.read_bytes())
+    assert (result.exit_code, sorted(path.name for path in (tmp_path / "new").iterdir())) == (
+        0,
+        [f"postoffice-figure{figure}.{kind}" for figure in (4, 5) for kind in ("csv", "png")],
+    )
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "new").glob("*.png"))
+    with (tmp_path / "new" / "postoffice-figure5.csv").open() as rows:
+        first = next(csv.DictReader(rows))
+    assert float(first["messages_formula"]) == figures["figure5"][0]["messages_formula"] == 20
+    assert max(figures["largest_deviation"].values()) < 1e-9
+    assert str(tmp_path / "new" / "postoffice-figure4.png") in result.output

@@ -1,0 +1,92 @@
+"""Terms get numbers, the same for equal terms and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peaks import peak_of
+
+from roamcast.match.index.dictionary import Dictionary, TermLists, encode, unified
+from roamcast.match.kernels.texts import Texts
+
+LISTS = st.lists(st.none() | st.lists(st.none() | st.text(max_size=20), max_size=6), max_size=12)
+
+
+def words(texts: Texts) -> list[str]:
+    return [bytes(texts.data[a:b]).decode() for a, b in zip(texts.start, texts.end, strict=True)]
+
+
+def decoded(lists: TermLists) -> list[list[str]]:
+    known = words(lists.texts)
+    return [[known[c] for c in lists.code[a:b]] for a, b in zip(lists.first[:-1], lists.first[1:], strict=True)]
+
+
+@given(LISTS, st.integers(0, 3), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_lists_come_out_as_they_went_in(lists: list[Any], skipped: int, more: int) -> None:
+    """Without what is absent or repeated, from whatever slice of an array."""
+    values = [["before"]] * skipped + lists + [["after"]] * more
+    array = pa.array(values, pa.list_(pa.string())).slice(skipped, len(lists))
+    right = [list(dict.fromkeys(term for term in row or [] if term is not None)) for row in lists]
+    assert decoded(encode(array)) == right
+
+
+@pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.large_string()), pa.list_(pa.string_view())])
+def test_lists_may_be_of_other_types(kind: pa.DataType) -> None:
+    """Whatever Arrow can cast to lists of strings."""
+    assert decoded(encode(pa.array([["a", "b"], None, ["b"]], kind))) == [["a", "b"], [], ["b"]]
+
+
+def test_dictionary_values_are_terms_too() -> None:
+    """Arrow's own dictionary encoding is taken for what it stands for."""
+    values = pa.array(["x", "y", "x"]).dictionary_encode()
+    assert decoded(encode(pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), values))) == [["x", "y"], ["x"]]
+
+
+def test_a_slice_costs_what_is_in_it() -> None:
+    """However long the array is that it is a slice of."""
+    whole = pa.array([[f"{n:x}", None] for n in range(100_000)], pa.list_(pa.string()))
+    slices = [whole.slice(first, 2) for first in (0, 50_000, 99_998)]
+    encode(slices[0])
+    lists, peak = peak_of(lambda: [decoded(encode(some)) for some in slices])
+    assert lists == [[["0"], ["1"]], [["c350"], ["c351"]], [["1869e"], ["1869f"]]]
+    assert peak < 100_000
+
+
+def test_very_many_terms_are_told_apart() -> None:
+    """The table grows with the terms."""
+    terms = [f"{n:x}" for n in range(50_000)]
+    lists = encode(pa.array([terms, terms[::-1]], pa.list_(pa.string())))
+    assert words(lists.texts) == terms
+    assert lists.code.tolist() == [*range(50_000), *range(49_999, -1, -1)]
+
+
+@given(st.lists(st.text(max_size=30), unique=True, max_size=50), st.lists(st.text(max_size=30), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_a_dictionary_knows_its_terms_and_no_others(known: list[str], others: list[str]) -> None:
+    """Numbers count from 1 in the order given; -1 is unknown."""
+    dictionary = Dictionary.of(encode(pa.array([known], pa.list_(pa.string()))).texts)
+    assert words(dictionary.texts()) == known
+    asked = list(dict.fromkeys(known + others))
+    found = dictionary.numbers(encode(pa.array([asked], pa.list_(pa.string()))).texts)
+    assert found.tolist() == [known.index(term) + 1 if term in known else -1 for term in asked]
+
+
+def test_parts_are_brought_together() -> None:
+    """Equal terms of several parts get one code."""
+    parts = [encode(pa.array([row], pa.list_(pa.string()))).texts for row in (["a", "b"], [], ["b", "c", "a"])]
+    texts, codes = unified(parts)
+    assert words(texts) == ["a", "b", "c"]
+    assert [part.tolist() for part in codes] == [[0, 1], [], [1, 2, 0]]
+
+
+def test_the_seed_depends_on_the_terms() -> None:
+    """Whoever adds a term changes what all of them are hashed with."""
+    seeds = [Dictionary.of(encode(pa.array([["a", last]])).texts).seed for last in ("b", "c")]
+    assert (seeds[0] != seeds[1]).all()
+    assert 0 not in np.concatenate(seeds)

@@ -1,0 +1,234 @@
+"""The bindery: groups, refusals, restarts, and what it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from binderies import FIRE, NEAREST, NOISE, ON_STAGE, SECONDS, WALKED, World, walked, world
+from binding import places
+
+from roamcast.bind.lcesm.messages import Bound
+from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, UnavailableError
+from roamcast.model import Letter, Position
+from roamcast.space import PLANAR
+from roamcast.store.registry.values import Binding
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path, places(stage=(0, 0, 10, 10))) as node:
+        yield node
+
+
+def test_bindings_are_stored(node: World) -> None:
+    """What lives, and the history; the standing of the subscription."""
+    walked(node)
+    (live,) = node.registry.live_bindings()
+    assert (live.subscription, live.source) == ("q", "b")
+    newest, oldest = node.registry.bindings("q", 10)
+    assert (newest.source, oldest.source, oldest.unbound_at) == ("b", "a", newest.bound_at)
+    standing = node.registry.subscription("q").standing
+    assert standing is not None
+    assert (standing.state, standing.why, standing.joined) == ("active", None, True)
+
+
+def test_the_census_counts(node: World) -> None:
+    """By state, with those that simply run among the active ones; bindings and agents."""
+    walked(node)
+    for id, text in (("r", FIRE), ("s", ON_STAGE), ("t", NOISE), ("u", NOISE)):
+        node.subscribe(id, "ann", text)
+    counts = {"start": 2, "active": 2, "inactive": 0, "stop": 1, "bindings": 1, "agents": 2}
+    assert node.bindery.census() == counts
+    node.restart()
+    assert node.bindery.census() == counts
+    for id in "qrstu":
+        node.bindery.unsubscribe(id, "ann").result(SECONDS)
+    assert node.bindery.census() == dict.fromkeys(counts, 0)
+
+
+def test_a_restart_changes_nothing(node: World) -> None:
+    """Nothing is journalled again; bindings, states and since when stay."""
+    walked(node)
+    node.subscribe("r", "ann", ON_STAGE)
+    before = [node.bindery.ask(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"]
+    node.restart()
+    assert [node.bindery.ask(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"] == before
+    assert node.told() == WALKED
+    node.move("ann", -1)
+    assert node.told()[3:] == [("unbinding", "b", "q"), ("binding", "a", "q")]
+
+
+def test_time_does_not_go_back_over_a_restart(node: World) -> None:
+    """A clock that has gone back makes no binding that ends before it began."""
+    walked(node)
+    node.wall = iter(range(10))
+    node.restart()
+    node.wall = iter(range(1000))
+    node.move("ann", 0)
+    times = [row["time"] for row in node.journalled()]
+    assert times == sorted(times)
+    assert times[-1] > times[-3]
+
+
+def held(node: World) -> tuple[Event, Event]:
+    """The next transaction says that it has come, then waits to be let go."""
+    reached, go = Event(), Event()
+
+    def wait() -> None:
+        reached.set()
+        assert go.wait(SECONDS)
+        node.registry.before = lambda: None
+
+    node.registry.before = wait
+    return reached, go
+
+
+def test_what_comes_meanwhile_is_one_group(node: World) -> None:
+    """Many requests, one transaction and one append; each gets its own answer, and a refused one harms no other."""
+    walked(node)
+    for number in range(20):
+        node.subscriber(f"s{number}", (number, 0))
+    reached, go = held(node)
+    first = node.bindery.move([Position("a", 0, 0, node.clock.now())])
+    assert reached.wait(SECONDS)
+    moves = [node.bindery.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99, 1)]
+    asked = [node.asking(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
+    bad: list[Future[Any]] = [
+        node.bindery.move([Position("ann", 5, 5, node.clock.now()), Position("nobody", 1, 1, 1)]),
+        node.asking("q", "s1", NEAREST),
+        node.bindery.unsubscribe("q", "s1"),
+        node.bindery.unsubscribe("nothing", "ann"),
+    ]
+    stale = node.bindery.move([Position("ann", 50, 0, 1)])
+    transactions, appends = len(node.registry.transactions), node.journal.appends
+    go.set()
+    assert [first.result(SECONDS), *(move.result(SECONDS) for move in moves), stale.result(SECONDS)] == [0, 0, 0, 0, 1]
+    assert all(one.result(SECONDS) for one in asked)
+    errors = [type(one.exception(SECONDS)) for one in bad]
+    assert errors == [NotFoundError, ConflictError, PermissionDeniedError, NotFoundError]
+    assert (len(node.registry.transactions) - transactions, node.journal.appends - appends) == (2, 1)
+    assert node.registry.entity("ann").position == node.bindery.directory.get("ann").position
+    assert node.registry.entity("ann").position.x == 1  # type: ignore[union-attr]
+    assert node.sources("q") == ("a",)
+
+
+def test_moves_of_a_group_are_one_batch(node: World) -> None:
+    """Only where each is in the end counts: a source passed by in between is not bound."""
+    walked(node)
+    reached, go = held(node)
+    node.bindery.move([Position("a", 0, 0, node.clock.now())])
+    assert reached.wait(SECONDS)
+    moves = [node.bindery.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99)]
+    go.set()
+    assert [move.result(SECONDS) for move in moves] == [0, 0]
+    assert node.told() == WALKED
+
+
+def test_trouble_in_the_binder_is_no_end(node: World) -> None:
+    """Whatever goes wrong, who asked hears of it, and the next request finds all as it is stored."""
+    walked(node)
+
+    def broken() -> None:
+        node.registry.before = lambda: None
+        raise ZeroDivisionError
+
+    node.registry.before = broken
+    with pytest.raises(ZeroDivisionError):
+        node.move("ann", 0)
+    assert node.sources("q") == ("b",)
+
+
+def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
+    """Unbindings and removals are journalled, letters erased, and its id is never given again."""
+    walked(node)
+    node.subscribe("r", "ann", FIRE)
+    node.subscribe("s", "ann", f"{FIRE} Life-control #location in box(0, 0, 200, 200)")
+    node.mailboxes.register("ann")
+    node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 1, "{}")])
+    assert node.mailboxes.waiting("ann") == 1
+    told = len(node.told())
+    assert sorted(node.bindery.leave("ann").result(SECONDS)) == ["q", "r", "s"]
+    ended = node.told()[told:]
+    assert sorted(ended) == [*(("removal", "ann", id) for id in "qrs"), ("unbinding", "b", "q")]
+    assert ended.index(("unbinding", "b", "q")) < ended.index(("removal", "ann", "q"))
+    assert node.registry.subscriptions() == []
+    assert node.mailboxes.waiting("ann") == 0
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="left"):
+            node.subscriber("ann")
+        node.restart()
+    node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 2, "{}")])
+    assert node.mailboxes.waiting("ann") == 0
+
+
+def test_the_ends_of_the_plane_are_good_places(node: World) -> None:
+    """Whatever the space takes, the binder can hold, and measure."""
+    far = PLANAR.x_limit
+    node.source("a", (far, far))
+    node.source("b", (-far, -far))
+    node.subscriber("ann", (far, -far / 2))
+    node.subscribe("q", "ann", NEAREST)
+    node.subscribe("r", "ann", f"Select remoteof() Where &location in rang:loc({4 * far})")
+    node.subscribe("s", "ann", f"{FIRE} Life-control #location in circle({far}, {far}, {far})")
+    assert (node.sources("q"), node.sources("r"), node.state("s")) == (("a",), ("b",), "stop")
+    node.move("ann", -far, -far)
+    assert (node.sources("q"), node.sources("r")) == (("b",), ("a",))
+    node.move("ann", far, 0)
+    assert (node.sources("q"), node.state("s")) == (("a",), "active")
+
+
+def test_attributes_decide(node: World) -> None:
+    """A source that takes on what is asked for is bound, and lost again."""
+    node.source("a", (0, 0))
+    node.subscriber("ann", (1, 0))
+    node.subscribe("q", "ann", NOISE)
+    assert node.state("q") == "start"
+    node.bindery.change("a", {"context": "noise"}).result(SECONDS)
+    assert (node.state("q"), node.bindery.directory.attributes_text("a")) == ("active", '{"context":"noise"}')
+    node.bindery.change("a", {}).result(SECONDS)
+    assert (node.state("q"), node.bindery.directory.attributes_text("a")) == ("inactive", None)
+    assert node.told() == [("initial", "a", "q"), ("unbinding", "a", "q")]
+
+
+def test_the_same_subscription_again_is_harmless(node: World) -> None:
+    """However it is written; anything else under its id is refused."""
+    node.subscriber("ann")
+    node.subscriber("bob")
+    assert node.subscribe("q", "ann", "select where &location in nearest") is True
+    assert node.subscribe("q", "ann", NEAREST) is False
+    for subscriber, text in (("ann", NOISE), ("bob", NEAREST)):
+        with pytest.raises(ConflictError):
+            node.subscribe("q", subscriber, text)
+
+
+def test_equal_expressions_share_one_agent(node: World) -> None:
+    """A thousand subscriptions, one agent."""
+    node.subscriber("ann", (0, 0))
+    asked = [node.asking(f"q{number}", "ann", NOISE) for number in range(1000)]
+    assert all(one.result(SECONDS) for one in asked)
+    assert node.bindery.census()["agents"] == 1
+
+
+def test_old_history_is_forgotten(node: World) -> None:
+    """An hour here; what lives stays."""
+    walked(node)
+    (live,) = node.registry.live_bindings()
+    later = live.at + 2 * 3_600_000_000
+    node.wall = iter(range(later, later + 1000))
+    node.restart()
+    node.move("ann", 98)
+    node.bindery.close()
+    assert node.registry.bindings("q", 10) == [Binding("q", "b", live.at, None)]
+    assert node.registry.live_bindings() == [Bound("q", "b", live.at)]
+
+
+def test_a_closed_bindery_refuses(node: World) -> None:
+    """Nobody waits for ever."""
+    node.bindery.close()
+    with pytest.raises(UnavailableError):
+        node.move("ann", 1)

@@ -1,0 +1,163 @@
+"""The scene: layers, watchers that read slowly, features that vanish."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from nodes import RunningNode, running_node, until
+
+from roamcast.client.sse import EventReader
+from roamcast.errors import CapacityError, NotFoundError
+from roamcast.node.http.scene import Change, Feature, Scene
+
+
+def point(x: float = 0, y: float = 0) -> Feature:
+    return {"geometry": {"type": "Point", "coordinates": [x, y]}, "label": "", "kind": "thing"}
+
+
+def new_scene(most_features: int = 10) -> Scene:
+    return Scene("title", "planar", most_features=most_features, most_watchers=2)
+
+
+def ids(scene: Scene) -> dict[str, list[str]]:
+    return {layer: sorted(features) for layer, features in scene.snapshot()["layers"].items()}
+
+
+def test_a_change_clears_then_removes_then_sets() -> None:
+    """In this order, on one layer only."""
+    scene = new_scene()
+    scene.apply(Change("a", {"1": point(), "2": point()}), 0)
+    scene.apply(Change("b", {"1": point()}), 0)
+    scene.apply(Change("a", {"2": point(), "3": point()}, remove=["2"], clear=True), 0)
+    assert ids(scene) == {"a": ["2", "3"], "b": ["1"]}
+
+
+def test_features_with_a_ttl_vanish() -> None:
+    """At their time; setting one again without a ttl keeps it."""
+    scene = new_scene()
+    scene.apply(Change("a", {"1": point(), "2": point(), "3": point()}, ttl=5), 100)
+    scene.apply(Change("a", {"2": point()}), 101)
+    scene.apply(Change("a", {"3": point()}, ttl=5), 102)
+    scene.expire(104.9)
+    assert ids(scene) == {"a": ["1", "2", "3"]}
+    scene.expire(105)
+    assert ids(scene) == {"a": ["2", "3"]}
+    scene.expire(1000)
+    assert ids(scene) == {"a": ["2"]}
+
+
+def test_a_full_scene_refuses_and_stays_as_it_is() -> None:
+    """But replacing features in a full scene is fine."""
+    scene = new_scene(most_features=2)
+    scene.apply(Change("a", {"1": point(), "2": point()}), 0)
+    with pytest.raises(CapacityError):
+        scene.apply(Change("b", {"3": point()}), 0)
+    assert ids(scene) == {"a": ["1", "2"]}
+    scene.apply(Change("a", {"3": point()}, remove=["1"]), 0)
+    assert ids(scene) == {"a": ["2", "3"]}
+
+
+def test_a_watcher_gets_a_snapshot_then_joined_changes() -> None:
+    """Of several changes to a feature only the last is sent."""
+    scene = new_scene()
+    scene.apply(Change("a", {"1": point()}), 0)
+    with scene.watched() as watcher:
+        ((name, snapshot),) = watcher.take()
+        assert (name, list(snapshot["layers"]["a"])) == ("snapshot", ["1"])
+        scene.apply(Change("a", {"1": point(1), "2": point()}), 0)
+        scene.apply(Change("a", {"1": point(2)}, remove=["2"]), 0)
+        scene.count({"events_accepted": 1})
+        scene.count({"events_accepted": 2})
+        assert watcher.take() == [
+            ("change", {"layer": "a", "set": {"1": point(2)}, "remove": ["2"]}),
+            ("counters", {"events_accepted": 2}),
+        ]
+        assert watcher.take() == []
+
+
+def test_a_watcher_far_behind_gets_a_snapshot_again() -> None:
+    """What it has not taken stays bounded, however much happens."""
+    scene = new_scene(most_features=3)
+    with scene.watched() as watcher:
+        watcher.take()
+        for number in range(100):
+            scene.apply(Change("a", {str(number): point()}, clear=True), 0)
+        ((name, snapshot),) = watcher.take()
+        assert (name, list(snapshot["layers"]["a"])) == ("snapshot", ["99"])
+
+
+def test_too_many_watchers_are_refused() -> None:
+    """And there is room again when one goes."""
+    scene = new_scene()
+    with scene.watched():
+        with scene.watched(), pytest.raises(CapacityError):
+            scene.check_room()
+        scene.check_room()
+
+
+def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:
+    """Where they are, as they move; the boxes as areas, across the antimeridian in one piece."""
+    node.source("car", x=1, y=2).move(3, 4)
+    anna = node.subscriber("anna", x=5, y=6)
+    anna.subscribe(box=(170, 0, -170, 1), terms=["ice"], id="box")
+    anna.subscribe(terms=["ice"], id="anywhere")
+    layers = anna.scene()["layers"]
+    assert layers["sources"]["car"]["geometry"] == {"type": "Point", "coordinates": [3, 4]}
+    assert layers["subscribers"]["anna"]["label"] == "anna"
+    assert list(layers["subscriptions"]) == ["box"]
+    ring = layers["subscriptions"]["box"]["geometry"]["coordinates"][0]
+    assert ring == [[170, 0], [190, 0], [190, 1], [170, 1], [170, 0]]
+    anna.unsubscribe("box")
+    assert "subscriptions" not in anna.scene()["layers"]
+
+
+def test_the_scene_is_filled_at_start(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With what the registry knows."""
+    data = tmp_path_factory.mktemp("data")
+    with running_node(data, scene=False) as node:
+        node.source("car", x=1, y=2)
+        node.subscriber("anna").subscribe(box=(0, 0, 1, 1), id="box")
+    with running_node(data, scene=True) as node:
+        assert {layer: list(f) for layer, f in node.client().scene()["layers"].items()} == {
+            "sources": ["car"],
+            "subscriptions": ["box"],
+        }
+
+
+def test_a_node_without_scene_shows_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """404 with a hint how to turn it on."""
+    with running_node(tmp_path_factory.mktemp("data"), scene=False) as node:
+        with pytest.raises(NotFoundError, match="--scene"):
+            node.client().scene()
+        assert node.http.get("/v1/scene/stream").status_code == 404
+
+
+def test_the_stream_tells_of_flashes_and_counters(node: RunningNode) -> None:
+    """A snapshot, then a feature that comes and goes by itself, then counters when they change."""
+    operator, source = node.operator(), node.source()
+    seen: list[tuple[str, dict[str, object]]] = []
+    reader = EventReader()
+    with node.http.stream("GET", "/v1/scene/stream") as response:
+        for piece in response.iter_bytes():
+            for event in reader.feed(piece):
+                seen.append((event.name, orjson.loads(event.data)))
+                if len(seen) == 1:
+                    operator.update_scene("flashes", set={"f": dict(point(1, 2))}, ttl=0.2)
+                    source.publish({"x": 0, "y": 0})
+            changes = [data for name, data in seen if name == "change"]
+            counted = [data for name, data in seen if name == "counters" and data["events_accepted"] == 1]
+            if len(changes) == 2 and counted:
+                break
+    assert seen[0][0] == "snapshot"
+    assert (seen[0][1]["space"], seen[0][1]["title"]) == ("geographic", "domain local")
+    assert changes[0] == {"layer": "flashes", "set": {"f": point(1, 2)}, "remove": []}
+    assert changes[1] == {"layer": "flashes", "set": {}, "remove": ["f"]}
+
+
+def test_watchers_are_counted(node: RunningNode) -> None:
+    """A stream that is closed is forgotten."""
+    with node.http.stream("GET", "/v1/scene/stream") as response:
+        pieces = response.iter_bytes()
+        next(pieces)
+        assert "roamcast_scene_watchers 1.0" in node.http.get("/metrics").text
+    until(lambda: "roamcast_scene_watchers 0.0" in node.http.get("/metrics").text, "the watcher to be forgotten")

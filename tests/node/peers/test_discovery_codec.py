@@ -1,0 +1,67 @@
+"""Questions and answers between nodes: what no node would say is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from roamcast.bind.discovery.messages import Answer, Ask, Heard, Interest, News, Request
+from roamcast.errors import InputError
+from roamcast.model import Position
+from roamcast.node.peers.discovery_codec import Asked, Told, decode_asked, decode_told, encode
+from roamcast.space import PLANAR
+
+INTEREST = Interest(frozenset([Request("bind", "&context = noise")]), frozenset(["b"]))
+ASKED = Asked(Ask("north", 1, 2, INTEREST, Heard(3, 4)), 2.0, (1.0, 2.0))
+CAM = News("cam", {"a": True, "b": 1.5, "c": "x"}, Position("cam", 1.0, 2.0, 5))
+TOLD = Told(Answer("north", 1, 2, 0, Heard(3, 4), (CAM, News("gone", None)), True), None)
+
+
+def test_what_was_said_is_heard() -> None:
+    """Questions and answers come out as they went in."""
+    assert decode_asked(encode(ASKED), PLANAR) == ASKED
+    assert decode_told(encode(TOLD), PLANAR) == TOLD
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ASKED._replace(wait=-1.0),
+        ASKED._replace(at=(1e300, 0.0)),
+        ASKED._replace(ask=replace(ASKED.ask, interest=Interest(frozenset([Request("bind", "&&&")])))),
+        ASKED._replace(
+            ask=replace(ASKED.ask, interest=Interest(frozenset(Request("match", f"&a = {n}") for n in range(2_001))))
+        ),
+    ],
+    ids=["no time to wait", "nowhere", "no condition", "too much"],
+)
+def test_questions_that_no_node_asks_are_refused(asked: Asked) -> None:
+    """Before they reach the bindery."""
+    with pytest.raises(InputError):
+        decode_asked(encode(asked), PLANAR)
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        replace(CAM, position=Position("cam", 1.0, 2.0, 10**18)),
+        replace(CAM, position=Position("cam", 1e300, 2.0, 5)),
+        replace(CAM, source="cam@south"),
+        replace(CAM, attributes={str(n): 1.0 for n in range(1_001)}),
+    ],
+    ids=["no such year", "nowhere", "no id", "too much"],
+)
+def test_sources_that_could_not_be_registered_are_refused(news: News) -> None:
+    """One answer must not stop a node for good."""
+    with pytest.raises(InputError):
+        decode_told(encode(TOLD._replace(answer=replace(TOLD.answer, news=(news,)))), PLANAR)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"ask": 1, "wait": 1, "at": None})])
+def test_what_is_no_question_is_refused(body: bytes) -> None:
+    """With a hint that versions may differ."""
+    with pytest.raises(InputError) as refused:
+        decode_asked(body, PLANAR)
+    assert "version" in str(refused.value.hint)

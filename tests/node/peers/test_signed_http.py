@@ -1,0 +1,63 @@
+"""Requests between offices: how much of an answer is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from roamcast.errors import UnavailableError
+from roamcast.node.peers.peer_file import Peer, Peers
+from roamcast.node.peers.signed_http import Exchange
+from roamcast.security.signing import signature_of_answer
+
+MOST = 1_000
+SOUTH = Peer("south", "http://127.0.0.1:1", "00" * 32)
+
+
+class Endless(httpx.AsyncByteStream):
+    """Says the same again and again, and counts how often."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            self.pieces += 1
+            yield b"x" * 100
+
+
+def answer_to(folder: Path, response: httpx.Response | None, content: bytes = b"") -> bytes:
+    """What is made of a response, or of this content, signed as it should be."""
+
+    def signed(request: httpx.Request) -> httpx.Response:
+        if response is not None:
+            return response
+        signature = signature_of_answer(SOUTH.secret, request.headers["roamcast-nonce"], content)
+        assert request.headers["accept-encoding"] == "identity"
+        return httpx.Response(200, stream=httpx.ByteStream(content), headers={"roamcast-signature": signature})
+
+    async def ask() -> bytes:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(signed)) as http:
+            exchange = Exchange("north", "http://127.0.0.1:2", Peers(folder / "peers.json"), http, MOST)
+            return await exchange.post(SOUTH, "/v1/office/sources", b"{}")
+
+    return asyncio.run(ask())
+
+
+def test_an_answer_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    """To the last byte."""
+    assert answer_to(tmp_path, None, b"x" * MOST) == b"x" * MOST
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_no_more_is_read_of_an_answer_that_is_too_large(tmp_path: Path, status: int) -> None:
+    """It is refused with the name of the limit, also where it says that something is wrong."""
+    endless = Endless()
+    with pytest.raises(UnavailableError, match="more than 1,000 bytes") as refused:
+        answer_to(tmp_path, httpx.Response(status, stream=endless))
+    assert refused.value.hint == "see ROAMCAST_LIMITS__ANSWER"
+    assert endless.pieces == MOST // 100 + 1

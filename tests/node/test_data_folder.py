@@ -1,0 +1,170 @@
+"""The data folder and the settings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from nodes import running_node
+
+from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
+from roamcast.node.data_folder import DataFolder
+from roamcast.node.server import NodeServer
+from roamcast.node.settings import settings_from
+
+
+def test_a_folder_is_made_and_found_again(tmp_path: Path) -> None:
+    """With a version and the space in it, and nothing else."""
+    for _ in range(2):
+        DataFolder.open(tmp_path / "a" / "b", "planar")
+    (card,) = (tmp_path / "a" / "b").iterdir()
+    assert card.name == "roamcast.json"
+    assert card.read_text() == '{"format":"roamcast-data/1","space":"planar"}\n'
+
+
+def test_a_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    """Nobody else on the machine reads letters; a folder that was there keeps its mode."""
+    (tmp_path / "old").mkdir(mode=0o755)
+    for name, mode in (("new", 0o700), ("old", 0o755)):
+        DataFolder.open(tmp_path / name, "planar")
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+
+
+def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder that has got a new folder in it is synced: a power cut takes no parent away."""
+    synced: set[Path] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    DataFolder.open(tmp_path / "a" / "b", "planar").store("local")
+    root = tmp_path / "a" / "b"
+    assert {tmp_path, tmp_path / "a", root, root / "nodes"} <= synced
+
+
+def test_another_space_is_refused(tmp_path: Path) -> None:
+    """What is there would mean something else in it; the hint says which one is right."""
+    DataFolder.open(tmp_path, "planar")
+    with pytest.raises(ConflictError, match="--space planar"), running_node(tmp_path, space="geographic"):
+        pass
+
+
+def test_a_folder_that_does_not_say_its_space_learns_it(tmp_path: Path) -> None:
+    """From the first node that is started on it."""
+    (tmp_path / "roamcast.json").write_text('{"format": "roamcast-data/1"}')
+    DataFolder.open(tmp_path, "planar")
+    with pytest.raises(ConflictError):
+        DataFolder.open(tmp_path, "geographic")
+
+
+@pytest.mark.parametrize("content", ['{"format": "roamcast-data/2"}', "[]", "rubbish"])
+def test_another_format_is_refused(tmp_path: Path, content: str) -> None:
+    """With a hint, and untouched."""
+    (tmp_path / "roamcast.json").write_text(content)
+    with pytest.raises(ConflictError, match="--data"):
+        DataFolder.open(tmp_path, "planar")
+    assert (tmp_path / "roamcast.json").read_text() == content
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    """StorageError that names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file"):
+        DataFolder.open(tmp_path / "file", "planar")
+
+
+def test_a_token_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that refuses while it is written leaves nothing behind."""
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(StorageError, match="full"):
+            DataFolder(tmp_path).operator_token()
+    assert list(tmp_path.iterdir()) == []
+    assert len(DataFolder(tmp_path).operator_token()) >= 40
+
+
+def test_an_empty_token_opens_nothing(tmp_path: Path) -> None:
+    """A file without one is refused with a hint."""
+    (tmp_path / "operator.token").write_text("\n")
+    with pytest.raises(CorruptionError, match="remove it"):
+        DataFolder(tmp_path).operator_token()
+
+
+def test_nodes_that_start_together_have_one_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both found no token, and both made one: the first counts for both."""
+    together = Barrier(2, timeout=20)
+    fsync = os.fsync
+
+    def fsync_together(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink() != tmp_path:
+            together.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync_together)
+    with ThreadPoolExecutor(2) as threads:
+        nodes = [threads.submit(DataFolder(tmp_path).operator_token) for _ in range(2)]
+        first, second = (node.result() for node in nodes)
+    assert first == second == (tmp_path / "operator.token").read_text().strip()
+
+
+def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments go before variables, variables before defaults."""
+    monkeypatch.setenv("ROAMCAST_PORT", "9000")
+    monkeypatch.setenv("ROAMCAST_DOMAIN", "north")
+    monkeypatch.setenv("ROAMCAST_LIMITS__BULK", "5")
+    settings = settings_from(domain="south", host=None)
+    assert (settings.port, settings.domain, settings.host, settings.limits.bulk) == (9000, "south", "127.0.0.1", 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("port", 70000), ("space", "round"), ("domain", "../x"), ("domain", ""), ("scene", "maybe")]
+)
+def test_bad_settings_are_named(name: str, value: object) -> None:
+    """InputError with the name of the setting."""
+    with pytest.raises(InputError) as refusal:
+        settings_from(**{name: value})
+    assert refusal.value.where == name
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    """Before anything is opened."""
+    first = NodeServer(settings_from(data=tmp_path, port=0))
+    port = int(first.url.rpartition(":")[2])
+    with pytest.raises(ConflictError, match="--port"):
+        NodeServer(settings_from(data=tmp_path, port=port))
+    first.close()
+
+
+def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    """The first keeps running; the error comes out as it is."""
+    with running_node(tmp_path) as node:
+        with pytest.raises(ConflictError):
+            NodeServer(settings_from(data=tmp_path, port=0)).run_node()
+        assert node.http.get("/healthz").status_code == 200
+
+
+def test_places_that_cannot_be_read_keep_the_node_from_starting(tmp_path: Path) -> None:
+    """InputError that names the file, before anything is made."""
+    (tmp_path / "rooms.geojson").write_text("{}")
+    for file in ("rooms.geojson", "none.geojson"):
+        with pytest.raises(InputError, match=file), running_node(tmp_path / "data", places=tmp_path / file):
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_places_come_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ROAMCAST_PLACES."""
+    monkeypatch.setenv("ROAMCAST_PLACES", str(tmp_path / "rooms.geojson"))
+    assert settings_from().places == tmp_path / "rooms.geojson"

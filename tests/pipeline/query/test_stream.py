@@ -1,0 +1,317 @@
+"""The stream, with a real Spark session and a real journal."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from nodes import until
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from worlds import NOON, event, journal, letters, removal, run, subscription
+
+from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.errors import CapacityError, CorruptionError, StorageError
+from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.records import Record
+from roamcast.lacl import check, parse
+from roamcast.pipeline.query.identity import open_pipeline
+from roamcast.pipeline.query.stream import Limits, Stream
+from roamcast.pipeline.state.manifests import Manifest, StateFolder
+from roamcast.places import Places
+from roamcast.space import GEOGRAPHIC
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_matching_event_becomes_a_letter(spark: SparkSession, tmp_path: Path) -> None:
+    """Inside the box, with the term: one letter, number 1, carrying the event."""
+    journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1), event("cam", 2, x=5.0)])
+    run(spark, tmp_path)
+    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+    outbox = Outbox(tmp_path / "outbox")
+    body = orjson.loads(outbox.read(outbox.waiting("local")[0])[0].body)
+    assert body == {
+        "subscription": "s1",
+        "why": 'in box(-1, -1, 1, 1), has "fire"',
+        "event": {
+            "id": "cam:1", "source": "cam", "seq": 1, "time": "2023-11-14T22:13:20.000001+00:00",
+            "x": 0.0, "y": 0.0, "terms": ["fire"], "readings": {"level": 1.5},
+        },
+    }  # fmt: skip
+
+
+def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -> None:
+    """A circle with a condition, and a binding with one, a period and a first reading, each say why."""
+    circle = check(parse('Select all() Where &location in circle(0, 0, 1 km) and &kind = "lamp" On @level > 1'))
+    wish = SubscriptionBody.of(circle, Places({}), GEOGRAPHIC).to_json()
+    bond = BindingBody("bob", "@ > 1", every=2, initial=True).to_json()
+    lamp = [
+        event("cam", n, x)._replace(readings={"level": level}, body='{"context":"level","kind":"lamp"}')
+        for n, x, level in ((1, 0.0, 2), (2, 0.0, 2), (3, 0.009, 2), (4, 0.0, 1), (5, 0.0, 2))
+    ]
+    journal(tmp_path, [lamp[0], subscription("s1", "ann")._replace(body=wish)])
+    journal(tmp_path, [Record("binding", "cam", id="b1", time=NOON + 2, body=bond), *lamp[1:], event("car", 1)])
+    run(spark, tmp_path)
+    outbox = Outbox(tmp_path / "outbox")
+    bodies = [orjson.loads(letter.body) for letter in outbox.read(outbox.waiting("local")[0])]
+    within = "in circle(0, 0, 1000), &kind = lamp, @level > 1"
+    bound = "at 2023-11-14T22:13:20.000002+00:00, and @ > 1"
+    assert [(body["event"]["id"], body["subscription"], body["why"]) for body in bodies] == [
+        ("cam:2", "s1", within), ("cam:5", "s1", within),
+        ("cam:1", "b1", f"the last of cam when it was bound, {bound}"),
+        ("cam:3", "b1", f"cam is bound since {bound[3:]}"), ("cam:5", "b1", f"cam is bound since {bound[3:]}"),
+    ]  # fmt: skip
+    assert counters(tmp_path) == {
+        "events": 6, "duplicates_dropped": 0, "set_aside": 0, "late": 0, "thinned_out": 1, "letters": 5,
+        "subscriptions": 1, "bindings": 1,
+    }  # fmt: skip
+
+
+def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path: Path) -> None:
+    """An event meets it where its subscriber was by then; also after a new pipeline has taken it over."""
+    wish = SubscriptionBody(None, (), around=100.0).to_json()
+    here, there = (Record("position", "ann", time=NOON, x=x, y=0.0) for x in (0.0, 5.0))
+    events = [event("cam", n, x) for n, x in ((1, 0.0), (2, 5.0), (3, 5.0), (4, 0.0), (5, 5.0))]
+    journal(tmp_path, [subscription("s1", "ann")._replace(body=wish), here, events[0], there, events[1]])
+    run(spark, tmp_path)
+    journal(tmp_path, [events[2], here, events[3]])
+    run(spark, tmp_path, new=True)
+    # Those of two pipelines come in any order.
+    assert sorted(letter[2:] for letter in letters(tmp_path)) == [("s1", f"cam:{n}") for n in (1, 2, 3, 4)]
+    sender = Outbox(tmp_path / "outbox").sender()
+    assert sender is not None
+    assert sender.read == {"local": 8}
+    assert sender.figures["moving_regions"] == 1
+    assert list(sender.seconds) == ["control", "state", "match", "letters", "outbox", "publish"]
+
+
+def counters(data: Path) -> dict[str, int]:
+    """What the sender's card shows."""
+    sender = Outbox(data / "outbox").sender()
+    assert sender is not None
+    return dict(sender.counters)
+
+
+def test_order_inside_a_node_holds_within_a_batch_and_between(spark: SparkSession, tmp_path: Path) -> None:
+    """Events before a subscription or after its removal make no letter; a restart goes on counting."""
+    journal(tmp_path, [event("cam", 1), subscription("s1", "ann"), event("cam", 2), removal("s1", "ann")])
+    journal(tmp_path, [event("cam", 3), subscription("s2", "ann"), subscription("s1", "bob", None)])
+    journal(tmp_path, [event("car", 1)], node="south")
+    run(spark, tmp_path)
+    first = [("ann", 1, "s1", "cam:2"), ("ann", 2, "s1", "car:1"), ("ann", 3, "s2", "car:1"), ("bob", 1, "s1", "car:1")]
+    assert letters(tmp_path) == first
+    journal(tmp_path, [event("cam", 4), event("cam", 2), event("cam", 4)])
+    journal(tmp_path, [event("car", 1), event("car", 1), subscription("s1", "eve")], node="south")
+    run(spark, tmp_path)
+    second = [("ann", 4, "s2", "cam:4"), ("bob", 2, "s1", "cam:4")]
+    assert letters(tmp_path) == [*first, *second]
+    assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4")]
+    journal(tmp_path, [removal("s2", "ann"), event("cam", 5)])
+    run(spark, tmp_path, limits=Limits(records=1))
+    assert letters(tmp_path) == [*first, *second, ("bob", 3, "s1", "cam:5")]
+    assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4"), ("eve", 2, "s1", "cam:5")]
+    assert counters(tmp_path) == {
+        "events": 6, "duplicates_dropped": 4, "set_aside": 0, "late": 0, "thinned_out": 0, "letters": 9,
+        "subscriptions": 2, "bindings": 0,
+    }  # fmt: skip
+
+
+POISON = [
+    event("cam", 1)._replace(entity=None),
+    event("cam", 1)._replace(seq=None),
+    event("cam", 0),
+    event("cam", 1)._replace(id=None),
+    event("cam", 1)._replace(time=None),
+    event("cam", 1)._replace(time=2**63 - 1),
+    event("cam", 1)._replace(time=-(2**63) + 1),
+    event("cam", 1)._replace(time=253_402_300_800_000_000),  # the year 10000
+    event("cam", 1)._replace(x=None),
+    event("cam", 1, x=math.nan),
+    event("cam", 1, y=math.nan),
+    event("cam", 1, x=math.inf),
+    event("cam", 1, y=-math.inf),
+    Record("teleport", "cam", 1, "t1", readings={"level": math.nan}),
+    Record("subscription", "ann", id="s9", body="{"),
+    Record("removal", None, id="s1"),
+    Record("binding", "cam", id="b9", time=NOON, body="{"),
+    Record("binding", "cam", id="b9", time=2**63 - 1, body=BindingBody("ann").to_json()),
+    Record("unbinding", "cam", id="b9"),
+]
+
+
+def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Records that cannot be processed lie in a file with the reason, are counted, and stop nothing."""
+    times = [
+        event("cam", n)._replace(time=time) for n, time in ((2, -62_135_596_800_000_000), (3, 253_402_300_799_999_999))
+    ]
+    journal(tmp_path, [subscription("s1", "ann"), *POISON, event("cam", 1), *times])
+    journal(tmp_path, [event("car", 0)], node="south")
+    run(spark, tmp_path)
+    assert letters(tmp_path) == [("ann", n, "s1", f"cam:{n}") for n in (1, 2, 3)]
+    (path,) = (tmp_path / "pipeline" / "set_aside").iterdir()
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    assert [(row["node"], row["position"]) for row in rows] == [
+        *(("local", position) for position in range(2, 2 + len(POISON))), ("south", 1),
+    ]  # fmt: skip
+    assert all(row["reason"] for row in rows)
+    assert [(row["kind"], row["entity"], row["id"], row["body"]) for row in rows[:-1]] == [
+        (record.kind, record.entity, record.id, record.body) for record in POISON
+    ]
+    assert (counters(tmp_path)["set_aside"], counters(tmp_path)["events"]) == (len(rows), 3)
+
+
+def break_off_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """One batch ends just before its manifest is published, once, as a crash would end it."""
+    publish = StateFolder.publish
+    left = [CorruptionError("cut off")]
+
+    def refusing(self: StateFolder, manifest: Manifest) -> None:
+        if manifest.batch == at and left:
+            raise left.pop()
+        publish(self, manifest)
+
+    monkeypatch.setattr(StateFolder, "publish", refusing)
+
+
+def files(data: Path) -> dict[str, bytes]:
+    """The outbox of the office, byte for byte."""
+    return {path.name: path.read_bytes() for path in Outbox(data / "outbox").waiting("local")}
+
+
+def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off before its state is published, or before Spark has noted it, it makes the same letters again."""
+    journal(tmp_path, [subscription("s1", "ann"), subscription("s2", "bob", None), event("cam", 1)])
+    run(spark, tmp_path)
+    break_off_once(monkeypatch, at=1)
+    journal(tmp_path, [event("cam", 2), event("cam", 1), removal("s2", "bob"), event("cam", 0), event("cam", 3)])
+    with pytest.raises(StreamingQueryException, match="cut off"):
+        run(spark, tmp_path)
+    cut_off = files(tmp_path)
+    assert len(cut_off) == 2
+    journal(tmp_path, [event("cam", 4), subscription("s0", "ann", None)])
+    run(spark, tmp_path)
+    assert {name: files(tmp_path)[name] for name in cut_off} == cut_off
+    expected = [
+        ("ann", 1, "s1", "cam:1"), ("bob", 1, "s2", "cam:1"),
+        ("ann", 2, "s1", "cam:2"), ("ann", 3, "s1", "cam:3"), ("bob", 2, "s2", "cam:2"),
+        ("ann", 4, "s1", "cam:4"),
+    ]  # fmt: skip
+    assert letters(tmp_path) == expected
+    whole = files(tmp_path)
+    commits = tmp_path / "pipeline" / "checkpoint" / "commits"
+    (commits / "2").unlink()
+    (commits / ".2.crc").unlink(missing_ok=True)
+    journal(tmp_path, [event("cam", 5)])
+    run(spark, tmp_path)
+    assert {name: files(tmp_path)[name] for name in whole} == whole
+    assert letters(tmp_path) == [*expected, ("ann", 5, "s0", "cam:5"), ("ann", 6, "s1", "cam:5")]
+    assert counters(tmp_path) == {
+        "events": 5, "duplicates_dropped": 1, "set_aside": 1, "late": 0, "thinned_out": 0, "letters": 8,
+        "subscriptions": 2, "bindings": 0,
+    }  # fmt: skip
+
+
+def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path) -> None:
+    """With at most three records a batch the letters and their numbers are those of one large batch."""
+    records: Sequence[Record] = [
+        event("cam", 1), subscription("s1", "ann"), event("cam", 2), event("cam", 3), subscription("s2", "ann", None),
+        event("cam", 2), event("cam", 4, x=7.0), removal("s1", "ann"), event("cam", 5), event("cam", 6, x=7.0),
+    ]  # fmt: skip
+    for folder, limits in (("small", Limits(records=3)), ("large", Limits())):
+        journal(tmp_path / folder, records)
+        run(spark, tmp_path / folder, limits=limits)
+    assert letters(tmp_path / "small") == letters(tmp_path / "large") != []
+    assert len(Outbox(tmp_path / "small" / "outbox").waiting("local")) == 4
+    assert counters(tmp_path / "small") == counters(tmp_path / "large")
+
+
+class Said(logging.Handler):
+    """Knows when the stream has said that it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("waiting: office 'local' has 1 batches"):
+            self.waiting.set()
+
+
+def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
+    """No batch is matched while the office has its fill; it goes on when the office takes one, and can be stopped."""
+    journal(tmp_path, [subscription("s1", "ann")], *([event("cam", n)] for n in range(1, 4)))
+    outbox, said = Outbox(tmp_path / "outbox"), Said()
+    logger = logging.getLogger("roamcast.pipeline.query.stream")
+    logger.addHandler(said)
+    limits = Limits(records=1, outbox=1)
+    pipeline = open_pipeline(tmp_path)
+    stream = Stream(spark, pipeline, tmp_path, limits)
+    query = stream.start()
+    try:
+        for number in (1, 2):
+            assert said.waiting.wait(30)
+            (path,) = outbox.waiting("local")
+            assert [letter.number for letter in outbox.read(path)] == [number]
+            said.waiting.clear()
+            outbox.taken(path)
+        until(lambda: outbox.waiting("local"), "the third batch")
+        journal(tmp_path, [event("cam", 4)])
+        assert said.waiting.wait(30)
+        stream.stop()
+        with pytest.raises(StreamingQueryException, match="too many batches"):
+            query.awaitTermination(30)
+        assert isinstance(stream.failure, CapacityError)
+    finally:
+        logger.removeHandler(said)
+        query.stop()
+        pipeline.close()
+    assert letters(tmp_path) == [("ann", 3, "s1", "cam:3")]
+    outbox.taken(outbox.waiting("local")[0])
+    run(spark, tmp_path, limits=limits)
+    assert letters(tmp_path) == [("ann", 4, "s1", "cam:4")]
+
+
+def test_a_batch_that_cannot_be_shown_has_happened(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full right after it was published does not make it run again."""
+    real = Outbox.show_sender
+
+    def full_after_the_batch(self: Outbox, sender: Sender) -> None:
+        if sender.batch >= 0:
+            raise StorageError("the disk is full")
+        real(self, sender)
+
+    monkeypatch.setattr(Outbox, "show_sender", full_after_the_batch)
+    journal(tmp_path, [subscription("s1", "ann"), event("cam", 1), event("cam", 2)])
+    run(spark, tmp_path)
+    assert len(letters(tmp_path)) == 2
+    pipeline = open_pipeline(tmp_path)
+    counted = pipeline.manifest.counters
+    pipeline.close()
+    assert (counted["events"], counted["letters"], counted["duplicates_dropped"]) == (2, 2, 0)
+
+
+def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk refuses, the batch is tried again; then its letters come once."""
+    refusals = iter([StorageError("the disk is full")] * 2)
+    put = Outbox.put
+
+    def full_at_first(*arguments: Any) -> None:
+        if refusal := next(refusals, None):
+            raise refusal
+        put(*arguments)
+
+    monkeypatch.setattr(Outbox, "put", full_at_first)
+    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE", 0.01)
+    journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
+    run(spark, tmp_path)
+    assert next(refusals, None) is None
+    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]

@@ -1,0 +1,194 @@
+"""Facts: what conditions ask of a batch of events, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lacl_queries import conditions
+
+from roamcast.errors import InputError
+from roamcast.journal.records import EVENT, Record, to_batch
+from roamcast.lacl import holds, parse
+from roamcast.lacl.printing import condition_text
+from roamcast.lacl.syntax import Between, Compare, Condition, Has, In, Not, Number, Text, Truth, Variable
+from roamcast.pipeline.tasks.event_columns import Facts, attributes_of, on_of
+
+
+def reading(
+    readings: Mapping[str, float] | None = None, body: str | None = None, terms: Sequence[str] | None = ()
+) -> Record:
+    return Record(EVENT, "cam", 1, "cam:1", 0, 0.0, 0.0, terms, readings, body)
+
+
+def facts(*records: Record) -> Facts:
+    return Facts(to_batch("local", 1, records))
+
+
+def satisfied(on: str, *records: Record) -> list[bool]:
+    """Which records satisfy a condition on readings."""
+    return facts(*records).satisfy(on_of(on), np.arange(len(records))).tolist()
+
+
+def told(where: str, *records: Record) -> list[bool]:
+    """Which records satisfy a condition on the source and on terms."""
+    condition = parse(f"Select all() Where {where}").where
+    return facts(*records).come_from(condition, np.arange(len(records))).tolist()
+
+
+LEVEL = '{"context":"level"}'
+
+
+def test_named_readings_are_those_of_the_event() -> None:
+    """Each by its own name."""
+    assert satisfied("@a > 1 and @b < 1", reading({"a": 2, "b": 0}), reading({"a": 0, "b": 2})) == [True, False]
+
+
+def test_a_plain_reading_is_the_one_named_like_the_context() -> None:
+    """Of its source, as its attributes were when the event was accepted."""
+    rows = [
+        reading({"level": 5, "heat": 0}, LEVEL),
+        reading({"level": 5, "heat": 0}, '{"context":"heat"}'),
+        reading({"level": 5, "heat": 0}, '{"owner":"bob"}'),
+        reading({"level": 5, "heat": 0}),
+    ]
+    assert satisfied("@ > 1", *rows) == [True, False, False, False]
+    assert satisfied("not @ > 1", *rows) == [False, True, True, True]
+
+
+@pytest.mark.parametrize("missing", [None, {}, {"other": 5}, {"level": math.nan}])
+def test_a_reading_that_is_missing_satisfies_nothing(missing: Mapping[str, float] | None) -> None:
+    """No comparison holds of it; `not` of one does."""
+    row = reading(missing, LEVEL)
+    assert [satisfied(on, row)[0] for on in ("@ > 1", "@level != 1", "@ <= 1", "not @level > 1")] == [
+        False, False, False, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "null", '"level"', '{"context":7}', '{"context":["level"]}'])
+def test_a_body_that_says_nothing_names_no_context(body: str) -> None:
+    """What is not JSON, no object, or no name is as if the source had no attributes."""
+    assert satisfied("@ > 1", reading({"level": 5}, body)) == [False]
+
+
+@pytest.mark.parametrize(
+    "body", [None, "", "{", "[]", "null", "7", '{"owner":null}', '{"owner":["bob"]}', '{"owner":{}}']
+)
+def test_an_attribute_that_cannot_be_read_is_missing(body: str | None) -> None:
+    """No comparison holds of it, whatever it is compared with and how."""
+    row = reading(body=body)
+    for where in ("&owner = bob", "&owner != bob", "&owner < 1", "&owner != 1", "&owner = true", "&owner in (1, 2)"):
+        assert told(where, row) == [False]
+        assert told(f"not {where}", row) == [True]
+
+
+def test_attributes_are_texts_numbers_and_truths() -> None:
+    """Whole numbers among them; everything else that JSON knows is left out."""
+    body = '{"a":"x","b":1,"c":2.5,"d":true,"e":null,"f":[1],"g":{"h":1}}'
+    assert attributes_of(body) == {"a": "x", "b": 1, "c": 2.5, "d": True}
+
+
+def test_terms_are_those_of_the_event() -> None:
+    """An event without terms has none."""
+    where = '(&terms has ("fire", "smoke") or &owner = bob)'
+    rows = [reading(terms=["smoke", "fire", "x"]), reading(terms=["fire"]), reading(terms=None), reading(terms=())]
+    assert told(where, *rows) == [True, False, False, False]
+    assert told(where, *[row._replace(body='{"owner":"bob"}') for row in rows]) == [True] * 4
+
+
+def test_rows_are_answered_in_the_order_asked() -> None:
+    """Any of them, as often as they are named."""
+    known = facts(reading({"a": 1}, '{"n":1}'), reading({"a": 2}, '{"n":2}'), reading({"a": 3}, '{"n":3}'))
+    rows = np.array([2, 0, 2, 1])
+    assert known.satisfy(on_of("@a > 1"), rows).tolist() == [True, False, True, True]
+    plain = facts(reading({"a": 1, "b": 2}, '{"context":"a"}'), reading({"a": 1, "b": 2}, '{"context":"b"}'))
+    assert plain.satisfy(on_of("@ > 1"), np.array([1, 0, 1])).tolist() == [True, False, True]
+    assert known.come_from(parse("Select all() Where &n > 1").where, rows).tolist() == [True, False, True, True]
+    for nothing in (known.satisfy(on_of("@ > 1"), rows[:0]), facts().satisfy(on_of("@ > 1"), rows[:0])):
+        assert (nothing.tolist(), nothing.dtype) == ([], np.bool_)
+    assert known.come_from(parse("Select all() Where &n > 1").where, rows[:0]).tolist() == []
+
+
+def test_a_batch_may_be_a_slice() -> None:
+    """Rows are counted from where it begins."""
+    batch = to_batch("local", 1, [reading({"a": number}, f'{{"n":{number}}}') for number in range(5)])
+    known = Facts(batch.slice(2, 2))
+    assert known.satisfy(on_of("@a = 2"), np.arange(2)).tolist() == [True, False]
+    assert known.come_from(parse("Select all() Where &n = 3").where, np.arange(2)).tolist() == [False, True]
+
+
+_names = st.sampled_from(["a", "b", "größe"])
+_values = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
+_signs = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+_readings = st.builds(Variable, st.just("@"), _names | st.none())
+_on = conditions(
+    st.builds(Compare, _readings, _signs, st.builds(Number, _values))
+    | st.builds(In, _readings, st.lists(st.builds(Number, _values), min_size=1, max_size=3).map(tuple))
+    | st.builds(Between, _readings, st.builds(Number, _values), st.builds(Number, _values))
+)
+_literals = st.sampled_from([Number(1.0), Number(2.0), Text("x"), Truth(True)])
+_where = conditions(
+    st.builds(Compare, st.builds(Variable, st.just("&"), _names), _signs, _literals)
+    | st.lists(st.sampled_from("xy").map(Text), min_size=1, max_size=2).map(
+        lambda terms: Has(Variable("&", "terms"), tuple(terms))
+    )
+)
+_attributes = st.dictionaries(_names, st.sampled_from([0, 1, 2.0, "x", True, False, None, [1]])) | st.none()
+_records = st.lists(
+    st.tuples(
+        st.none() | st.dictionaries(_names, _values | st.just(math.nan)),
+        st.none() | _names | st.just(7),
+        _attributes,
+        st.none() | st.lists(st.sampled_from("xyz")),
+    ),
+    max_size=6,
+)
+
+
+def body_of(context: Any, attributes: Mapping[str, Any] | None) -> str | None:
+    named = {} if context is None else {"context": context}
+    return None if attributes is None else orjson.dumps({**attributes, **named}).decode()
+
+
+@settings(max_examples=150, deadline=None)
+@given(on=_on, where=_where, given=_records)
+def test_columns_are_judged_as_each_event_alone(on: Condition, where: Condition, given: list[Any]) -> None:
+    """As `holds` says of an event's readings, attributes and terms, the condition read from its text."""
+    known = facts(*(reading(r, body_of(context, a), terms) for r, context, a, terms in given))
+    rows = np.arange(len(given))
+    for condition in (on, Not(on)):
+        expected = [
+            holds(condition, r or {}, context=context if a is not None and isinstance(context, str) else None)
+            for r, context, a, _ in given
+        ]
+        assert known.satisfy(on_of(condition_text(condition)), rows).tolist() == expected
+    plain = [{n: v for n, v in (a or {}).items() if not isinstance(v, list)} for _, _, a, _ in given]
+    expected = [holds(where, a, terms=frozenset(terms or ())) for a, (*_, terms) in zip(plain, given, strict=True)]
+    assert known.come_from(where, rows).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "@", "@ >", "and", "@ > 1 Every 5 s", "@ > 1 Life-control #a = 1", ") @ > 1"]
+)
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    """As bad input; clauses behind it are not part of a condition."""
+    with pytest.raises(InputError):
+        on_of(text)
+
+
+def test_readings_come_from_spark_as_maps_of_its_own() -> None:
+    """Names of inner fields and a map that may hold nulls do not matter."""
+    theirs = pa.map_(pa.string(), pa.field("theirs", pa.float64(), nullable=True))
+    batch = to_batch("local", 1, [reading({"a": 2.0}), reading()])
+    columns = {name: batch[name] for name in batch.schema.names}
+    columns["readings"] = pa.array([[("a", None), ("b", 2.0)], None], theirs)
+    known = Facts(pa.RecordBatch.from_pydict(columns))
+    assert known.satisfy(on_of("@a < 9 or @b = 2"), np.arange(2)).tolist() == [True, False]
+    assert known.satisfy(on_of("@a < 9"), np.arange(2)).tolist() == [False, False]

@@ -1,0 +1,330 @@
+"""What an office's store in a database adds to the contract: it lasts, and costs no more as it fills."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roamcast.deliver.letters import START, Key
+from roamcast.deliver.mailbox import Filed, receive
+from roamcast.deliver.messages import Arrive, Portion, Register, Send
+from roamcast.deliver.office import Office
+from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, Tenure, Whereabouts
+from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
+from roamcast.model import Letter
+from roamcast.ranges import Ranges
+from roamcast.store.office import accounts as office_accounts
+from roamcast.store.office import letters as office_letters
+from roamcast.store.sql import SqlOfficeStore, open_office, open_registry
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def reopen(
+    request: pytest.FixtureRequest, place: Callable[[str], Path | str]
+) -> Iterator[Callable[[], SqlOfficeStore]]:
+    """Opens the same store, again and again."""
+    opened: list[SqlOfficeStore] = []
+
+    def opening() -> SqlOfficeStore:
+        opened.append(open_office(place(request.param), f"reopened-{abs(hash(request.node.name))}"))
+        return opened[-1]
+
+    yield opening
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "office.sqlite"
+
+
+def letters(*numbers: int, receiver: str = "r", sender: str = "s") -> list[Letter]:
+    return [Letter(receiver, sender, number, f"{sender}{number}") for number in numbers]
+
+
+def deliver(store: SqlOfficeStore, letters: list[Letter]) -> None:
+    with store.transaction():
+        store.file(receive(store.mailboxes({letter.receiver for letter in letters}), letters))
+
+
+def places(store: SqlOfficeStore, name: str = "r") -> list[tuple[int | None, int]]:
+    with store.transaction():
+        return [(place, letter.number) for letter, place in store.readable(name, 0, 10**6)]
+
+
+def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Records, contents, letters readable and held, queues and claims all last."""
+    contents = Contents(sent={"q": 7}, expired={"s": Ranges().add(2)})
+    tenure = Tenure("r", 3, frozenset({"a"}), frozenset({"a"}), Arriving("o", 3, START), Leaving("p", 4))
+    store = reopen()
+    with store.transaction():
+        store.put_whereabouts(Whereabouts("r", "o", 3, True, 2))
+        store.put_tenure(tenure)
+        store.put_contents("r", contents)
+        store.enqueue(letters(1, receiver="q"))
+        store.put_claimed(Claimed("q", 4, None, "warrant"))
+    deliver(store, letters(1, 2, 3, 5))
+    with store.transaction():
+        store.acknowledge("r", 2)
+        duties = store.duties()
+    store.close()
+    store = reopen()
+    with store.transaction():
+        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True, 2)
+        assert store.tenures(["r"]) == {"r": tenure}
+        assert store.loads(["r"]) == {"r": Load(1, 1)}
+        found = store.contents("r")
+        assert (found.acknowledged, found.sent, found.expired) == (2, contents.sent, contents.expired)
+        assert found.mailbox.received == {"s": Ranges().add_range(1, 3).add(5)}
+        assert store.queued("q", Key("", 0), 9) == letters(1, receiver="q")
+        assert (store.queue_length("q"), store.sent("r", "q")) == (1, 7)
+        assert store.claimed("q") == Claimed("q", 4, None, "warrant")
+        assert store.duties() == duties
+    deliver(store, letters(4))
+    assert places(store) == [(3, 3), (4, 4), (5, 5)]
+
+
+def test_what_somebody_else_wrote_is_noticed(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two that are open at once, each with what it remembers, still take every letter once."""
+    one, other = reopen(), reopen()
+    deliver(one, letters(1))
+    deliver(other, letters(1, 3))
+    deliver(one, letters(1, 2, 3))
+    assert places(other) == [(1, 1), (2, 2), (3, 3)]
+    with one.transaction():
+        one.enqueue(letters(1, receiver="q"))
+        assert one.queue_length("q") == 1
+    with other.transaction():
+        other.dequeue("q", [Key("s", 1)])
+    with one.transaction():
+        assert one.queue_length("q") == 0
+
+
+def test_a_mailbox_that_comes_back_has_none_of_its_old_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Neither while they are still to be deleted nor afterwards."""
+    store = reopen()
+    deliver(store, letters(1, 2, 4))
+    with store.transaction():
+        store.drop_tenure("r")
+        store.put_contents("r", Contents())
+        store.add("r", [Filed(letter, 1) for letter in letters(9)])
+    assert places(store) == [(1, 9)]
+    with store.transaction():
+        assert store.held("r", Key("", 0), 9) == []
+        assert store.letter("r", Key("s", 1)) is None
+        assert store.loads(["r"]) == {"r": Load(1, 0)}
+
+
+def test_the_dead_are_swept_and_the_living_stay(
+    reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are never many more dead letters than living ones, whatever comes and goes."""
+    monkeypatch.setattr(office_letters, "_SLACK", 20)
+    monkeypatch.setattr(office_letters, "_STRETCH", 10)
+    store = reopen()
+    receivers = ["a", "b", "c"]
+    for number in range(1, 101):
+        deliver(store, [letter for name in receivers for letter in letters(number, receiver=name)])
+    for name, through in (("a", 60), ("b", 99), ("a", 100)):
+        for place in range(1, through + 1):
+            with store.transaction():
+                store.acknowledge(name, place)
+    with store.transaction():
+        store.drop_tenure("b")
+        ((rows,),) = store._session.rows("SELECT count(*) FROM letters")
+    assert rows <= 100 + 100 + 20 + 10
+    assert places(store, "a") == []
+    assert places(store, "c") == [(number, number) for number in range(1, 101)]
+    ledger = store._letters
+    assert (ledger.live, ledger.live + ledger.dead) == (100, rows)
+
+
+def test_a_place_that_is_taken_back_does_not_raise_the_dead(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Contents with an earlier place acknowledged show no letter that was acknowledged before."""
+    store = reopen()
+    deliver(store, letters(1, 2, 3))
+    with store.transaction():
+        store.acknowledge("r", 2)
+        store.put_contents("r", Contents())
+    assert places(store) == [(3, 3)]
+
+
+def test_what_is_remembered_has_a_limit(reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it everything is read again, and nothing is lost."""
+    monkeypatch.setattr(office_accounts, "_MOST", 3)
+    store = reopen()
+    for number in range(1, 4):
+        for name in "abcdef":
+            deliver(store, letters(number, receiver=name))
+            with store.transaction():
+                store.put_sent("a", name, number)
+    assert [places(store, name) for name in "af"] == [[(1, 1), (2, 2), (3, 3)]] * 2
+    with store.transaction():
+        assert store.contents("a").sent == dict.fromkeys("abcdef", 3)
+
+
+class Noting:
+    """A cursor that notes each statement, with parameters it had."""
+
+    def __init__(self, cursor: Any, asked: dict[str, Any]) -> None:
+        self._cursor, self._asked = cursor, asked
+
+    def execute(self, sql: str, parameters: Any) -> None:
+        self._asked[sql] = parameters
+        self._cursor.execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Any) -> None:
+        self._asked[sql] = rows[0]
+        self._cursor.executemany(sql, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No question about a mailbox or a queue reads others', sorts, or goes through all that is held back."""
+    monkeypatch.setattr(office_letters, "_SLACK", -1)
+    asked: dict[str, Any] = {}
+    store = open_office(tmp_path, "north")
+    deliver(store, letters(2))
+    with store.transaction():
+        store._session._cursor = Noting(store._session._cursor, asked)
+        store.file(receive(store.mailboxes(["r"]), letters(1)))
+        store.readable("r", 0, 9)
+        store.held("r", Key("a", 1), 9)
+        store.overdue("r", 5)
+        store.expire("r", [Filed(letters(2)[0], 2)])
+        store.acknowledge("r", 1)
+        store.enqueue(letters(1, 2, receiver="q"))
+        store.queued("q", Key("a", 1), 9)
+        store.unposted("s")
+        store.dequeue("q", [Key("s", 1), Key("s", 2)])
+    with store.transaction():
+        store._session._cursor = Noting(store._session._cursor, asked)
+        store.letter("r", Key("s", 1))
+        store.erase("r")
+    store.close()
+    with sqlite3.connect(file) as connection:
+        plans = {
+            row[3].replace("COVERING ", "")
+            for sql, parameters in asked.items()
+            if not sql.strip().startswith("INSERT")
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
+            if " letters" in row[3] or " queue" in row[3]
+        }
+    connection.close()
+    assert plans == {
+        "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number>? AND number<?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=? AND (sender,number)>(?,?))",
+        "SEARCH letters USING INDEX letters_mortal (mailbox=? AND expires<?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=?)",
+        "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number=?)",
+        "SEARCH letters USING INDEX letters_heads (mailbox=? AND sender=? AND number<?)",
+        "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
+        "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+        "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",
+        "SEARCH queue USING PRIMARY KEY (receiver=? AND sender=? AND number=?)",
+        "SEARCH queue USING INDEX queue_senders (sender=?)",
+    }
+
+
+def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, file: Path) -> None:
+    """An index of all would cost each one that comes; the first is enough until another sender's comes between."""
+    store = open_office(tmp_path, "north")
+    for first in range(1, 100, 10):
+        deliver(store, letters(*range(first, first + 10)))
+    deliver(store, letters(1, sender="t"))
+    deliver(store, letters(101, 102))
+    with store.transaction():
+        found = [store.letter("r", Key("s", number)) for number in (1, 57, 100, 101, 102, 103)]
+    assert [filed and filed.place for filed in found] == [1, 57, 100, 102, 103, None]
+    store.close()
+    with sqlite3.connect(file) as connection:
+        heads = connection.execute(
+            "SELECT sender, number FROM letters WHERE heads IS NOT NULL ORDER BY place"
+        ).fetchall()
+    connection.close()
+    assert heads == [("s", 1), ("t", 1), ("s", 101)]
+
+
+def test_a_letter_is_found_when_the_one_it_followed_has_expired(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """It begins a run of its own, for who began the one before is gone."""
+    store = reopen()
+    deliver(store, [*letters(1, sender="t"), Letter("r", "s", 1, "s1", expires=5)])
+    with store.transaction():
+        store.expire("r", store.overdue("r", 5))
+    deliver(store, letters(2))
+    with store.transaction():
+        assert store.letter("r", Key("s", 2)) == Filed(*letters(2), 3)
+
+
+def test_nothing_is_done_outside_a_transaction(tmp_path: Path) -> None:
+    """It is a mistake of the program, and said so."""
+    store = open_office(tmp_path, "north")
+    with pytest.raises(RuntimeError, match="transaction"):
+        store.whereabouts("r")
+    store.close()
+
+
+def test_spoilt_ranges_are_refused(tmp_path: Path, file: Path) -> None:
+    """What was received is never guessed."""
+    store = open_office(tmp_path, "north")
+    deliver(store, letters(1))
+    store.close()
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE received SET ranges = '5-1'")
+    connection.close()
+    store = open_office(tmp_path, "north")
+    with pytest.raises(CorruptionError):
+        deliver(store, letters(2))
+    store.close()
+
+
+def test_a_registry_is_no_office(tmp_path: Path, file: Path) -> None:
+    """Each kind of store knows its own."""
+    open_office(tmp_path, "north").close()
+    file.rename(tmp_path / "registry.sqlite")
+    with pytest.raises(ConflictError, match="roamcast-office"):
+        open_registry(tmp_path, "north")
+
+
+def test_domains_share_a_database(postgresql: str) -> None:
+    """What one stores is not seen by the other."""
+    north, south = open_office(postgresql, "shared-north"), open_office(postgresql, "shared-south")
+    deliver(north, letters(1))
+    assert (places(north), places(south)) == ([(1, 1)], [])
+    north.close()
+    south.close()
+
+
+def test_a_database_that_is_not_there_is_named() -> None:
+    """A URL that leads nowhere, or is none, ends in an error with a hint."""
+    with pytest.raises(StorageError) as refused:
+        open_office("postgresql://nobody@127.0.0.1:1/nothing", "north")
+    with pytest.raises(InputError) as unread:
+        open_office("not a url", "north")
+    with pytest.raises(InputError) as long:
+        open_office("postgresql://nobody@127.0.0.1:1/nothing", "n" * 64)
+    assert all(error.value.hint for error in (refused, unread, long))
+
+
+def test_what_contradicts_the_store_fails_alone(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two letters at one place of a mailbox that arrives: what came together with it is done all the same."""
+    store = reopen()
+    office = Office("a", store)
+    office.handle(Register("a.node.s"), 0)
+    office.handle(Arrive("b.node.x", 2, "b", "w"), 0)
+    wrong = tuple(Filed(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
+    portion = Portion("b.node.x", 2, "b", START, wrong, last=True, contents=Contents())
+    good, bad = office.handle_all([Send("a.node.s", "a.node.s", "{}"), portion], 0)
+    assert isinstance(good, list)
+    assert isinstance(bad, ConflictError)
+    assert places(store, "a.node.s") == [(1, 1)]
