@@ -16,8 +16,8 @@ from lacl_queries import queries
 from roamcast.errors import InputError, NotFoundError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.lacl import Query, parse, plan_of, to_text
-from roamcast.lacl.build import MAX_PERIOD
 from roamcast.lacl.syntax import Within
+from roamcast.lacl.vocabulary import MAX_PERIOD
 from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, contains

@@ -9,7 +9,7 @@ import shapely
 
 from roamcast import model
 from roamcast.lacl import LaclError, Query, check, parse
-from roamcast.lacl.syntax import Box, Circle, Every, Inside, Nearest, RangLoc, Region, Select, Variable, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Every, Inside, Nearest, RangLoc, Region, Select, Variable, Within
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR
 
@@ -48,7 +48,7 @@ def test_places_are_checked_where_they_are_known() -> None:
     "region",
     [
         RangLoc(math.nan), RangLoc(math.inf), RangLoc(-1), Circle(0, 0, math.nan), Nearest(0), Within(""),
-        Box(model.Box(math.nan, 0, 1, 1)), Box(model.Box(0, 1, 1, 0)),
+        BoxRegion(model.Box(math.nan, 0, 1, 1)), BoxRegion(model.Box(0, 1, 1, 0)),
     ],
 )  # fmt: skip
 def test_trees_made_in_code_are_checked_too(region: Region) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from roamcast.cli.lacl import lacl
 from roamcast.lacl import LaclError, check, parse, to_text
-from roamcast.lacl.words import FUNCTIONS, KEYWORDS, REGIONS
+from roamcast.lacl.vocabulary import FUNCTIONS, KEYWORDS, REGIONS
 from roamcast.space import GEOGRAPHIC
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lacl.md").read_text("utf-8")

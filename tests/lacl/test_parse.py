@@ -12,7 +12,7 @@ from roamcast.errors import InputError
 from roamcast.lacl import MAX_BYTES, MAX_NESTING, LaclError, check, explain, holds, normalised, parse, to_text
 from roamcast.lacl.parse import _parser
 from roamcast.lacl.syntax import Every, Nearest
-from roamcast.lacl.words import WORD
+from roamcast.lacl.vocabulary import WORD
 
 NEAREST = "Select Where &location in nearest"
 

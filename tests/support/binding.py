@@ -18,7 +18,7 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRegistered,
 )
 from roamcast.lacl import Query, check, holds, parse, plan_of
-from roamcast.lacl.syntax import Box, Circle, Nearest, RangLoc, Region, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Nearest, RangLoc, Region, Within
 from roamcast.model import Position
 from roamcast.places import Places
 from roamcast.space import PLANAR, Space
@@ -109,7 +109,7 @@ class World:
         if at is None:
             return False
         match region:
-            case Box(bounds):
+            case BoxRegion(bounds):
                 return bounds.min_x <= at[0] <= bounds.max_x and bounds.min_y <= at[1] <= bounds.max_y
             case Circle(x, y, radius):
                 return self.distance((x, y), at) <= radius

@@ -11,7 +11,7 @@ from roamcast.lacl import Query
 from roamcast.lacl.syntax import (
     And,
     Between,
-    Box,
+    BoxRegion,
     Circle,
     Compare,
     Condition,
@@ -72,7 +72,7 @@ def literals(sigil: Sigil) -> st.SearchStrategy[Literal]:
     return number if sigil == "@" else number | st.builds(Text, texts) | st.builds(Truth, st.booleans())
 
 
-def tests(sigil: Sigil) -> st.SearchStrategy[Condition]:
+def comparisons(sigil: Sigil) -> st.SearchStrategy[Condition]:
     """Comparisons of every form."""
     some = variables(sigil)
     lists = [st.lists(st.builds(Number, numbers), min_size=1, max_size=4)]
@@ -102,7 +102,7 @@ has_terms = st.lists(st.builds(Text, names), min_size=1, max_size=3).map(
 
 places: st.SearchStrategy[Region] = st.builds(Within, names)
 boxes: st.SearchStrategy[Region] = st.builds(
-    lambda west, south, east, north: Box(model.Box(west, min(south, north), east, max(south, north))),
+    lambda west, south, east, north: BoxRegion(model.Box(west, min(south, north), east, max(south, north))),
     st.floats(-180, 180),
     st.floats(-90, 90),
     st.floats(-180, 180),
@@ -117,10 +117,10 @@ in_place = fixed.map(lambda region: Inside(Variable("#", "location"), region))
 
 
 # Made once: a strategy that is made anew for each example is most of the time of a test.
-on_sources = st.lists(conditions(tests("&")), max_size=2)
-on_events = st.lists(conditions(tests("&") | has_terms), max_size=2)
-on_readings = st.none() | conditions(tests("@"))
-on_subscribers = st.none() | conditions(tests("#") | in_place)
+on_sources = st.lists(conditions(comparisons("&")), max_size=2)
+on_events = st.lists(conditions(comparisons("&") | has_terms), max_size=2)
+on_readings = st.none() | conditions(comparisons("@"))
+on_subscribers = st.none() | conditions(comparisons("#") | in_place)
 periods = st.none() | st.builds(Every, st.integers(1, 10**15))
 functions = st.sampled_from([None, "anyof", "nearof", "remoteof", "all"])
 regions = {None: nearest, "all": st.none() | around | fixed}

@@ -11,10 +11,9 @@ import shapely
 
 from roamcast.errors import InputError
 from roamcast.lacl import Query, to_text
-from roamcast.lacl.build import MAX_PERIOD
 from roamcast.lacl.printing import condition_text
-from roamcast.lacl.syntax import Box as InBox
-from roamcast.lacl.syntax import Circle, RangLoc, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, RangLoc, Within
+from roamcast.lacl.vocabulary import MAX_PERIOD
 from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
@@ -50,7 +49,7 @@ class SubscriptionBody:
         """Raises NotFoundError for a place that is not known."""
         box, area, around = None, None, None
         match query.location:
-            case InBox(given):
+            case BoxRegion(given):
                 box = given
             case Circle(x, y, radius):
                 box = space.box_around(x, y, radius)
@@ -59,7 +58,9 @@ class SubscriptionBody:
             case RangLoc(radius):
                 around = radius
         exact = (
-            isinstance(query.location, InBox | RangLoc | None) and query.source_expression is None and query.on is None
+            isinstance(query.location, BoxRegion | RangLoc | None)
+            and query.source_expression is None
+            and query.on is None
         )
         every = None if query.every is None else query.every.period
         text = None if exact else to_text(query)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from lark import Token, Transformer, v_args
 
@@ -25,7 +25,6 @@ from roamcast.lacl.syntax import (
     Inside,
     Literal,
     Nearest,
-    Node,
     Not,
     Number,
     Operator,
@@ -33,18 +32,17 @@ from roamcast.lacl.syntax import (
     Region,
     Select,
     Sigil,
+    SyntaxNode,
     Text,
     Truth,
     Variable,
     Within,
 )
-from roamcast.lacl.words import DISTANCE_UNITS, FUNCTIONS, REGIONS, TIME_UNITS, close_match, shown
+from roamcast.lacl.vocabulary import DISTANCE_UNITS, FUNCTIONS, MAX_PERIOD, REGIONS, TIME_UNITS, close_match, shown
 
 __all__ = ["Builder"]
 
-MAX_PERIOD: Final = 100 * 365 * 24 * TIME_UNITS["h"]
-
-Part: TypeAlias = Token | Node
+Part: TypeAlias = Token | SyntaxNode
 
 
 @v_args(inline=True)

@@ -12,7 +12,7 @@ from roamcast.lacl.printing import region_text
 from roamcast.lacl.query import Query
 from roamcast.lacl.syntax import (
     Between,
-    Box,
+    BoxRegion,
     Circle,
     Compare,
     Condition,
@@ -31,7 +31,7 @@ from roamcast.lacl.syntax import (
     conjuncts,
     leaves,
 )
-from roamcast.lacl.words import shown
+from roamcast.lacl.vocabulary import shown
 from roamcast.places import Places
 from roamcast.space import Space
 
@@ -194,7 +194,7 @@ def _coordinates(query: Query, world: _World) -> None:
     for region in _regions(query):
         try:
             match region:
-                case Box(box):
+                case BoxRegion(box):
                     _check_box(region)
                     if world.space is not None:
                         world.space.check_box(box)
@@ -206,7 +206,7 @@ def _coordinates(query: Query, world: _World) -> None:
             raise SpanError(f"{error.where} {error.message}", region.span, hint=error.hint) from None
 
 
-def _check_box(region: Box) -> None:
+def _check_box(region: BoxRegion) -> None:
     """What holds in every space."""
     if not all(map(math.isfinite, region.box)):
         raise SpanError("a border is not a finite number", region.span)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Self
 
 from roamcast.errors import InputError
-from roamcast.lacl.words import one_of
+from roamcast.lacl.vocabulary import one_of
 
 __all__ = ["LaclError", "Span", "SpanError"]
 

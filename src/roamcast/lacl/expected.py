@@ -9,7 +9,16 @@ from lark import Token
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from roamcast.lacl.errors import Span, SpanError
-from roamcast.lacl.words import CLAUSES, DISTANCE_UNITS, FUNCTIONS, KEYWORDS, REGIONS, TIME_UNITS, close_match, shown
+from roamcast.lacl.vocabulary import (
+    CLAUSES,
+    DISTANCE_UNITS,
+    FUNCTIONS,
+    KEYWORDS,
+    REGIONS,
+    TIME_UNITS,
+    close_match,
+    shown,
+)
 
 __all__ = ["strange_character", "unexpected_token"]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from roamcast.lacl.printing import condition_text, number_text, period_text, quoted, region_text
 from roamcast.lacl.query import Query, plan_of
-from roamcast.lacl.syntax import Box, Circle, Condition, Nearest, RangLoc, Region, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Condition, Nearest, RangLoc, Region, Within
 
 __all__ = ["explain"]
 
@@ -66,7 +66,7 @@ def _there(region: Region | None) -> str:
             return f" within {number_text(radius)} m of the subscriber"
         case Circle(x, y, radius):
             return f" within {number_text(radius)} m of ({number_text(x)}, {number_text(y)})"
-        case Box():
+        case BoxRegion():
             return f" in {region_text(region)}"
         case Within(place):
             return f" in {quoted(place)}"

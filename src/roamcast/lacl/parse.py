@@ -15,15 +15,9 @@ from roamcast.lacl.build import Builder
 from roamcast.lacl.errors import LaclError, Span, SpanError
 from roamcast.lacl.expected import strange_character, unexpected_token
 from roamcast.lacl.query import Query
-from roamcast.lacl.words import terminal_of
+from roamcast.lacl.vocabulary import MAX_BYTES, MAX_NESTING, terminal_of
 
-__all__ = ["MAX_BYTES", "MAX_NESTING", "parse"]
-
-MAX_BYTES: Final = 64 * 1024
-"""Of a text, in UTF-8."""
-
-MAX_NESTING: Final = 100
-"""How many parentheses and `not`s may be open at once."""
+__all__ = ["parse"]
 
 _ENDS_AN_OPERAND: Final = ("AND", "OR", "RPAR", "ON", "EVERY", "LIFE_CONTROL")
 

@@ -9,7 +9,7 @@ from typing import Final
 from roamcast.lacl.syntax import (
     And,
     Between,
-    Box,
+    BoxRegion,
     Circle,
     Compare,
     Condition,
@@ -30,7 +30,7 @@ from roamcast.lacl.syntax import (
     Variable,
     Within,
 )
-from roamcast.lacl.words import TIME_UNITS, WORD, is_bare, is_bare_place
+from roamcast.lacl.vocabulary import TIME_UNITS, WORD, is_bare, is_bare_place
 
 __all__ = ["condition_text", "number_text", "period_text", "quoted", "region_text", "select_text"]
 
@@ -83,7 +83,7 @@ def region_text(region: Region) -> str:
             return "nearest"
         case Nearest(count):
             return f"nearest({count})"
-        case Box(box):
+        case BoxRegion(box):
             return f"box({', '.join(map(number_text, box))})"
         case Circle(x, y, radius):
             return f"circle({number_text(x)}, {number_text(y)}, {number_text(radius)})"

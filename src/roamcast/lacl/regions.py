@@ -7,8 +7,8 @@ from typing import Final
 
 from roamcast import model
 from roamcast.lacl.errors import Span, SpanError
-from roamcast.lacl.syntax import Box, Circle, Literal, Nearest, Number, RangLoc, Region, Text, Within
-from roamcast.lacl.words import REGIONS, close_match, shown
+from roamcast.lacl.syntax import BoxRegion, Circle, Literal, Nearest, Number, RangLoc, Region, Text, Within
+from roamcast.lacl.vocabulary import REGIONS, close_match, shown
 
 __all__ = ["region_of"]
 
@@ -38,8 +38,8 @@ def _nearest(arguments: Sequence[Literal], span: Span) -> Nearest:
     return Nearest(int(count), span=span)
 
 
-def _box(arguments: Sequence[Literal], span: Span) -> Box:
-    return Box(model.Box(*map(_number, arguments)), span=span)
+def _box(arguments: Sequence[Literal], span: Span) -> BoxRegion:
+    return BoxRegion(model.Box(*map(_number, arguments)), span=span)
 
 
 def _circle(arguments: Sequence[Literal], span: Span) -> Circle:

@@ -16,7 +16,7 @@ from roamcast.lacl.errors import Span
 __all__ = [
     "And",
     "Between",
-    "Box",
+    "BoxRegion",
     "Circle",
     "Compare",
     "Condition",
@@ -28,7 +28,6 @@ __all__ = [
     "Leaf",
     "Literal",
     "Nearest",
-    "Node",
     "Not",
     "Number",
     "Operator",
@@ -37,6 +36,7 @@ __all__ = [
     "Region",
     "Select",
     "Sigil",
+    "SyntaxNode",
     "Text",
     "Truth",
     "Variable",
@@ -51,26 +51,26 @@ Function: TypeAlias = OneOf["anyof", "nearof", "remoteof", "all"]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     """`span` is where the node stands in the text; None for a node that was not read from one."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Node):
+class Text(SyntaxNode):
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(SyntaxNode):
     """Distances are in metres."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Truth(Node):
+class Truth(SyntaxNode):
     value: bool
 
 
@@ -78,7 +78,7 @@ Literal: TypeAlias = Text | Number | Truth
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Node):
+class Variable(SyntaxNode):
     """`&` an attribute of the source, `@` a reading of its events, `#` an attribute of the subscriber.
 
     Only `@` may go without a name: it is then the reading named like the source's context.
@@ -89,26 +89,26 @@ class Variable(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class RangLoc(Node):
+class RangLoc(SyntaxNode):
     """Within `radius` metres of the subscriber, wherever it is."""
 
     radius: float
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest(Node):
+class Nearest(SyntaxNode):
     """The `count` sources nearest to the subscriber."""
 
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Box(Node):
+class BoxRegion(SyntaxNode):
     box: model.Box
 
 
 @dataclass(frozen=True, slots=True)
-class Circle(Node):
+class Circle(SyntaxNode):
     """`radius` metres around a point."""
 
     x: float
@@ -117,24 +117,24 @@ class Circle(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Within(Node):
+class Within(SyntaxNode):
     """Inside a named place."""
 
     place: str
 
 
-Region: TypeAlias = RangLoc | Nearest | Box | Circle | Within
+Region: TypeAlias = RangLoc | Nearest | BoxRegion | Circle | Within
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(Node):
+class Compare(SyntaxNode):
     variable: Variable
     operator: Operator
     value: Literal
 
 
 @dataclass(frozen=True, slots=True)
-class In(Node):
+class In(SyntaxNode):
     """Equal to one of the values, of which there is at least one."""
 
     variable: Variable
@@ -142,7 +142,7 @@ class In(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Between(Node):
+class Between(SyntaxNode):
     """From `low` to `high`, both included."""
 
     variable: Variable
@@ -151,7 +151,7 @@ class Between(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Has(Node):
+class Has(SyntaxNode):
     """All the terms, of which there is at least one."""
 
     variable: Variable
@@ -159,25 +159,25 @@ class Has(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Inside(Node):
+class Inside(SyntaxNode):
     variable: Variable
     region: Region
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Node):
+class Not(SyntaxNode):
     operand: Condition
 
 
 @dataclass(frozen=True, slots=True)
-class And(Node):
+class And(SyntaxNode):
     """Two operands or more."""
 
     operands: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or(Node):
+class Or(SyntaxNode):
     """Two operands or more."""
 
     operands: tuple[Condition, ...]
@@ -188,14 +188,14 @@ Condition: TypeAlias = Leaf | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(SyntaxNode):
     """Which of the sources that satisfy the location constraint. None with `nearest`, which says it itself."""
 
     function: Function | None
 
 
 @dataclass(frozen=True, slots=True)
-class Every(Node):
+class Every(SyntaxNode):
     """At most one notification in `period` microseconds."""
 
     period: int

@@ -7,7 +7,7 @@ import pytest
 from binding import places
 
 from roamcast.bind.lcesm.location_listener import Listener, LocationEvent
-from roamcast.lacl.syntax import Box, Circle, Region, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Region, Within
 from roamcast.model import Box as Bounds
 from roamcast.places import Places
 from roamcast.space import PLANAR
@@ -54,9 +54,9 @@ def test_the_border_belongs_to_a_place() -> None:
 def test_an_entity_without_position_is_nowhere() -> None:
     """Who nobody knows where is in no place."""
     listening = listener()
-    listening.register("p", 0, [ROOM, Box(Bounds(-9, -9, 9, 9))], *NOBODY_KNOWS)
+    listening.register("p", 0, [ROOM, BoxRegion(Bounds(-9, -9, 9, 9))], *NOBODY_KNOWS)
     assert not listening.inside("p", ROOM)
-    assert not listening.inside("p", Box(Bounds(-9, -9, 9, 9)))
+    assert not listening.inside("p", BoxRegion(Bounds(-9, -9, 9, 9)))
 
 
 def test_only_registered_entities_are_listened_to() -> None:
@@ -102,7 +102,7 @@ def test_cancelling_what_was_never_registered() -> None:
 def test_a_batch_is_as_its_moves_one_by_one() -> None:
     """Many entities and regions at once give the events that each move alone gives."""
     rng = np.random.default_rng(11)
-    regions: list[Region] = [ROOM, Within("hall"), Circle(3, 3, 2), Box(Bounds(1, 1, 4, 2)), Within("nowhere")]
+    regions: list[Region] = [ROOM, Within("hall"), Circle(3, 3, 2), BoxRegion(Bounds(1, 1, 4, 2)), Within("nowhere")]
     batch, single = listener(), listener()
     for entity in range(40):
         chosen = [region for region in regions if rng.random() < 0.5]

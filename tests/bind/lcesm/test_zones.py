@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.bind.lcesm.zones import Zones, zone_of
-from roamcast.lacl.syntax import Box, Circle, Nearest, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Nearest, Within
 from roamcast.model import Box as Bounds
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, contains
@@ -52,7 +52,7 @@ def test_a_zone_that_is_relative_to_the_subscriber() -> None:
 def test_pairs_of_zones_and_points() -> None:
     """Each point is tested against the zone it is paired with."""
     zones = Zones(PLANAR, places(room=(0, 0, 2, 2)))
-    room, circle, box = zones.take([Within("room"), Circle(5, 5, 1), Box(Bounds(0, 0, 9, 9))])
+    room, circle, box = zones.take([Within("room"), Circle(5, 5, 1), BoxRegion(Bounds(0, 0, 9, 9))])
     numbers = np.array([circle, room, box, circle, room, circle], np.int32)
     x = np.array([5.9, 1.0, 9.0, 5.8, 3.0, np.nan])
     y = np.array([5.0, 1.0, 9.0, 5.8, 1.0, 5.0])

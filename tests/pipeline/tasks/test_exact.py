@@ -22,7 +22,7 @@ from roamcast.journal.records import EVENT, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import Query, check, holds, parse
 from roamcast.lacl.syntax import (
     And,
-    Box,
+    BoxRegion,
     Circle,
     Compare,
     Condition,
@@ -94,7 +94,7 @@ def wanted(query: Query, event: Happening, space: Space) -> bool:
 
     def inside(region: Region) -> bool:
         match region:
-            case Box(box):
+            case BoxRegion(box):
                 return bool(contains(*box, event.x, event.y))
             case Circle(x, y, radius):
                 return bool(space.distance(x, y, event.x, event.y) <= radius)
@@ -223,11 +223,11 @@ _near = st.sampled_from([-2.0, 0.0, 1.0, 3.0])
 _regions = {
     "planar": _places
     | st.builds(Circle, _near, _near, st.sampled_from([0.0, 1.0, 2.5, 5.0]))
-    | st.just(Box(model.Box(-2, -2, 1, 3))),
+    | st.just(BoxRegion(model.Box(-2, -2, 1, 3))),
     "geographic": _places
     | st.builds(Circle, st.sampled_from([0.0, 2.0, 179.0, 180.0, -180.0]), _near, st.sampled_from([0.0, 1e5, 3e5, 2e7]))
     | st.builds(Circle, st.just(10.0), st.sampled_from([89.0, -90.0]), st.just(3e5))
-    | st.sampled_from([Box(model.Box(-2, -2, 1, 3)), Box(model.Box(178, -2, -179, 3))]),
+    | st.sampled_from([BoxRegion(model.Box(-2, -2, 1, 3)), BoxRegion(model.Box(178, -2, -179, 3))]),
 }
 _small = st.tuples(st.integers(-3, 4).map(float), st.integers(-3, 4).map(float))
 _coordinates = {

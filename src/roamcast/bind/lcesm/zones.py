@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from roamcast.bind.nearest.forest import grown
 from roamcast.bind.nearest.kernels.layout import Integers, Rows
-from roamcast.lacl.syntax import Box, Circle, Region, Within
+from roamcast.lacl.syntax import BoxRegion, Circle, Region, Within
 from roamcast.model import Box as Bounds
 from roamcast.places import Places
 from roamcast.space import Floats, Space, contains
@@ -46,7 +46,7 @@ class _Use:
 def zone_of(region: Region, space: Space, places: Places) -> Zone:
     """A place that nobody knows (any more) holds nothing."""
     match region:
-        case Box(box):
+        case BoxRegion(box):
             return Zone(box, None)
         case Within(place) if place not in places.names:
             return Zone(_NOWHERE, None)

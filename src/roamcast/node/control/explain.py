@@ -11,7 +11,7 @@ from roamcast.deliver.outbox import Sender
 from roamcast.lacl import Query, holds, plan_of
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.printing import condition_text, number_text, period_text, quoted, region_text
-from roamcast.lacl.syntax import Box, Circle, RangLoc, Within, conjuncts
+from roamcast.lacl.syntax import BoxRegion, Circle, RangLoc, Within, conjuncts
 from roamcast.model import iso
 from roamcast.places import Places
 from roamcast.space import Space, contains
@@ -125,7 +125,7 @@ def _region(
         case Circle(centre_x, centre_y, radius):
             there = f"({number_text(centre_x)}, {number_text(centre_y)})"
             yield _near(space, (centre_x, centre_y), (x, y), radius, there)
-        case Box(box):
+        case BoxRegion(box):
             yield _inside(bool(contains(*box, x, y)), (x, y), region_text(region))
         case Within(place) if place in places.names:
             yield _inside(bool(places.contains(place, x, y)), (x, y), quoted(place))

@@ -13,7 +13,7 @@ from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import MAX_BYTES, LaclError, Query, check, parse, plan_of, to_text
 from roamcast.lacl.errors import SpanError
-from roamcast.lacl.syntax import And, Box, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
+from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
 from roamcast.model import Box as ModelBox
 from roamcast.model import Subscription
 from roamcast.node.settings import Limits
@@ -105,7 +105,7 @@ class Queries:
         """Every event in the box that carries all the terms; one of the two is given, and both have been checked."""
         parts: list[Condition] = []
         if box is not None:
-            parts.append(Inside(_LOCATION, Box(box)))
+            parts.append(Inside(_LOCATION, BoxRegion(box)))
         if terms:
             parts.append(Has(_TERMS, tuple(map(Text, terms))))
         return self._asked(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))

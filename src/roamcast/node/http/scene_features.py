@@ -9,7 +9,7 @@ import shapely
 
 from roamcast import model
 from roamcast.lacl import Query
-from roamcast.lacl.syntax import Box
+from roamcast.lacl.syntax import BoxRegion
 from roamcast.node.http.scene import Feature
 from roamcast.places import Places
 from roamcast.store.registry.values import Entity
@@ -39,7 +39,7 @@ def entity_feature(entity: Entity) -> Feature | None:
 
 def subscription_feature(subscriber: str, query: Query) -> Feature | None:
     """None for a subscription that has no box."""
-    if not isinstance(query.location, Box):
+    if not isinstance(query.location, BoxRegion):
         return None
     label = f"{subscriber}: {' '.join(query.terms) or 'everything'}"
     geometry = {"type": "Polygon", "coordinates": [_ring(query.location.box)]}

@@ -12,6 +12,9 @@ __all__ = [
     "DISTANCE_UNITS",
     "FUNCTIONS",
     "KEYWORDS",
+    "MAX_BYTES",
+    "MAX_NESTING",
+    "MAX_PERIOD",
     "REGIONS",
     "TIME_UNITS",
     "WORD",
@@ -49,6 +52,15 @@ DISTANCE_UNITS: Final[Mapping[str, float]] = {"m": 1.0, "km": 1_000.0}
 
 TIME_UNITS: Final[Mapping[str, int]] = {"ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000}
 """In microseconds."""
+
+MAX_BYTES: Final = 64 * 1024
+"""Longest text, in bytes of UTF-8."""
+
+MAX_NESTING: Final = 100
+"""How many parentheses and `not`s may be open at once."""
+
+MAX_PERIOD: Final = 100 * 365 * 24 * TIME_UNITS["h"]
+"""Longest period of `Every`, in microseconds."""
 
 WORD: Final = r"[^\W\d_](?:[\w.]|-(?!-))*"
 """A bare word, as the grammar has it: two hyphens begin a comment."""
