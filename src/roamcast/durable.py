@@ -1,4 +1,4 @@
-"""Files that survive a crash: written whole, synced, renamed into place."""
+"""Crash-safe files: write to a temporary file, sync, rename into place."""
 
 from __future__ import annotations
 
@@ -10,43 +10,39 @@ from pathlib import Path
 
 from roamcast.errors import StorageError
 
-__all__ = ["make_folder", "refusals_named", "sync_file", "sync_folder", "write_whole"]
+__all__ = ["make_folder", "storage_errors", "sync_file", "sync_folder", "write_atomic"]
 
 _TEMPORARY = ".tmp"
 
-_REFUSALS = {
-    errno.ENOSPC: ("the disk is full", "free some space; what was acknowledged is safe"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space; what was acknowledged is safe"),
-    errno.EROFS: ("the disk is read-only", "remount it writable, or choose another folder"),
-    errno.EACCES: (
-        "access is not permitted",
-        "check who owns the folder, or choose another folder",
-    ),
-    errno.EPERM: (
-        "access is not permitted",
-        "check who owns the folder, or choose another folder",
-    ),
-    errno.EIO: ("the disk reports an input/output error", "check the disk"),
+_SPACE_HINT = "free some disk space; acknowledged data is safe"
+_OWNER_HINT = "check the owner and mode of the folder, or choose another folder"
+_MESSAGES = {
+    errno.ENOSPC: ("the disk is full", _SPACE_HINT),
+    errno.EDQUOT: ("the disk quota is exceeded", _SPACE_HINT),
+    errno.EROFS: ("the file system is read-only", "remount it writable, or choose another folder"),
+    errno.EACCES: ("permission denied", _OWNER_HINT),
+    errno.EPERM: ("permission denied", _OWNER_HINT),
+    errno.EIO: ("input/output error", "check the disk"),
 }
 
 
 @contextmanager
-def refusals_named(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about a disk into a StorageError with a hint."""
+def storage_errors(path: Path) -> Iterator[None]:
+    """Convert an OSError raised inside the block to a StorageError with a hint."""
     try:
         yield
     except OSError as error:
-        message, hint = _REFUSALS.get(error.errno or 0, (error.strerror or str(error), "check the data folder"))
+        message, hint = _MESSAGES.get(error.errno or 0, (error.strerror or str(error), "check the data folder"))
         raise StorageError(message, where=str(path), hint=hint) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and new names in `folder` durable."""
+    """Make new and renamed entries of `folder` durable."""
     _sync(folder, os.O_DIRECTORY)
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file that another has written durable; its name is the folder's."""
+    """Make the content of an existing file durable. Does not sync its directory entry."""
     _sync(path, 0)
 
 
@@ -59,26 +55,26 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def make_folder(folder: Path, *, mode: int = 0o777) -> None:
-    """See that `folder` is there, with all its parents, durably. `mode` is for this one alone, and only if it is new.
+    """Create `folder` and missing parents, durably. An existing folder is left unchanged.
 
-    Raises StorageError when the disk refuses.
+    `mode` applies to `folder` only, not to its parents. Raises StorageError.
     """
-    with refusals_named(folder):
+    with storage_errors(folder):
         if not folder.is_dir():
             make_folder(folder.parent)
             folder.mkdir(mode, exist_ok=True)
             sync_folder(folder.parent)
 
 
-def write_whole(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:
-    """Put `content` at `path`, whole or not at all, replacing what was there.
+def write_atomic(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:
+    """Write `content` to `path` atomically, replacing an existing file.
 
-    With `durable` (the default) it is on disk when this returns. A crash leaves at most a file named `*.tmp`.
-    Raises StorageError when the disk refuses; then `path` is as it was, except where the last step, syncing the folder,
-    is what failed: then the new content is in place, but might not survive a crash of the machine.
+    If `durable` (the default), the content is on disk when this returns. A crash leaves at most a file named `*.tmp`.
+    Raises StorageError; `path` is then unchanged, unless the final sync of the folder failed: in that case the new
+    content is in place but may not survive a crash of the machine.
     """
     temporary = path.with_name(path.name + _TEMPORARY)
-    with refusals_named(path):
+    with storage_errors(path):
         try:
             with temporary.open("wb") as file:
                 file.write(content)

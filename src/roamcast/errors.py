@@ -7,6 +7,7 @@ __all__ = [
     "CapacityError",
     "ConflictError",
     "CorruptionError",
+    "ElsewhereError",
     "InputError",
     "NotFoundError",
     "PermissionDeniedError",
@@ -57,6 +58,14 @@ class ConflictError(RoamcastError):
     """It contradicts what is already there (a taken id, a second pipeline, state and checkpoint that disagree)."""
 
     code = "conflict"
+
+
+class ElsewhereError(ConflictError):
+    """The subscriber's mailbox is not at this office. `office` and `epoch` are the latest known here."""
+
+    code = "elsewhere"
+    office: str | None = None
+    epoch: int = 0
 
 
 class AuthenticationError(RoamcastError):

@@ -6,8 +6,7 @@ import pytest
 from post import ANN, BEN, EVE, Post, served
 
 from roamcast.deliver.messages import Arrive, Arrived, Claim, Query
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import ElsewhereError, InputError, NotFoundError
 
 
 @pytest.fixture

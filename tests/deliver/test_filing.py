@@ -19,8 +19,7 @@ from roamcast.deliver.messages import (
     Trace,
     Traced,
 )
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import CapacityError, InputError
+from roamcast.errors import CapacityError, ElsewhereError, InputError
 from roamcast.model import Letter
 
 

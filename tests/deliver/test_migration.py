@@ -23,8 +23,7 @@ from roamcast.deliver.messages import (
 )
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.port import Contents
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError
+from roamcast.errors import ElsewhereError, InputError
 from roamcast.model import Letter
 
 

@@ -9,7 +9,7 @@ from post import ANN, BEN, Post, left, served
 
 from roamcast.deliver.messages import Arrived, Claim, Deposit, Portion, PortionTaken
 from roamcast.deliver.messages import Post as PostMessage
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 from roamcast.model import Letter
 
 

@@ -10,8 +10,7 @@ from roamcast.deliver.letters import Key
 from roamcast.deliver.messages import Deposit, Deposited, Due, Moved, Posted, Query, Send, Sent
 from roamcast.deliver.messages import Post as PostMessage
 from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
+from roamcast.errors import CapacityError, ConflictError, ElsewhereError, InputError, NotFoundError
 from roamcast.model import Letter
 
 

@@ -7,7 +7,7 @@ from post import ANN, BEN, Post
 
 from roamcast.deliver.messages import Arrive, Located, Message, Moved, Posted
 from roamcast.deliver.port import RECALL, Whereabouts
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from post import ANN, BEN, EVE, Post
 
 from roamcast.deliver.letters import Fate
 from roamcast.deliver.messages import Deposit, Deposited, Refused, Register, Remove, Removed, Send, Trace, Traced
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import ConflictError, InputError, NotFoundError
+from roamcast.errors import ConflictError, ElsewhereError, InputError, NotFoundError
 from roamcast.model import Letter
 
 

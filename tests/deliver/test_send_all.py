@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from roamcast.deliver.context import Rules
 from roamcast.deliver.messages import Arrive, Claim, Effect, Message, Pull, Register, Send, SendAll, Sent, SentAll
 from roamcast.deliver.office import Office
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import RoamcastError
+from roamcast.errors import ElsewhereError, RoamcastError
 from roamcast.store.office.memory import MemoryOfficeStore
 
 ANN, BOB, CAT, AWAY = (f"north.pier.{id}" for id in ("ann", "bob", "cat", "away"))

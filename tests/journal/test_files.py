@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
 from roamcast.journal.files import FileJournal
@@ -57,7 +57,7 @@ def entities(folder: SegmentFolder) -> list[str]:
 def put(folder: SegmentFolder, first: int, last: int) -> Path:
     path = folder.path_of(first, last)
     path.parent.mkdir(exist_ok=True)
-    write_whole(path, encode([to_batch("north", first, records(last - first + 1))]))
+    write_atomic(path, encode([to_batch("north", first, records(last - first + 1))]))
     return path
 
 

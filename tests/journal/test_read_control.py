@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
 from roamcast.journal.segments import Segment, SegmentFolder, encode, read, read_control
@@ -27,7 +27,7 @@ def put(folder: SegmentFolder, first: int, kinds: Sequence[str]) -> Segment:
         for number, kind in enumerate(kinds, first)
     ]
     segment = Segment(folder.path_of(first, first + len(kinds) - 1), first, first + len(kinds) - 1)
-    write_whole(segment.path, encode([to_batch("north", first, records)]), durable=False)
+    write_atomic(segment.path, encode([to_batch("north", first, records)]), durable=False)
     return segment
 
 
@@ -94,7 +94,7 @@ def damage_bodies(path: Path) -> None:
 
 
 def damage_other_positions(path: Path) -> None:
-    write_whole(path, encode([to_batch("north", 7, [Record(EVENT), Record("removal")])]), durable=False)
+    write_atomic(path, encode([to_batch("north", 7, [Record(EVENT), Record("removal")])]), durable=False)
 
 
 def damage_removed(path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, to_batch
 from roamcast.journal.segments import Segment, SegmentFolder, check_node_name, encode, nodes, read
@@ -31,7 +31,7 @@ def put(folder: SegmentFolder, first: int, last: int) -> Segment:
     """A segment whose records have their position as `seq`."""
     path = folder.path_of(first, last)
     records = [Record("event", entity="s", seq=position) for position in range(first, last + 1)]
-    write_whole(path, encode([to_batch("north", first, records)]), durable=False)
+    write_atomic(path, encode([to_batch("north", first, records)]), durable=False)
     return Segment(path, first, last)
 
 
@@ -150,7 +150,7 @@ def test_no_hole_is_seen_while_segments_come_and_go(folder: SegmentFolder) -> No
     present, comers = 1500, 600
 
     def come(position: int) -> None:
-        write_whole(folder.path_of(position, position), b"", durable=False)
+        write_atomic(folder.path_of(position, position), b"", durable=False)
 
     def churn() -> None:
         own = SegmentFolder(folder.path.parent, folder.path.name)
@@ -275,7 +275,7 @@ def test_a_record_is_read_as_it_was_written(folder: SegmentFolder) -> None:
     )
     batch = to_batch("north", 5, [record, Record("removal")])
     path = folder.path_of(5, 6)
-    write_whole(path, encode([batch]))
+    write_atomic(path, encode([batch]))
     assert list(read([Segment(path, 5, 6)], 0, 6)) == [batch]
 
 
@@ -336,12 +336,12 @@ def damage_text_of_footer(segment: Segment) -> None:
 
 
 def damage_fewer_rows(segment: Segment) -> None:
-    write_whole(segment.path, encode([to_batch("north", segment.first, [Record("event")])]))
+    write_atomic(segment.path, encode([to_batch("north", segment.first, [Record("event")])]))
 
 
 def damage_other_positions(segment: Segment) -> None:
     rows = [Record("event")] * (segment.last - segment.first + 1)
-    write_whole(segment.path, encode([to_batch("north", segment.first + 1, rows)]))
+    write_atomic(segment.path, encode([to_batch("north", segment.first + 1, rows)]))
 
 
 def damage_other_columns(segment: Segment) -> None:

@@ -32,8 +32,7 @@ from roamcast.deliver.messages import (
     Wire,
 )
 from roamcast.deliver.port import NOBODY, RECALL, Contents
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import PermissionDeniedError, UnavailableError
+from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
 from roamcast.security.move_proofs import Chain
 

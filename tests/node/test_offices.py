@@ -14,8 +14,7 @@ from backbone import backbone, leave_event, visitor
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Letter
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import AuthenticationError, ConflictError, NotFoundError
+from roamcast.errors import AuthenticationError, ConflictError, ElsewhereError, NotFoundError
 
 ANN = "north.node.ann"
 

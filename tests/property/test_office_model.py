@@ -34,7 +34,7 @@ from roamcast.deliver.messages import (
 )
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import Contents
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 from roamcast.model import Letter
 from roamcast.store.office.memory import MemoryOfficeStore
 

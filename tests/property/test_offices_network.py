@@ -11,7 +11,7 @@ from post import Post
 
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.context import Rules
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 
 DOMAINS = ("a", "b", "c")
 NAMES = ("a.h.x", "b.h.y")

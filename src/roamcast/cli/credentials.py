@@ -12,7 +12,7 @@ from typing import Literal
 
 from roamcast.client import Client
 from roamcast.client.calls import Attributes
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, InputError, NotFoundError
 
 __all__ = ["DELAYS", "Kind", "Tokens", "connect", "known", "operator", "register"]
@@ -35,13 +35,13 @@ class Tokens:
 
     def put(self, url: str, id: str, register: Callable[[], str]) -> None:
         """Keep the token that `register` gets. It is called once the file can be written: a token is told only once."""
-        with refusals_named(self.path), self._locked():
+        with storage_errors(self.path), self._locked():
             tokens = self._read()
             self._write(tokens)
             self._write({**tokens, _key(url, id): register()})
 
     def forget(self, url: str, id: str) -> None:
-        with refusals_named(self.path), self._locked():
+        with storage_errors(self.path), self._locked():
             self._write({key: token for key, token in self._read().items() if key != _key(url, id)})
 
     def _write(self, tokens: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class Tokens:
 
     def _read(self) -> dict[str, str]:
         try:
-            with refusals_named(self.path):
+            with storage_errors(self.path):
                 text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
             return {str(key): str(token) for key, token in json.loads(text)["tokens"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -131,7 +131,7 @@ def operator(url: str, file: Path | None, data: Path) -> Client:
     if not path.is_file():
         hint = "it is DATA/operator.token of the node: give --operator-token-file, or --data (ROAMCAST_DATA)"
         raise InputError("there is no such file with the operator's token", where=str(path), hint=hint)
-    with refusals_named(path):
+    with storage_errors(path):
         return Client(url, path.read_text().strip(), delays=DELAYS)
 
 

@@ -12,7 +12,7 @@ import typer
 from roamcast.cli.credentials import known, operator
 from roamcast.cli.options import DEFAULT_DATA, DEFAULT_URL, Data, OperatorTokenFile, Url
 from roamcast.cli.tables import table
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import InputError
 
 __all__ = ["explain_match"]
@@ -50,7 +50,7 @@ def _event(text: str) -> dict[str, Any]:
         text = sys.stdin.read()
     elif not text.lstrip().startswith("{"):
         path = Path(text)
-        with refusals_named(path):
+        with storage_errors(path):
             if not path.is_file():
                 raise InputError("no such file", where=text, hint="give an event as JSON, or a file that holds one")
             text = path.read_text()

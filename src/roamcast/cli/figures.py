@@ -17,7 +17,7 @@ def write_figures(figures: Mapping[str, Any], file: Path | None) -> None:
     """As JSON, whole or not at all; nowhere if no file was asked for."""
     import orjson
 
-    from roamcast.durable import write_whole
+    from roamcast.durable import write_atomic
 
     if file is not None:
-        write_whole(file, orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), durable=False)
+        write_atomic(file, orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), durable=False)

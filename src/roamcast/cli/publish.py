@@ -19,7 +19,7 @@ from roamcast.cli.options import DEFAULT_URL, Url
 from roamcast.cli.progress import Progress
 from roamcast.client import Client
 from roamcast.client.flow import body_of
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
@@ -189,5 +189,5 @@ def _opened(file: str) -> Iterator[BinaryIO]:
     path = Path(file)
     if not path.is_file():
         raise InputError("there is no such file", where=file, hint="give the path of an NDJSON file, or - for stdin")
-    with refusals_named(path), path.open("rb") as lines:
+    with storage_errors(path), path.open("rb") as lines:
         yield lines

@@ -26,7 +26,7 @@ from roamcast.client.transport import (
     trust,
 )
 from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 
 __all__ = ["AsyncClient"]
 

@@ -23,8 +23,7 @@ from roamcast.client.values import (
     letter_of,
     subscription_of,
 )
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError, UnavailableError
+from roamcast.errors import ElsewhereError, InputError, UnavailableError
 from roamcast.model import Box
 
 __all__ = ["DELAYS", "Attributes", "Calls", "Events", "LetterStream"]

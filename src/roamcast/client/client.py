@@ -29,7 +29,7 @@ from roamcast.client.transport import (
     trust,
 )
 from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
-from roamcast.deliver.refusals import ElsewhereError
+from roamcast.errors import ElsewhereError
 
 __all__ = ["Client"]
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from roamcast import errors
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError, RoamcastError, UnavailableError
+from roamcast.errors import ElsewhereError, InputError, RoamcastError, UnavailableError
 
 __all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "Stream", "body_of", "error_of", "exchange"]
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from roamcast.client.flow import Flow, Pause, Request, body_of, exchange
 from roamcast.client.values import Sent, Trace
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import InputError, UnavailableError
+from roamcast.errors import ElsewhereError, InputError, UnavailableError
 from roamcast.security.move_proofs import Chain
 
 __all__ = ["Post", "UncertainError"]

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.durable import make_folder, refusals_named, write_whole
+from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 
@@ -65,7 +65,7 @@ class Outbox:
         table = letters.cast(LETTERS_SCHEMA.with_metadata(metadata))
         pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
         make_folder(folder)
-        write_whole(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
+        write_atomic(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
 
     def waiting(self, office: str) -> list[Path]:
         """The batches that lie here for `office`, lowest first."""
@@ -82,7 +82,7 @@ class Outbox:
 
     def read(self, path: Path) -> list[Letter]:
         """The letters of one waiting batch, in the order they were put."""
-        with refusals_named(path):
+        with storage_errors(path):
             content = path.read_bytes()
         try:
             table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
@@ -101,7 +101,7 @@ class Outbox:
 
     def taken(self, path: Path) -> None:
         """Remove a batch whose letters are stored."""
-        with refusals_named(path):
+        with storage_errors(path):
             path.unlink(missing_ok=True)
 
     def show_sender(self, sender: Sender) -> None:
@@ -116,14 +116,14 @@ class Outbox:
             "read": dict(sender.read),
         }
         make_folder(self._folder)
-        write_whole(self._folder / "sender.json", orjson.dumps(card), durable=False)
+        write_atomic(self._folder / "sender.json", orjson.dumps(card), durable=False)
 
     def sender(self) -> Sender | None:
         """Who writes here; None while no pipeline has said so."""
         path = self._folder / "sender.json"
         if not path.exists():
             return None
-        with refusals_named(path):
+        with storage_errors(path):
             content = path.read_bytes()
         if not content.strip(b"\0"):
             return None  # all that a power cut may leave of a file that was never synced; it is soon written anew

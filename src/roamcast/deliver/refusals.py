@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from roamcast.errors import CapacityError, ConflictError, InputError, NotFoundError
+from roamcast.errors import CapacityError, ConflictError, ElsewhereError, InputError, NotFoundError
 
 __all__ = [
-    "ElsewhereError",
     "bad_epoch",
     "bad_limit",
     "elsewhere",
@@ -20,14 +19,6 @@ __all__ = [
     "unknown_receiver",
     "unknown_subscriber",
 ]
-
-
-class ElsewhereError(ConflictError):
-    """The subscriber is not served here. `office` and `epoch` tell where it was last, as far as is known here."""
-
-    code = "elsewhere"
-    office: str | None = None
-    epoch: int = 0
 
 
 def elsewhere(name: str, office: str | None, epoch: int) -> ElsewhereError:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from roamcast.durable import make_folder, refusals_named, write_whole
+from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import LOCK, SegmentFolder, encode
@@ -115,7 +115,7 @@ class FileJournal:
         """Clear away what a crash left behind; the next position."""
         folder = self._folder.path
         make_folder(folder)
-        with refusals_named(folder):
+        with storage_errors(folder):
             for leftover in folder.glob("*.tmp"):
                 leftover.unlink()
         self._folder.check()
@@ -154,7 +154,7 @@ class FileJournal:
         last = self._next - 1 + sum(batch.num_rows for batch in batches)
         path = self._folder.path_of(self._next, last)
         try:
-            write_whole(path, encode(batches))
+            write_atomic(path, encode(batches))
         except Exception as error:  # whatever it was, nobody is to wait for ever
             _refuse(group, self._refusal(path, error))
             return
@@ -224,7 +224,7 @@ def _lock(root: Path, node: str) -> int:
     """
     path = root / (node + LOCK)
     make_folder(root)
-    with refusals_named(path):
+    with storage_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

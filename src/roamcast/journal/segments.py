@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from roamcast.durable import refusals_named, sync_folder
+from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
 
@@ -72,7 +72,7 @@ def _is_node_name(name: str) -> bool:
 
 def nodes(root: Path) -> list[str]:
     """The nodes that have a journal under `root`, ordered by name; none if there is no such folder."""
-    with refusals_named(root):
+    with storage_errors(root):
         try:
             found = [entry.name for entry in os.scandir(root) if entry.is_dir()]
         except FileNotFoundError:
@@ -99,7 +99,7 @@ class SegmentFolder:
 
     def refresh(self) -> Sequence[Segment]:
         """All segments present, in order. Costs one look at the folder's time while nothing changes."""
-        with refusals_named(self.path):
+        with storage_errors(self.path):
             now = time.time_ns()
             try:
                 changed = self.path.stat().st_mtime_ns
@@ -154,7 +154,7 @@ class SegmentFolder:
         """The same, each with when it was written: in nanoseconds by the clock of the disk, never falling."""
         latest = 0
         for segment in self.between(after, through):
-            with refusals_named(segment.path):
+            with storage_errors(segment.path):
                 latest = max(latest, segment.path.stat().st_mtime_ns)
             yield latest, segment
 
@@ -175,7 +175,7 @@ class SegmentFolder:
         for segment in self.refresh()[:-1]:
             if segment.last >= through:
                 break
-            with refusals_named(segment.path):
+            with storage_errors(segment.path):
                 try:
                     segment.path.unlink()
                     removed += 1
@@ -301,7 +301,7 @@ def _together(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def _open(segment: Segment) -> pq.ParquetFile:
-    with refusals_named(segment.path):
+    with storage_errors(segment.path):
         try:
             content = segment.path.read_bytes()
         except FileNotFoundError as error:

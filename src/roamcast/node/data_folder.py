@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from roamcast.durable import make_folder, refusals_named, sync_folder, write_whole
+from roamcast.durable import make_folder, storage_errors, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
 
 __all__ = ["FORMAT", "DataFolder"]
@@ -51,7 +51,7 @@ class DataFolder:
                 hint="choose another folder with --data, or the version of roamcast that wrote it",
             )
         if "space" not in card:
-            write_whole(path, orjson.dumps(given) + b"\n")
+            write_atomic(path, orjson.dumps(given) + b"\n")
         elif card["space"] != space:
             raise ConflictError(
                 f"the coordinates in this folder are {card['space']}, not {space}",
@@ -95,7 +95,7 @@ def _first_put(path: Path, content: bytes) -> bytes:
 
     Of several that come at the same time one is first, and all get what it put.
     """
-    with refusals_named(path):
+    with storage_errors(path):
         if not path.exists():
             descriptor, temporary = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)
             try:

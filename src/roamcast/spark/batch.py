@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from roamcast.durable import refusals_named, sync_folder
+from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import Layer, Layers, rows_of
@@ -105,7 +105,7 @@ class _Held(NamedTuple):
 def _hold(table: pa.Table, folder: Path) -> _Held:
     min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     wanted = Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"]))
-    with refusals_named(folder):
+    with storage_errors(folder):
         stack = Layers(folder).change((), added=rows_of(np.arange(table.num_rows), wanted))
         held = _Held(folder, stack)
         names = table.select(["subscription_id"])
@@ -160,13 +160,13 @@ def _replaced(out: Path) -> Iterator[Path]:
     out = out.absolute()
     mark = uuid.uuid4().hex[:12]
     folder, old = (out.with_name(f".{out.name}.{mark}.{state}") for state in ("new", "old"))
-    with refusals_named(out):
+    with storage_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
     try:
         target = folder / "pairs"
         yield target
-        with refusals_named(out):
+        with storage_errors(out):
             _sync_all(target)
             if out.exists():
                 out.rename(old)

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from roamcast.durable import refusals_named, sync_folder
+from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import ConflictError, CorruptionError, RoamcastError, StorageError
 from roamcast.store.kinds import Kind, prepare
 from roamcast.store.registry.schema import REGISTRY
@@ -70,7 +70,7 @@ def open_sqlite(path: Path, kind: Kind = REGISTRY) -> Engine:
     Raises StorageError when the disk refuses, CorruptionError when the file is not a store, ConflictError
     when it is a store of another version.
     """
-    with refusals_named(path):
+    with storage_errors(path):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         sync_folder(path.parent)
     # Overflow without bound: there are no more connections than threads that ask for one.
@@ -105,14 +105,14 @@ def opened(engine: Engine, kind: Kind, where: str) -> Engine:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that sees one state of the store."""
-    with _refusals_named(engine), engine.begin() as connection:
+    with _storage_errors(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction alone among writers, durable when it ends; undone if it fails."""
-    with _refusals_named(engine), engine.execution_options(**{_WRITES: True}).begin() as connection:
+    with _storage_errors(engine), engine.execution_options(**{_WRITES: True}).begin() as connection:
         yield connection
 
 
@@ -130,7 +130,7 @@ def _connected(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> N
 
 
 @contextmanager
-def _refusals_named(engine: Engine) -> Iterator[None]:
+def _storage_errors(engine: Engine) -> Iterator[None]:
     """Turn what a database says into an error of ours with a hint."""
     try:
         yield

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from roamcast.collect.simulation.field import World
 from roamcast.collect.simulation.outcome import Outcome
-from roamcast.durable import make_folder, refusals_named, write_whole
+from roamcast.durable import make_folder, storage_errors, write_atomic
 
 __all__ = ["deliveries", "message_stats", "write_reports"]
 
@@ -73,9 +73,9 @@ def _write(path: Path, table: pa.Table) -> Sequence[Path]:
     writer.writerow(table.column_names)
     writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
     as_csv, as_parquet = path.with_suffix(".csv"), path.with_suffix(".parquet")
-    write_whole(as_csv, text.getvalue().encode(), durable=False)
+    write_atomic(as_csv, text.getvalue().encode(), durable=False)
     packed = io.BytesIO()
     pq.write_table(table, packed)
-    with refusals_named(as_parquet):
-        write_whole(as_parquet, packed.getvalue(), durable=False)
+    with storage_errors(as_parquet):
+        write_atomic(as_parquet, packed.getvalue(), durable=False)
     return as_csv, as_parquet

@@ -16,7 +16,7 @@ from roamcast.collect.simulation.energy import Radio
 from roamcast.collect.simulation.field import Field, World, draw
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
 from roamcast.collect.simulation.traces import read_contacts, read_movement
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import InputError
 
 __all__ = ["Scenario", "load_scenario", "mule_names", "sensor_names"]
@@ -75,7 +75,7 @@ def load_scenario(path: Path) -> Scenario:
     if not path.is_file():
         raise InputError("there is no such file", where=str(path), hint="there are some fields in examples/fields")
     try:
-        with refusals_named(path), path.open("rb") as file:
+        with storage_errors(path), path.open("rb") as file:
             content = tomllib.load(file)
     except ValueError as error:  # also for no text, and for numbers of thousands of digits
         raise InputError(f"this is no TOML: {error}", where=str(path), hint="see examples/fields") from error

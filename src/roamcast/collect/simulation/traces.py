@@ -20,7 +20,7 @@ import numpy as np
 
 from roamcast.collect.simulation.contacts import Contacts
 from roamcast.collect.simulation.mobility import Legs
-from roamcast.durable import refusals_named, write_whole
+from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import InputError
 
 __all__ = ["contact_lines", "movement_lines", "read_contacts", "read_movement", "write_lines"]
@@ -133,7 +133,7 @@ def movement_lines(legs: Legs, mules: Sequence[str], *, side: float, duration_s:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Whole or not at all. Raises StorageError when the disk refuses."""
-    write_whole(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
+    write_atomic(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
 
 def _list(column: Any) -> list[Any]:
@@ -169,7 +169,7 @@ def _lines(path: Path, *, comma: bool = False) -> Iterator[tuple[int, list[str]]
     if not path.is_file():
         raise InputError("there is no such file", where=str(path), hint="traces lie beside the field's file")
     try:
-        with refusals_named(path):
+        with storage_errors(path):
             text = path.read_text(encoding="utf-8-sig")  # some programs begin a CSV with a mark
     except UnicodeDecodeError as error:
         raise InputError("this is no text", where=str(path), hint="traces are UTF-8") from error

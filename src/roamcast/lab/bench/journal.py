@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.journal.segments import SegmentFolder, encode
@@ -86,7 +86,7 @@ class _Feed:
         said, first = time.monotonic(), self._folder.last_position() + 1
         for position in range(first, first + segments):
             rows = to_batch(_NODE, position, [self._event()])
-            write_whole(self._folder.path_of(position, position), encode([rows]), durable=False)
+            write_atomic(self._folder.path_of(position, position), encode([rows]), durable=False)
             if position % 1_000 == 0:
                 self._wait_for_room(query)
                 if time.monotonic() - said > _SAY_EVERY_S:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 
 __all__ = ["Curve", "Plot", "save"]
 
@@ -60,5 +60,5 @@ def save(figure: Any, path: Path) -> Path:
     """Write a figure of matplotlib as PNG, whole or not at all."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    write_whole(path, picture.getvalue(), durable=False)
+    write_atomic(path, picture.getvalue(), durable=False)
     return path

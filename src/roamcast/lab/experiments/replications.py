@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from roamcast.collect.simulation.replication import Job, run_job
-from roamcast.durable import make_folder, refusals_named
+from roamcast.durable import make_folder, storage_errors
 from roamcast.errors import UnavailableError
 
 __all__ = ["replicate"]
@@ -93,7 +93,7 @@ def _run(spark: SparkSession, jobs: Sequence[Job], partitions: int | None) -> It
 
 def _append(notes: Path, fresh: Mapping[str, Result]) -> None:
     """After a line that a crash cut off a new one begins."""
-    with refusals_named(notes), notes.open("ab+") as file:
+    with storage_errors(notes), notes.open("ab+") as file:
         if file.tell() and _last_byte(file) != b"\n":
             file.write(b"\n")
         file.writelines(
@@ -111,7 +111,7 @@ def _read(notes: Path) -> dict[str, Result]:
     if not notes.exists():
         return {}
     known: dict[str, Result] = {}
-    with refusals_named(notes):
+    with storage_errors(notes):
         lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
     for line in lines:
         if line.endswith("\n"):

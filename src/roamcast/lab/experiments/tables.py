@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamcast.durable import write_whole
+from roamcast.durable import write_atomic
 
 __all__ = ["write_csv"]
 
@@ -20,5 +20,5 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     writer.writeheader()
     for row in rows:
         writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
-    write_whole(path, text.getvalue().encode(), durable=False)
+    write_atomic(path, text.getvalue().encode(), durable=False)
     return path

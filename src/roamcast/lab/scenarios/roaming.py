@@ -14,8 +14,7 @@ import httpx
 import numpy as np
 
 from roamcast.client import AsyncClient, Letter
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import NotFoundError
+from roamcast.errors import ElsewhereError, NotFoundError
 from roamcast.lab.scenarios.crew import Crew, Office, Sleep, enduring, find_offices, until
 from roamcast.lab.scenarios.drawing import Feature, feature
 from roamcast.lab.scenarios.tokens import Tokens

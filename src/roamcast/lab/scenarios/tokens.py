@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from roamcast.durable import refusals_named, write_whole
+from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 
 __all__ = ["FORMAT", "Identity", "Tokens"]
@@ -27,7 +27,7 @@ class Tokens:
     def __init__(self, folder: Path, scenario: str) -> None:
         """Raises CorruptionError for a file that is not ours, StorageError when the disk refuses."""
         self._path = folder / f"{scenario}.tokens.json"
-        with refusals_named(self._path):
+        with storage_errors(self._path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = self._path.read_text() if self._path.exists() else json.dumps({"format": FORMAT})
         try:
@@ -49,4 +49,4 @@ class Tokens:
         """On disk when it returns."""
         self._identities[name] = identity
         content = {"format": FORMAT, "tokens": self._identities}
-        write_whole(self._path, json.dumps(content, indent=1).encode())
+        write_atomic(self._path, json.dumps(content, indent=1).encode())

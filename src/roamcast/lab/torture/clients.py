@@ -24,8 +24,7 @@ from roamcast.deliver.messages import (
     Trace,
     Traced,
 )
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import RoamcastError
+from roamcast.errors import ElsewhereError, RoamcastError
 from roamcast.model import Letter
 
 if TYPE_CHECKING:

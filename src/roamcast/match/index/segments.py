@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.durable import storage_errors, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.layout import Body
 
@@ -68,9 +68,9 @@ class SegmentFolder:
         checksum = hashlib.sha256(content).hexdigest()
         path = self.path(checksum)
         if not path.exists():
-            write_whole(path, content)
+            write_atomic(path, content)
         else:  # perhaps from a try that was cut off before its name was durable
-            with refusals_named(path):
+            with storage_errors(path):
                 sync_folder(self.folder)
         return checksum
 
@@ -86,7 +86,7 @@ class SegmentFolder:
     def sweep(self, keep: frozenset[str]) -> None:
         """Remove the files whose checksums nobody keeps. What is mapped stays readable for those who mapped it."""
         names = set(map(file_name, keep))
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             for path in self.folder.iterdir():
                 if path.name not in names:
                     path.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def file_name(checksum: str) -> str:
 
 
 def _mapped(path: Path, checksum: str) -> mmap.mmap:
-    with refusals_named(path):
+    with storage_errors(path):
         try:
             with path.open("rb") as file:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

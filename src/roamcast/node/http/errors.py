@@ -12,11 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from roamcast.deliver.refusals import ElsewhereError
 from roamcast.errors import (
     AuthenticationError,
     CapacityError,
     ConflictError,
+    ElsewhereError,
     InputError,
     NotFoundError,
     PermissionDeniedError,

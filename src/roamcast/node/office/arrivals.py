@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.addressing import Name, home_of
 from roamcast.deliver.messages import Arrive, Arrived, Claim, Departed, Moved, Query, Refused, Wire
-from roamcast.deliver.refusals import ElsewhereError, stale_arrival
-from roamcast.errors import PermissionDeniedError, RoamcastError, UnavailableError
+from roamcast.deliver.refusals import stale_arrival
+from roamcast.errors import ElsewhereError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.directory import Directory
 from roamcast.node.office.actor import Postmaster
 from roamcast.node.office.names import Names

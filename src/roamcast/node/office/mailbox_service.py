@@ -24,8 +24,8 @@ from roamcast.deliver.messages import (
     Traced,
 )
 from roamcast.deliver.port import OfficeStore
-from roamcast.deliver.refusals import ElsewhereError, elsewhere
-from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
+from roamcast.deliver.refusals import elsewhere
+from roamcast.errors import ElsewhereError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.office.actor import Postmaster
 from roamcast.node.office.names import Names

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import orjson
 
-from roamcast.durable import refusals_named, sync_folder
+from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
 
 __all__ = ["FORMAT", "Introduction", "Invitation", "Peer", "Peers"]
@@ -104,7 +104,7 @@ class Peers:
         self._path = path
         self._lock = Lock()
         self._book = _Book({}, {}, ())
-        with refusals_named(path):
+        with storage_errors(path):
             content = path.read_bytes() if path.exists() else b""
         if content:
             try:
@@ -194,7 +194,7 @@ class Peers:
             "introductions": [asdict(introduction) for introduction in book.introductions],
         }
         temporary = self._path.with_name(self._path.name + ".tmp")
-        with refusals_named(self._path):
+        with storage_errors(self._path):
             temporary.unlink(missing_ok=True)
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2))

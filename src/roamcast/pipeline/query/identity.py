@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
-from roamcast.durable import make_folder, refusals_named, sync_file, sync_folder, write_whole
+from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.segments import SegmentFolder, nodes
 from roamcast.pipeline.query.takeover import from_registries, from_state
@@ -61,7 +61,7 @@ class Pipeline:
         Done before anything of the batch is given out, since a batch that was planned anew could hold other records.
         """
         offsets, commits = self.checkpoint / "offsets", self.checkpoint / "commits"
-        with refusals_named(self.checkpoint):
+        with storage_errors(self.checkpoint):
             for file in (offsets / str(batch), commits / str(batch - 1), self.checkpoint / "metadata"):
                 if file.exists():
                     sync_file(file)
@@ -71,17 +71,17 @@ class Pipeline:
 
     def begin_generation(self) -> None:
         path = self.folder / "generation"
-        with refusals_named(path):
+        with storage_errors(path):
             earlier = path.read_text() if path.exists() else "0"
         if not earlier.isdecimal():
             raise CorruptionError("unreadable", where=str(path), hint="remove it, if no pipeline runs here")
         self._generation = int(earlier) + 1
-        write_whole(path, str(self._generation).encode())
+        write_atomic(path, str(self._generation).encode())
 
     def check_generation(self) -> None:
         """Raises ConflictError if this pipeline has been started anew elsewhere."""
         path = self.folder / "generation"
-        with refusals_named(path):
+        with storage_errors(path):
             now = path.read_text()
         if now != str(self._generation):
             raise ConflictError("this pipeline was started again by another process", hint="this one stops")
@@ -136,7 +136,7 @@ def _inherit(pipeline: Pipeline, data: Path, earlier: Path | None) -> Mapping[st
 
 
 def _take_lock(path: Path) -> int:
-    with refusals_named(path):
+    with storage_errors(path):
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +148,7 @@ def _take_lock(path: Path) -> int:
             where=str(path.parent),
             hint="stop it first",
         ) from error
-    with refusals_named(path):
+    with storage_errors(path):
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock
@@ -172,8 +172,8 @@ def _create(pipeline: Pipeline, inherited: Mapping[str, pa.Table]) -> None:
     content = orjson.dumps({"format": FORMAT, "pipeline": identity})
     pipeline.state.create(identity, inherited)
     make_folder(pipeline.checkpoint)
-    write_whole(pipeline.checkpoint / "roamcast.json", content)
-    write_whole(pipeline.folder / "identity.json", content)
+    write_atomic(pipeline.checkpoint / "roamcast.json", content)
+    write_atomic(pipeline.folder / "identity.json", content)
 
 
 def _consistent(pipeline: Pipeline) -> Manifest:
@@ -205,7 +205,7 @@ def _put_aside(pipeline: Pipeline) -> Path | None:
     if not present:
         return last  # perhaps put aside by a try that was cut off
     earlier = pipeline.folder / f"earlier-{max(numbers, default=0) + 1}"
-    with refusals_named(earlier):
+    with storage_errors(earlier):
         earlier.mkdir()
         for path in present:
             path.rename(earlier / path.name)
@@ -228,7 +228,7 @@ def _clear_torn(pipeline: Pipeline) -> None:
     if state.batch == BEFORE_FIRST:
         unsynced.append(pipeline.checkpoint / "metadata")
     for path in unsynced:
-        with refusals_named(path):
+        with storage_errors(path):
             if path.exists() and not _is_whole(path):
                 path.unlink()
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.errors import StreamingQueryException
 
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.pipeline.query.identity import Pipeline, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
@@ -102,7 +102,7 @@ def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, pla
 def _scratch(folder: Path) -> dict[str, str]:
     """Spark's scratch files in a folder of ours: what a killed run leaves behind, the next clears away."""
     scratch = folder / "scratch"
-    with refusals_named(scratch):
+    with storage_errors(scratch):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
     return {"spark.local.dir": str(scratch)}

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.deliver.outbox import Outbox, Sender
-from roamcast.durable import refusals_named, write_whole
+from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.pipeline.query.batch_metrics import Watch, figures_of
 from roamcast.pipeline.query.identity import NEW_HINT, Pipeline
@@ -73,7 +73,7 @@ class Stream:
 
     def start(self) -> StreamingQuery:
         """Begin, or go on where the last run was cut off."""
-        with refusals_named(self._journal):
+        with storage_errors(self._journal):
             self._journal.mkdir(parents=True, exist_ok=True)
         if (batch := self._books.manifest.batch) >= 0:
             done = stretches_of(self._pipeline.checkpoint, batch)
@@ -166,9 +166,9 @@ class Stream:
         found = found.sort_by([("node", "ascending"), ("position", "ascending")])
         lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in found.to_pylist()]
         folder = self._pipeline.set_aside
-        with refusals_named(folder):
+        with storage_errors(folder):
             folder.mkdir(exist_ok=True)
-        write_whole(folder / f"{batch:020d}.ndjson", b"".join(lines))
+        write_atomic(folder / f"{batch:020d}.ndjson", b"".join(lines))
         log.warning("batch %d: %d records set aside in %s", batch, len(lines), folder)
 
     def _wait_for_offices(self) -> None:

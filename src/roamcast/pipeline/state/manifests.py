@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.durable import make_folder, refusals_named, write_whole
+from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import Layer, Layers
 from roamcast.match.routing.router import Tables
@@ -122,18 +122,18 @@ class StateFolder:
             "counters": dict(manifest.counters),
         }
         whole = {"checksum": _checksum(content), **content}
-        write_whole(self._path(manifest.batch), orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+        write_atomic(self._path(manifest.batch), orjson.dumps(whole, option=orjson.OPT_INDENT_2))
         self._sweep(manifest)
 
     def nbytes(self) -> int:
         """The size of all that lies here."""
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             folders = (self.folder, self.parts.folder, self.segments)
             return sum(path.stat().st_size for folder in folders for path in folder.iterdir() if path.is_file())
 
     def _sweep(self, newest: Manifest) -> None:
         batches = [batch for batch in self._batches() if batch <= newest.batch]
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             for batch in batches[:-_KEPT]:
                 self._path(batch).unlink(missing_ok=True)
         try:
@@ -157,7 +157,7 @@ class StateFolder:
 
     def _read(self, batch: int) -> Manifest:
         path = self._path(batch)
-        with refusals_named(path):
+        with storage_errors(path):
             written = path.read_bytes()
         try:
             content = orjson.loads(written)

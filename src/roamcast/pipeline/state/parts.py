@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.durable import refusals_named, sync_folder, write_whole
+from roamcast.durable import storage_errors, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.schemas import Table
 
@@ -59,9 +59,9 @@ class PartFolder:
         part = Part(hashlib.sha256(content).hexdigest(), rows.num_rows)
         path = self.folder / part.name
         if not path.exists():
-            write_whole(path, memoryview(content))
+            write_atomic(path, memoryview(content))
         else:  # perhaps from a try that was cut off before its name was durable
-            with refusals_named(path):
+            with storage_errors(path):
                 sync_folder(self.folder)
         return part
 
@@ -69,7 +69,7 @@ class PartFolder:
         """The rows, mapped into memory: the processes of a host share one copy."""
         path = self.folder / part.name
         hint = "restore the whole pipeline folder, or start a new pipeline with --new"
-        with refusals_named(path):
+        with storage_errors(path):
             try:
                 empty = not path.stat().st_size  # which cannot be mapped
                 content = pa.py_buffer(b"") if empty else pa.memory_map(str(path)).read_buffer()
@@ -112,7 +112,7 @@ class PartFolder:
 
     def sweep(self, keep: frozenset[str]) -> None:
         """Remove the parts that nobody refers to."""
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             for path in self.folder.iterdir():
                 if path.name not in keep:
                     path.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import orjson
 import pyarrow as pa
 
-from roamcast.durable import refusals_named
+from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.journal.segments import Segment, SegmentFolder, read
 
@@ -79,7 +79,7 @@ class Supplier(NamedTuple):
         listed = orjson.loads(b"".join(self._content(f"journal/{node}/{after}-{through}")))
         if "error" in listed:
             raise CorruptionError(listed["error"], where=f"journal/{node}", hint=listed["hint"])
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=_READING) as folder:
             yield from read(map(partial(self._segment, node, Path(folder)), listed["segments"]), after, through)
@@ -87,7 +87,7 @@ class Supplier(NamedTuple):
     def _segment(self, node: str, folder: Path, named: list[int]) -> Segment:
         first, last = named
         path = folder / f"{first:020d}-{last:020d}.parquet"
-        with refusals_named(path):
+        with storage_errors(path):
             path.write_bytes(b"".join(self._content(f"journal/{node}/{path.name}")))
         return Segment(path, first, last)
 
@@ -106,13 +106,13 @@ class Supplier(NamedTuple):
 
     def drop(self, files: Iterable[str]) -> None:
         """Forget these, which have been damaged here."""
-        with refusals_named(self.folder):
+        with storage_errors(self.folder):
             for file in files:
                 (self.folder / file).unlink(missing_ok=True)
 
     def _fetch(self, file: str) -> None:
         target = self.folder / file
-        with refusals_named(target):
+        with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Of a name of its own: another process may be fetching the same file.
             descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix="fetch-")
@@ -121,11 +121,11 @@ class Supplier(NamedTuple):
             with os.fdopen(descriptor, "wb") as sink:
                 for chunk in self._content(file):
                     digest.update(chunk)
-                    with refusals_named(target):
+                    with storage_errors(target):
                         sink.write(chunk)
             if digest.hexdigest() != target.stem:
                 raise CorruptionError("a file of the state is damaged", where=file, hint=_HINT)
-            with refusals_named(target):
+            with storage_errors(target):
                 Path(temporary).rename(target)
         finally:
             Path(temporary).unlink(missing_ok=True)
@@ -154,7 +154,7 @@ class Supplier(NamedTuple):
 
 def _used(path: Path) -> bool:
     """Whether it is there; if so, it was used now."""
-    with refusals_named(path):
+    with storage_errors(path):
         try:
             os.utime(path)
         except FileNotFoundError:
@@ -165,7 +165,7 @@ def _used(path: Path) -> bool:
 def _sweep(cache: Path) -> None:
     """Remove what nobody has used for long. Those who have mapped it keep it; who wants it again fetches it again."""
     before = time.time() - _UNUSED
-    with refusals_named(cache):
+    with storage_errors(cache):
         for path in cache.glob("*/*"):
             try:
                 if path.stat().st_mtime < before:

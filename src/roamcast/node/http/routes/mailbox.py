@@ -9,8 +9,7 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from roamcast.deliver.refusals import ElsewhereError
-from roamcast.errors import CapacityError, InputError
+from roamcast.errors import CapacityError, ElsewhereError, InputError
 from roamcast.node.http.auth import Reader as MailboxReader
 from roamcast.node.http.dependencies import Reader, TheNode
 from roamcast.node.http.letter_json import letter_json, pulled_json
