@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install check format java chromium postgresql clean
+.PHONY: help run test soak install check format java chromium postgresql clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -14,6 +14,9 @@ run: install  ## Set up, then start roamcast with a small live scenario and prin
 
 test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+soak: $(VENV)/.dev java chromium postgresql  ## Run the suite with twenty times as many generated examples (hours)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --hypothesis-profile soak --timeout 0 --durations 30
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
 

@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What a test says must not depend on how fast a machine is.
-settings.register_profile("roamcast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("roamcast")
+# No deadline: a test must not depend on the speed of the machine. `tests/support/profiles.py` scales these sizes.
+_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", _ANY_SPEED, max_examples=50, stateful_step_count=30)
+settings.register_profile("soak", _ANY_SPEED, max_examples=1_000, stateful_step_count=60)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from math import inf, isfinite
 
 import numpy as np
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS
-from hypothesis import given, settings
+from hypothesis import given
 
 from roamcast.collect.simulation.contacts import entries_of, meetings
 from roamcast.collect.simulation.energy import Radio
@@ -19,7 +19,6 @@ from roamcast.collect.simulation.reference.communities import communities, neigh
 from roamcast.collect.simulation.schedule import schedule
 from roamcast.collect.simulation.simulate import simulate
 
-TRIES = settings(max_examples=60, deadline=None)
 RADIO = Radio()
 
 
@@ -63,7 +62,6 @@ def reachable(world: World, event: int) -> set[int]:
 
 
 @given(FIELDS, SEEDS)
-@TRIES
 def test_unlimited_epidemic_delivers_what_can_be_reached(field: Field, seed: int) -> None:
     """Without limits of rate and room it delivers exactly what time-respecting walks over the contact log allow."""
     world = draw(replace(field, rate=inf), seed)
@@ -77,7 +75,6 @@ def test_unlimited_epidemic_delivers_what_can_be_reached(field: Field, seed: int
 
 
 @given(FIELDS, SEEDS)
-@TRIES
 def test_unlimited_epidemic_delivers_at_the_earliest_time(field: Field, seed: int) -> None:
     """No other protocol delivers a pair earlier than unlimited Epidemic, nor one that it does not deliver."""
     world = draw(replace(field, rate=inf), seed)
@@ -88,7 +85,6 @@ def test_unlimited_epidemic_delivers_at_the_earliest_time(field: Field, seed: in
 
 
 @given(FIELDS, SEEDS)
-@TRIES
 def test_unlimited_gathering_delivers_what_the_contact_log_allows(field: Field, seed: int) -> None:
     """A mule gets an event it wants iff it is in reach of the event's own sensor at some time from birth to beta."""
     world = draw(replace(field, rate=inf), seed)
@@ -106,7 +102,6 @@ def test_unlimited_gathering_delivers_what_the_contact_log_allows(field: Field, 
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET) -> None:
     """Whoever sends to a mule, or hears one, is in contact with it throughout the tick."""
     world = draw(field, seed)
@@ -124,7 +119,6 @@ def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_rate_is_kept(field: Field, seed: int, protocol: CET) -> None:
     """In a tick whoever the rate is that of sends or receives one event: node, sender, receiver, or each link."""
     if not isfinite(field.rate):
@@ -138,7 +132,6 @@ def test_rate_is_kept(field: Field, seed: int, protocol: CET) -> None:
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_copies_are_conserved_in_cet(field: Field, seed: int, protocol: CET) -> None:
     """What was born or put back is in a queue, or was dropped with a cause."""
     outcome = simulate(draw(field, seed), protocol)
@@ -147,7 +140,6 @@ def test_copies_are_conserved_in_cet(field: Field, seed: int, protocol: CET) -> 
 
 
 @given(FIELDS, SEEDS, DGS)
-@TRIES
 def test_events_are_conserved_in_gathering(field: Field, seed: int, protocol: DG) -> None:
     """What was born is in a queue, or was dropped with a cause."""
     outcome = simulate(draw(field, seed), protocol)
@@ -155,7 +147,6 @@ def test_events_are_conserved_in_gathering(field: Field, seed: int, protocol: DG
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_relayed_copies_are_conserved(field: Field, seed: int, protocol: CET) -> None:
     """What owners send ends at a mule, or strands, or is still on its way up."""
     outcome = simulate(draw(field, seed), protocol)
@@ -190,7 +181,6 @@ def spent(world: World, outcome: Outcome) -> dict[int, float]:
 
 
 @given(FIELDS, SEEDS, CETS | DGS | EPIDEMICS)
-@TRIES
 def test_energy_is_the_closed_form_of_what_was_sent_and_received(
     field: Field, seed: int, protocol: CET | DG | Epidemic
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from fields import FIELDS, SEEDS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.collect.simulation.assembly import assemble
@@ -51,7 +51,6 @@ def expected(world: World, mule: int, now: int) -> list[int]:
 
 
 @given(FIELDS, SEEDS, st.integers(1, 80))
-@settings(max_examples=60, deadline=None)
 def test_path_sets_are_breadth_first_layers(field: Field, seed: int, stop: int) -> None:
     """At any time each sensor's layer is its distance in hops from those that the rest of the leg has in reach."""
     world = draw(field, seed)

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 from fields import FIELDS, SEEDS, small_world, standing
-from hypothesis import given, settings
+from hypothesis import given
 
 from roamcast.collect.simulation.assembly import assemble
 from roamcast.collect.simulation.community import find_communities
@@ -49,7 +49,6 @@ def test_sensors_of_cells_that_touch_are_a_community() -> None:
 
 
 @given(FIELDS, SEEDS)
-@settings(max_examples=40, deadline=None)
 def test_communities_are_those_of_brute_force(field: Field, seed: int) -> None:
     """Members and sizes in cells are what a search by hand finds."""
     world = draw(field, seed)

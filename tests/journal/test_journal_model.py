@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.journal.files import FileJournal
@@ -55,7 +55,6 @@ appends = st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=
 steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Forget), max_size=10)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=steps)
 def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | Reopen | Forget]) -> None:
     """Whatever is appended, forgotten and reopened: positions and records are those of a plain list."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.durable import write_atomic
@@ -52,7 +52,6 @@ _segments = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(segments=_segments, after=st.integers(0, 26), through=st.integers(0, 26))
 def test_equals_reading_all_and_filtering(segments: list[list[str]], after: int, through: int) -> None:
     """Whatever the segments hold and the range cuts, it is the rows of `read` that are no events, in order."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from binderies import SECONDS, World
 from binding import places
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from nodes import until
+from profiles import brief
 
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import Subscribed
@@ -228,4 +228,4 @@ def fresh(world: World) -> Any:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestLife.settings = brief()

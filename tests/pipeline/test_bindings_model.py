@@ -10,8 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 from pure import Placed, PureStream, placed
 
 from roamcast.journal.bodies import BindingBody
@@ -238,7 +239,6 @@ _records = st.one_of(
 _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.sampled_from("....|r")), max_size=40)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     changes=st.lists(
         st.one_of(
@@ -264,7 +264,7 @@ def test_the_last_records_journalled_again_change_no_letter(changes: list[Record
     assert found[0] == found[1]
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(world=_worlds)
 def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
     """Random records of two nodes make the letters of the rules, however they are cut into batches and restarted."""

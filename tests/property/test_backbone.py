@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from backbones import Network, Station, expected
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from profiles import brief
 
 from roamcast.bind.discovery.messages import request_of
 from roamcast.lacl import plan_of
@@ -183,4 +183,4 @@ class BackboneModel(RuleBasedStateMachine):
 
 
 TestBackbone = BackboneModel.TestCase
-TestBackbone.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestBackbone.settings = brief()

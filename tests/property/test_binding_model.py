@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 from binding import Thing, World
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import thorough
 from shapely.geometry import box
 
 from roamcast.bind.lcesm.binder import Binder
@@ -379,6 +379,5 @@ class GeographicBindingModel(BindingModel):
 
 
 TestPlanar = BindingModel.TestCase
-TestPlanar.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestPlanar.settings = thorough()
 TestGeographic = GeographicBindingModel.TestCase
-TestGeographic.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

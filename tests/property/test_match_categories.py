@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from matching import subscriptions_of
@@ -79,4 +78,3 @@ class CategoriesMachine(RuleBasedStateMachine):
 
 
 TestCategoriesMachine = CategoriesMachine.TestCase
-TestCategoriesMachine.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)

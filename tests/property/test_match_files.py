@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
@@ -131,7 +132,7 @@ wanted = st.tuples(longitudes, latitudes, longitudes, latitudes, terms).map(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@thorough()
 @given(
     events=st.lists(happened | st.tuples(st.just(math.nan), latitudes, terms), max_size=12),
     wishes=st.lists(wanted, max_size=12),
@@ -143,7 +144,6 @@ def test_the_matcher_equals_brute_force(events: list[Happened], wishes: list[Wan
 
 
 @pytest.mark.parametrize("form", WRITERS)
-@settings(max_examples=60, deadline=None)
 @given(
     events=st.lists(happened, max_size=8),
     wishes=st.lists(wanted, max_size=8),

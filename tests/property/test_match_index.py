@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
+from profiles import brief, thorough
 
 from roamcast.match.index.grid import choose_levels
 from roamcast.match.index.lsm import Layer, Layers, matcher_of, rows_of
@@ -21,7 +22,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(wishes, max_size=40), st.lists(rows, max_size=20), st.none() | SEEDS)
-@settings(max_examples=300, deadline=None)
+@thorough()
 def test_an_index_in_memory_matches_as_the_reference_does(
     wanted: list[Wish], happened: list[Row], seed: int | None
 ) -> None:
@@ -36,7 +37,7 @@ def test_an_index_in_memory_matches_as_the_reference_does(
 
 
 @given(SEEDS)
-@settings(max_examples=15, deadline=None)
+@brief()
 def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) -> None:
     """Where cells are full, levels many, terms few and matches plenty."""
     rng = np.random.default_rng(seed)
@@ -114,4 +115,3 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 TestIndexMachine = IndexMachine.TestCase
-TestIndexMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from matching import WORLD, Wish, events_of, pairs, subscriptions_of
@@ -124,4 +123,3 @@ class MovingMachine(RuleBasedStateMachine):
 
 
 TestMovingMachine = MovingMachine.TestCase
-TestMovingMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
+from profiles import brief
 
 from roamcast.match.index.lsm import rows_of
 from roamcast.match.partitioners.categories import Parameters
@@ -98,4 +98,4 @@ class PartitionMachine(RuleBasedStateMachine):
 def test_workers_together_find_what_the_reference_finds(name: str) -> None:
     """Each match once, at one, two and four workers."""
     machine = type(f"Machine_{name}", (PartitionMachine,), {"name": name})
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=12, deadline=None))
+    run_state_machine_as_test(machine, settings=brief())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
@@ -27,7 +27,6 @@ NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @given(st.lists(st.lists(wishes, max_size=20), min_size=1, max_size=4), st.lists(rows, max_size=20), st.data())
-@settings(max_examples=60, deadline=None)
 def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row], data: st.DataObject) -> None:
     """However many tables there were, and whichever were merged."""
     wanted = [wish for part in parts for wish in part]
@@ -48,7 +47,6 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
 def test_points_on_borders_are_routed(seed: int) -> None:
     """Of boxes that begin and end where cells and strips do, and one float beside."""
     rng = np.random.default_rng(seed)

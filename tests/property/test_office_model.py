@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from profiles import thorough
 
 from roamcast.deliver.context import Rules
 from roamcast.deliver.letters import START, Key
@@ -234,4 +234,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestOffice = Histories.TestCase
-TestOffice.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestOffice.settings = thorough()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from post import Post
+from profiles import thorough
 
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.context import Rules
@@ -112,4 +112,4 @@ class Networks(RuleBasedStateMachine):
 
 
 TestNetworks = Networks.TestCase
-TestNetworks.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestNetworks.settings = thorough(longer=2)

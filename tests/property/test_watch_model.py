@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf, pi
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import brief
 
 from roamcast.bind.nearest.reference import Listener, Source, rebind
 from roamcast.bind.nearest.watch import Changes, Rule, Watch
@@ -257,15 +257,12 @@ class Cosmic(Histories):
     unit = 1e148
 
 
-FEW = settings(max_examples=25, stateful_step_count=25, deadline=None)
-
 TestPlanar = Histories.TestCase
-TestPlanar.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestRoundTheWorld = RoundTheWorld.TestCase
-TestRoundTheWorld.settings = FEW
+TestRoundTheWorld.settings = brief()
 TestInTown = InTown.TestCase
-TestInTown.settings = FEW
+TestInTown.settings = brief()
 TestMicroscopic = Microscopic.TestCase
-TestMicroscopic.settings = FEW
+TestMicroscopic.settings = brief()
 TestCosmic = Cosmic.TestCase
-TestCosmic.settings = FEW
+TestCosmic.settings = brief()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from backbones import Registry
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.bind.discovery.announcer import Announcer
 from roamcast.bind.discovery.messages import Ask, Heard, Interest, News, Request
@@ -23,7 +24,7 @@ MOST = 3
         max_size=60,
     )
 )
-@settings(max_examples=150, deadline=None)
+@thorough()
 def test_an_answer_is_what_a_look_at_everything_finds(steps: list[tuple[str, int]]) -> None:
     """In the order of numbers, from whatever was heard, late questions too; of what is gone if it may be known."""
     registry = Registry()

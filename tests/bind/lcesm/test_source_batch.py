@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 from binding import Node
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.bind.lcesm.messages import (
@@ -62,7 +62,6 @@ def bindings(effects: Iterable[Effect]) -> list[tuple[str, str]]:
 
 
 @given(known=sources, people=st.lists(places, min_size=1, max_size=6), said=fates)
-@settings(max_examples=60, deadline=None)
 def test_the_end_is_the_same_as_one_by_one(
     known: dict[int, tuple[dict[str, str], tuple[int, int] | None]],
     people: list[tuple[int, int]],

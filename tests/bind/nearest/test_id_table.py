@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -66,7 +66,6 @@ class Dictionary(RuleBasedStateMachine):
 
 
 TestDictionary = Dictionary.TestCase
-TestDictionary.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 
 
 @given(st.lists(ids, unique=True, min_size=1), st.data())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, told
-from hypothesis import given, settings
+from hypothesis import given
 
 from roamcast.collect.simulation.contacts import entries_of, meetings
 from roamcast.collect.simulation.energy import Radio
@@ -15,7 +15,6 @@ from roamcast.collect.simulation.reference.geometry import slow_contacts, slow_e
 from roamcast.collect.simulation.simulate import simulate
 
 MORTAL = Radio(initial_j=2e-4)
-TRIES = settings(max_examples=40, deadline=None)
 
 
 def same(field: Field, seed: int, protocol: CET | DG | Epidemic, radio: Radio | None = None) -> bool:
@@ -26,7 +25,6 @@ def same(field: Field, seed: int, protocol: CET | DG | Epidemic, radio: Radio | 
 
 
 @given(FIELDS, SEEDS)
-@TRIES
 def test_times_of_cells_are_those_of_brute_force(field: Field, seed: int) -> None:
     """Entries into cells equal, bit for bit, those found by trying all lines."""
     world = draw(field, seed)
@@ -35,7 +33,6 @@ def test_times_of_cells_are_those_of_brute_force(field: Field, seed: int) -> Non
 
 
 @given(FIELDS, SEEDS)
-@TRIES
 def test_contacts_are_those_of_brute_force(field: Field, seed: int) -> None:
     """Contacts equal, bit for bit, those found by trying all sensors."""
     world = draw(field, seed)
@@ -45,35 +42,30 @@ def test_contacts_are_those_of_brute_force(field: Field, seed: int) -> None:
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_cet_equals_its_reference(field: Field, seed: int, protocol: CET) -> None:
     """Every transfer, delivery, count and joule is the same, bit for bit."""
     assert same(field, seed, protocol)
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_cet_equals_its_reference_to_the_first_death(field: Field, seed: int, protocol: CET) -> None:
     """With little energy the same sensor dies in the same tick."""
     assert same(field, seed, protocol, MORTAL)
 
 
 @given(FIELDS, SEEDS, DGS)
-@TRIES
 def test_direct_gathering_equals_its_reference(field: Field, seed: int, protocol: DG) -> None:
     """Every transfer, delivery, count and joule is the same, bit for bit."""
     assert same(field, seed, protocol)
 
 
 @given(FIELDS, SEEDS, EPIDEMICS)
-@TRIES
 def test_epidemic_equals_its_reference(field: Field, seed: int, protocol: Epidemic) -> None:
     """Every transfer, delivery, count and joule is the same, bit for bit."""
     assert same(field, seed, protocol)
 
 
 @given(FIELDS, SEEDS, CETS)
-@TRIES
 def test_given_contacts_equal_the_reference(field: Field, seed: int, protocol: CET) -> None:
     """Where contacts are given instead of legs, both simulators agree as well."""
     world = draw(field, seed)

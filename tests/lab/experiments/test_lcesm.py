@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import brief
 from typer.testing import CliRunner
 
 from roamcast.bind.nearest.reference import choose
@@ -35,7 +36,7 @@ def test_the_room_is_as_near_to_a_square_as_its_sensors_allow() -> None:
 
 
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([2, 6, 20]))
-@settings(max_examples=8, deadline=None)
+@brief()
 def test_a_listener_has_another_nearest_sensor_every_two_seconds(seed: int, count: int) -> None:
     """Neither sooner nor later: thirty changes in a minute, each to a neighbour."""
     rng = np.random.default_rng(seed)
@@ -59,7 +60,7 @@ def test_sensors_that_move_stay_in_the_room() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@brief()
 def test_lps_finds_who_has_a_sensor_for_its_nearest(seed: int) -> None:
     """As brute force does; one match for each reading."""
     rng = np.random.default_rng(seed)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.match.index.circles import Extents, boxes_around, room_to_move
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
@@ -34,7 +35,7 @@ def points_near(rng: np.random.Generator, space: Space, x: float, y: float, radi
     st.floats(0, 2.1e7) | st.sampled_from([0.0, 1e-3, 50.0, 1_000.0, 1e7]),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=300, deadline=None)
+@thorough()
 def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
     """Also round a pole, across the antimeridian and around the world."""
     points = points_near(np.random.default_rng(seed), GEOGRAPHIC, x, y, radius)
@@ -43,7 +44,7 @@ def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, 
 
 
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.floats(0, 1e12), st.integers(0, 2**32 - 1))
-@settings(max_examples=200, deadline=None)
+@thorough()
 def test_a_planar_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
     """Rounding cannot push a point of the circle out."""
     points = points_near(np.random.default_rng(seed), PLANAR, x, y, radius)
@@ -76,7 +77,7 @@ def test_the_antimeridian_is_held_in_both_spellings() -> None:
     st.floats(-1, 1),
     st.floats(-1, 1),
 )
-@settings(max_examples=300, deadline=None)
+@thorough()
 def test_a_centre_that_stays_in_its_room_keeps_its_circle_in_the_box(
     space: Space, x: float, y: float, radius: float, slack: float, east: float, north: float
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peaks import peak_of
+from profiles import thorough
 
 from roamcast.match.index.dictionary import Dictionary, TermLists, encode, unified
 from roamcast.match.kernels.texts import Texts
@@ -27,7 +28,7 @@ def decoded(lists: TermLists) -> list[list[str]]:
 
 
 @given(LISTS, st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@thorough()
 def test_lists_come_out_as_they_went_in(lists: list[Any], skipped: int, more: int) -> None:
     """Without what is absent or repeated, from whatever slice of an array."""
     values = [["before"]] * skipped + lists + [["after"]] * more
@@ -67,7 +68,7 @@ def test_very_many_terms_are_told_apart() -> None:
 
 
 @given(st.lists(st.text(max_size=30), unique=True, max_size=50), st.lists(st.text(max_size=30), max_size=20))
-@settings(max_examples=200, deadline=None)
+@thorough()
 def test_a_dictionary_knows_its_terms_and_no_others(known: list[str], others: list[str]) -> None:
     """Numbers count from 1 in the order given; -1 is unknown."""
     dictionary = Dictionary.of(encode(pa.array([known], pa.list_(pa.string()))).texts)

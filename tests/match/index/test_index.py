@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matching import WORLD, Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
 from peaks import peak_of
+from profiles import thorough
 
 from roamcast.errors import InputError
 from roamcast.match.index.build import build
@@ -43,7 +44,7 @@ def fires(count: int) -> Events:
 
 
 @given(st.lists(wishes, max_size=30), st.lists(rows, max_size=20), st.integers(1, 40), st.integers(0, 30))
-@settings(max_examples=200, deadline=None)
+@thorough()
 def test_portions_are_the_whole(wanted: list[Wish], happened: list[Row], at_once: int, cut: int) -> None:
     """Together they are the reference's matches, in order; each is small, or of one event."""
     lots, events = (subscriptions_of(wanted[:cut]), subscriptions_of(wanted[cut:])), events_of(happened)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.pipeline.letters.numbers import Numbered, Receiver, in_order, number_letters
 from roamcast.pipeline.letters.pending import DRAFTS_SCHEMA
@@ -123,7 +124,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Match], list[Wish], dict[Receiver, int
     return [(node, position, draw(rows)) for node, position in places], wishes, last
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(world=worlds(), seed=st.integers(0, 2**16))
 def test_equals_counting_by_hand(world: tuple[list[Match], list[Wish], dict[Receiver, int]], seed: int) -> None:
     """On random matches in random order it gives the numbers that counting one by one gives."""

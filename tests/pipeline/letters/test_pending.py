@@ -11,8 +11,9 @@ import orjson
 import pyarrow as pa
 import pytest
 import shapely
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 from worlds import NOON
 
 from roamcast.journal.bodies import SubscriptionBody
@@ -297,7 +298,7 @@ _names = st.tuples(st.sampled_from(["local", "south"]), st.sampled_from(["s1", "
 _periods = {("local", "s1"): 5, ("local", "s2"): None, ("south", "s1"): 1, ("south", "s2"): 12}
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(
     rows=st.lists(st.tuples(_names, st.integers(0, 40)), max_size=20),
     before=st.dictionaries(_names, st.integers(0, 30)),
@@ -316,7 +317,6 @@ def test_thinning_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], b
     assert {**before, **changed} == memory
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seqs=st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["cam", "car"])), max_size=8, unique_by=lambda e: e[0]),
     before=st.none() | st.just(10) | st.just(0),

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from controls import KnownRows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 from pure import Placed, control, placed
 from worlds import NOON, removal, subscription
 
@@ -74,7 +75,7 @@ def records(draw: st.DrawFn) -> Record:
 _batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), records()), max_size=9), max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough()
 @given(batches=_batches)
 def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]]]) -> None:
     """Whatever records come, good and bad, once or again, to whatever earlier ones have made."""

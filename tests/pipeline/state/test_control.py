@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from controls import KnownRows, bind, bonds, change, lives, spans, unbind, wishes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pure import Placed, control, placed
 from worlds import NOON, event, removal, subscription
@@ -202,7 +202,6 @@ _records = st.one_of(
 _batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _records), max_size=8), max_size=4)
 
 
-@settings(max_examples=100, deadline=None)
 @given(batches=_batches)
 def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]]]) -> None:
     """Wherever batches are cut, rows end up as if each record had been applied alone, and growth adds up."""

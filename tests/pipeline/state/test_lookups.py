@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
@@ -80,7 +80,6 @@ def all_alike(columns: Sequence[pa.Array]) -> Any:
 
 
 @pytest.mark.parametrize("collide", [False, True])
-@settings(max_examples=80, deadline=None)
 @given(pushes=_pushes, questions=st.lists(_questions, max_size=3))
 def test_finding_equals_reading_all_and_filtering(collide: bool, pushes: list[Push], questions: list[Any]) -> None:
     """On random stacks, for keys that are there, not there and asked twice; also if all hashes are the same."""
@@ -97,7 +96,6 @@ def test_finding_equals_reading_all_and_filtering(collide: bool, pushes: list[Pu
             assert looked_up(layers, columns, keys) == expected
 
 
-@settings(max_examples=50, deadline=None)
 @given(pushes=_pushes, data=st.data())
 def test_rows_are_taken_in_the_order_asked(pushes: list[Push], data: st.DataObject) -> None:
     """Any of them, as often as they are named, whatever parts they lie in."""
@@ -155,7 +153,6 @@ def test_a_damaged_part_is_never_used(tmp_path: Path) -> None:
         Lookups(tmp_path, BINDINGS.name, (part,))
 
 
-@settings(max_examples=80, deadline=None)
 @given(pushes=_pushes, position=st.integers(0, 9), time=st.integers(0, 40))
 def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], position: int, time: int) -> None:
     """All that is live or ended later is found; whatever is found is in force, and not an older state of it."""
@@ -193,7 +190,6 @@ def subscriptions(folder: PartFolder, pushes: list[dict[int, int | None]]) -> Lo
     return Lookups(folder.folder, SUBSCRIPTIONS.name, parts)
 
 
-@settings(max_examples=80, deadline=None)
 @given(pushes=_handles, asked=st.lists(st.integers(-1, 14)))
 def test_handles_are_found_without_an_index(pushes: list[dict[int, int | None]], asked: list[int]) -> None:
     """The rows in force, for handles that are there, not there and asked twice; nothing is hashed for it."""
@@ -211,7 +207,6 @@ def test_handles_are_found_without_an_index(pushes: list[dict[int, int | None]],
     assert list(zip(found.key.tolist(), rows, strict=True)) == expected
 
 
-@settings(max_examples=80, deadline=None)
 @given(pushes=_handles, names=st.lists(st.integers(0, 6), min_size=1, unique=True), live=st.booleans())
 def test_scanning_finds_what_an_index_finds(pushes: list[dict[int, int | None]], names: list[int], live: bool) -> None:
     """Of all rows, or of the live ones alone."""

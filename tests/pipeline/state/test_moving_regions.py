@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pure import Placed, PureStream, placed
 from worlds import NOON, around, event, position, removal, subscription
@@ -236,7 +236,6 @@ _records = st.one_of(
 _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.sampled_from("......|r")), max_size=50)
 
 
-@settings(max_examples=80, deadline=None)
 @given(world=_worlds)
 def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
     """Regions that come, move and go at two nodes make the letters of the rules, however they are cut and restarted."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
@@ -154,7 +154,6 @@ def test_only_the_newest_row_of_a_key_is_asked_about(folder: PartFolder) -> None
 _rows = st.dictionaries(st.integers(1, 12), st.booleans(), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(pushes=st.lists(_rows, max_size=12))
 def test_any_pushes_equal_a_dict(pushes: list[dict[int, bool]]) -> None:
     """Live rows, and rows that end in the newest batch, are those of a dict; nothing that ended comes back."""
@@ -172,7 +171,6 @@ def test_any_pushes_equal_a_dict(pushes: list[dict[int, bool]]) -> None:
             assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(stack))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     pushes=st.lists(
         st.dictionaries(st.tuples(st.sampled_from(["a", "ab", ""]), st.sampled_from(["b", "", "bé"])), st.integers(1)),

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import brief
 from pure import Placed, PureStream, control, placed, sifted_by
 from worlds import around, event, position, removal, subscription
 
@@ -192,7 +193,7 @@ records = st.one_of(
 
 
 @given(st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=6), st.sampled_from([1, 2, 4]))
-@settings(max_examples=12, deadline=None)
+@brief()
 def test_any_story_has_the_same_letters_in_both_plans(story: list[list[Record]], workers: int) -> None:
     """Regions that move, subscriptions that come and go, guests, copies of events; restarts between all batches."""
     with tempfile.TemporaryDirectory() as folder:

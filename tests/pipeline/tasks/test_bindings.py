@@ -10,8 +10,9 @@ from typing import NamedTuple
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.journal.records import EVENT, Record, to_batch, with_homes
 from roamcast.lacl import holds
@@ -176,7 +177,7 @@ _levels = st.sampled_from([None, 0.0, 1.0, 2.0])
 _events = st.lists(st.builds(Reading, st.integers(0, 9), _few, _names, _levels, _nodes), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(bonds=bonds_of(), events=_events, cut=st.integers(0, 6), said_twice=st.booleans())
 def test_equals_looking_at_every_pair(bonds: list[Bond], events: list[Reading], cut: int, said_twice: bool) -> None:
     """Random bindings in two parts, the later one with the ends of some, and random events."""

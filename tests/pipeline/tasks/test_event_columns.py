@@ -10,9 +10,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import conditions
+from profiles import thorough
 
 from roamcast.errors import InputError
 from roamcast.journal.records import EVENT, Record, to_batch
@@ -157,7 +158,7 @@ def body_of(context: Any, attributes: Mapping[str, Any] | None) -> str | None:
     return None if attributes is None else orjson.dumps({**attributes, **named}).decode()
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(on=_on, where=_where, given=_records)
 def test_columns_are_judged_as_each_event_alone(on: Condition, where: Condition, given: list[Any]) -> None:
     """As `holds` says of an event's readings, attributes and terms, the condition read from its text."""

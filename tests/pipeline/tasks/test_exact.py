@@ -10,9 +10,10 @@ import orjson
 import pyarrow as pa
 import pytest
 import shapely
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import conditions
+from profiles import thorough
 from pure import control, placed
 
 from roamcast import model
@@ -262,7 +263,7 @@ def worlds(draw: st.DrawFn) -> tuple[Space, list[Query], list[Happening]]:
     return space, queries, events
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(world=worlds())
 def test_equals_the_language_itself(world: tuple[Space, list[Query], list[Happening]]) -> None:
     """Random queries of every kind of region, terms, attributes and readings take the events that they hold of."""

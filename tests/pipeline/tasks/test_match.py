@@ -12,9 +12,10 @@ from typing import NamedTuple
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peaks import peak_of
+from profiles import thorough
 from pure import Placed, PureStream, control, is_whole, placed
 from worlds import event, removal, subscription
 
@@ -183,7 +184,7 @@ _records = st.one_of(
 _batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _records), max_size=14), max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@thorough()
 @given(batches=_batches, seed=st.integers(0, 2**16))
 def test_equals_an_interpreter_of_the_rules(batches: list[list[tuple[str, Record]]], seed: int) -> None:
     """Random records over two nodes and several batches, handed over in random order, make the letters of the rules."""
