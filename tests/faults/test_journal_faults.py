@@ -18,11 +18,11 @@ import pytest
 from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import Record
-from roamcast.journal.segments import SegmentFolder, read
+from roamcast.journal.segments import JournalFolder, read
 
 LIMIT = 30.0
 
-# Appends without end, some twenty calls under way at any time; prints the first position, the number of records and
+# Appends without end, some twenty calls under way at any time; prints the first offset, the number of records and
 # the name of each append that was acknowledged.
 APPENDER = """
 import sys
@@ -60,11 +60,11 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def entities(folder: SegmentFolder) -> list[str]:
-    """The entity of every record in the journal, in order; checks that positions are dense from 1."""
-    batches = list(read(folder.refresh(), 0, folder.last_position()))
-    found = [position for batch in batches for position in batch.column("position").to_pylist()]
-    assert found == list(range(1, folder.last_position() + 1))
+def entities(folder: JournalFolder) -> list[str]:
+    """The entity of every record in the journal, in order; checks that offsets are dense from 1."""
+    batches = list(read(folder.refresh(), 0, folder.last_offset()))
+    found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert found == list(range(1, folder.last_offset() + 1))
     return [entity for batch in batches for entity in batch.column("entity").to_pylist()]
 
 
@@ -83,8 +83,8 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
             if line.endswith("\n"):  # the last one may be torn
                 first, size, name = line.split()
                 acknowledged.update(dict.fromkeys(range(int(first), int(first) + int(size)), name))
-        found = entities(SegmentFolder(tmp_path, "n"))
-        assert {position: found[position - 1] for position in acknowledged} == acknowledged
+        found = entities(JournalFolder(tmp_path, "n"))
+        assert {offset: found[offset - 1] for offset in acknowledged} == acknowledged
     FileJournal(tmp_path, "n").close()
     assert list((tmp_path / "n").glob("*.tmp")) == []
 
@@ -138,11 +138,11 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path, mount: Mount) -> None:
     with pytest.raises(StorageError, match="full") as caught:
         journal.append([big, big]).result(LIMIT)
     assert caught.value.hint
-    assert entities(SegmentFolder(tmp_path, "n")) == ["small"]
+    assert entities(JournalFolder(tmp_path, "n")) == ["small"]
     filler.unlink()
     assert journal.append([big]).result(LIMIT) == 2
     journal.close()
-    assert entities(SegmentFolder(tmp_path, "n")) == ["small", "big"]
+    assert entities(JournalFolder(tmp_path, "n")) == ["small", "big"]
     assert list((tmp_path / "n").glob("*.tmp")) == []
 
 
@@ -181,14 +181,14 @@ def refuse_sync(monkeypatch: pytest.MonkeyPatch, what: Callable[[int], bool], er
 def test_records_that_could_not_be_synced_are_not_in_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Their positions go to the next append."""
+    """Their offsets go to the next append."""
     journal = FileJournal(tmp_path, "n", linger=0)
     refuse_sync(monkeypatch, stat.S_ISREG, error)
     with pytest.raises(StorageError):
         journal.append([Record("event", entity="lost")] * 2).result(LIMIT)
     assert journal.append([Record("event", entity="kept")]).result(LIMIT) == 1
     journal.close()
-    assert entities(SegmentFolder(tmp_path, "n")) == ["kept"]
+    assert entities(JournalFolder(tmp_path, "n")) == ["kept"]
 
 
 def test_all_appends_of_a_refused_group_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_all_appends_of_a_refused_group_fail(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_segment_in_doubt_stays_and_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader may have counted on it: its positions never go to other records, and nothing is acknowledged."""
+    """A reader may have counted on it: its offsets never go to other records, and nothing is acknowledged."""
     journal = FileJournal(tmp_path, "n", linger=0)
     refuse_sync(monkeypatch, stat.S_ISDIR, errno.EIO)
     for _ in range(2):
@@ -212,16 +212,16 @@ def test_a_segment_in_doubt_stays_and_ends_all_writing(tmp_path: Path, monkeypat
     again = FileJournal(tmp_path, "n", linger=0)
     assert again.append([Record("event", entity="after")]).result(LIMIT) == 2
     again.close()
-    assert entities(SegmentFolder(tmp_path, "n")) == ["doubt", "after"]
+    assert entities(JournalFolder(tmp_path, "n")) == ["doubt", "after"]
 
 
 def test_a_reader_does_not_count_on_what_it_cannot_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A position that was shown can never come to mean another record, even if the machine crashes."""
+    """A offset that was shown can never come to mean another record, even if the machine crashes."""
     journal = FileJournal(tmp_path, "n", linger=0)
     journal.append([Record("event", entity="s")]).result(LIMIT)
     journal.close()
-    folder = SegmentFolder(tmp_path, "n")
+    folder = JournalFolder(tmp_path, "n")
     refuse_sync(monkeypatch, stat.S_ISDIR, errno.EIO)
     with pytest.raises(StorageError):
-        folder.last_position()
-    assert folder.last_position() == 1
+        folder.last_offset()
+    assert folder.last_offset() == 1

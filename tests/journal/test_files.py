@@ -16,7 +16,7 @@ from roamcast.errors import ConflictError, CorruptionError, InputError, Unavaila
 from roamcast.journal import port
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import SegmentFolder, encode, read
+from roamcast.journal.segments import JournalFolder, encode, read
 
 LIMIT = 30.0
 
@@ -38,23 +38,23 @@ def open_journal(tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SegmentFolder:
-    return SegmentFolder(tmp_path, "north")
+def folder(tmp_path: Path) -> JournalFolder:
+    return JournalFolder(tmp_path, "north")
 
 
 def records(count: int, entity: str = "s") -> list[Record]:
     return [Record("event", entity=entity, seq=number) for number in range(1, count + 1)]
 
 
-def entities(folder: SegmentFolder) -> list[str]:
-    """The entity of every record in the journal, in order; checks that positions are dense."""
-    batches = list(read(folder.refresh(), 0, folder.last_position()))
-    found = [position for batch in batches for position in batch.column("position").to_pylist()]
-    assert found == list(range(folder.first_position(), folder.last_position() + 1))
+def entities(folder: JournalFolder) -> list[str]:
+    """The entity of every record in the journal, in order; checks that offsets are dense."""
+    batches = list(read(folder.refresh(), 0, folder.last_offset()))
+    found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert found == list(range(folder.first_offset(), folder.last_offset() + 1))
     return [entity for batch in batches for entity in batch.column("entity").to_pylist()]
 
 
-def put(folder: SegmentFolder, first: int, last: int) -> Path:
+def put(folder: JournalFolder, first: int, last: int) -> Path:
     path = folder.path_of(first, last)
     path.parent.mkdir(exist_ok=True)
     write_atomic(path, encode([to_batch("north", first, records(last - first + 1))]))
@@ -67,19 +67,19 @@ def test_it_is_a_journal_writer(open_journal: Open) -> None:
     assert writer.append(records(1)).result(LIMIT) == 1
 
 
-def test_positions_are_dense_from_one(open_journal: Open) -> None:
-    """Each append gets the position after the last record of the one before."""
+def test_offsets_are_dense_from_one(open_journal: Open) -> None:
+    """Each append gets the offset after the last record of the one before."""
     journal = open_journal()
     assert [journal.append(records(count)).result(LIMIT) for count in (2, 3, 1)] == [1, 3, 6]
 
 
-def test_an_acknowledged_record_is_on_disk(open_journal: Open, folder: SegmentFolder) -> None:
+def test_an_acknowledged_record_is_on_disk(open_journal: Open, folder: JournalFolder) -> None:
     """When the future is done, a reader finds the records."""
     open_journal().append([Record("event", entity="a"), Record("event", entity="b")]).result(LIMIT)
     assert entities(folder) == ["a", "b"]
 
 
-def test_the_order_of_calls_is_the_order_of_positions(open_journal: Open, folder: SegmentFolder) -> None:
+def test_the_order_of_calls_is_the_order_of_offsets(open_journal: Open, folder: JournalFolder) -> None:
     """Whatever the grouping."""
     journal = open_journal(linger=0.001)
     futures = [journal.append([Record("event", entity=str(number))]) for number in range(500)]
@@ -87,7 +87,7 @@ def test_the_order_of_calls_is_the_order_of_positions(open_journal: Open, folder
     assert entities(folder) == [str(number) for number in range(500)]
 
 
-def test_an_append_joins_those_that_wait(open_journal: Open, folder: SegmentFolder) -> None:
+def test_an_append_joins_those_that_wait(open_journal: Open, folder: JournalFolder) -> None:
     """One that comes while the window is open goes into the same segment."""
     journal = open_journal(linger=0.05)
     for _ in range(50):  # a machine that stalls may miss the window now and then
@@ -101,7 +101,7 @@ def test_an_append_joins_those_that_wait(open_journal: Open, folder: SegmentFold
     pytest.fail("no two appends shared a segment")
 
 
-def test_concurrent_appends_share_segments(open_journal: Open, folder: SegmentFolder) -> None:
+def test_concurrent_appends_share_segments(open_journal: Open, folder: JournalFolder) -> None:
     """A hundred senders at once cost a few syncs, not a hundred."""
     journal = open_journal(linger=0.05)
     with ThreadPoolExecutor(100) as senders:
@@ -111,7 +111,7 @@ def test_concurrent_appends_share_segments(open_journal: Open, folder: SegmentFo
 
 
 def test_the_next_group_collects_while_one_is_written(
-    open_journal: Open, folder: SegmentFolder, monkeypatch: pytest.MonkeyPatch
+    open_journal: Open, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under load a group is what arrived during the last sync."""
     journal = open_journal()
@@ -132,7 +132,7 @@ def test_the_next_group_collects_while_one_is_written(
     assert [(segment.first, segment.last) for segment in folder.refresh()] == [(1, 1), (2, 101)]
 
 
-def test_an_append_is_never_split(open_journal: Open, folder: SegmentFolder) -> None:
+def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> None:
     """Segments have a size, but an append that is larger makes a larger segment."""
     journal = open_journal(linger=0.05)
     futures = [journal.append(records(count)) for count in (30_000, 30_000, 60_000, 1)]
@@ -158,8 +158,8 @@ def test_an_append_is_never_split(open_journal: Open, folder: SegmentFolder) -> 
     ],
     ids=["no-kind", "entity", "seq", "x", "time", "terms", "readings", "reading-name", "text", "short", "none"],
 )
-def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: SegmentFolder, bad: Record) -> None:
-    """Neighbours in the same group are written, at dense positions."""
+def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: JournalFolder, bad: Record) -> None:
+    """Neighbours in the same group are written, at dense offsets."""
     journal = open_journal(linger=0.05)
     before, wrong, after = (
         journal.append(records(1, "before")),
@@ -174,12 +174,12 @@ def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: Segm
 
 
 def test_appending_nothing_is_refused(open_journal: Open) -> None:
-    """Nothing has no first position."""
+    """Nothing has no first offset."""
     with pytest.raises(InputError):
         open_journal().append([]).result(LIMIT)
 
 
-def test_an_append_cannot_be_cancelled(open_journal: Open, folder: SegmentFolder) -> None:
+def test_an_append_cannot_be_cancelled(open_journal: Open, folder: JournalFolder) -> None:
     """Who no longer waits does not unsettle the journal."""
     future = open_journal(linger=0.05).append(records(1, "kept"))
     assert not future.cancel()
@@ -187,7 +187,7 @@ def test_an_append_cannot_be_cancelled(open_journal: Open, folder: SegmentFolder
     assert entities(folder) == ["kept"]
 
 
-def test_close_writes_what_is_under_way(open_journal: Open, folder: SegmentFolder) -> None:
+def test_close_writes_what_is_under_way(open_journal: Open, folder: JournalFolder) -> None:
     """Nothing that was appended is dropped by closing."""
     journal = open_journal(linger=0.05)
     futures = [journal.append(records(1)) for _ in range(20)]
@@ -212,16 +212,16 @@ def test_closing_again_is_harmless(open_journal: Open) -> None:
     journal.close()
 
 
-def test_positions_go_on_after_reopening(open_journal: Open) -> None:
-    """The next position is known from the names of the segments."""
+def test_offsets_go_on_after_reopening(open_journal: Open) -> None:
+    """The next offset is known from the names of the segments."""
     journal = open_journal()
     journal.append(records(3)).result(LIMIT)
     journal.close()
     assert open_journal().append(records(1)).result(LIMIT) == 4
 
 
-def test_positions_go_on_after_everything_was_forgotten(open_journal: Open, folder: SegmentFolder) -> None:
-    """Forgetting never forgets the position."""
+def test_offsets_go_on_after_everything_was_forgotten(open_journal: Open, folder: JournalFolder) -> None:
+    """Forgetting never forgets the offset."""
     journal = open_journal()
     for _ in range(3):
         journal.append(records(3)).result(LIMIT)
@@ -230,7 +230,7 @@ def test_positions_go_on_after_everything_was_forgotten(open_journal: Open, fold
     assert open_journal().append(records(1)).result(LIMIT) == 10
 
 
-def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: SegmentFolder) -> None:
+def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: JournalFolder) -> None:
     """A half-written file never was in the journal."""
     put(folder, 1, 2)
     leftover = folder.path / f"{3:020d}-{4:020d}.parquet.tmp"
@@ -241,7 +241,7 @@ def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: S
 
 @pytest.mark.parametrize("second", [(4, 5), (2, 5)], ids=["hole", "overlap"])
 def test_a_hole_or_overlap_between_segments_is_refused_at_start(
-    open_journal: Open, folder: SegmentFolder, second: tuple[int, int]
+    open_journal: Open, folder: JournalFolder, second: tuple[int, int]
 ) -> None:
     """The error names both files."""
     one, other = put(folder, 1, 2), put(folder, *second)
@@ -251,7 +251,7 @@ def test_a_hole_or_overlap_between_segments_is_refused_at_start(
     assert other.name in str(caught.value)
 
 
-def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: SegmentFolder) -> None:
+def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: JournalFolder) -> None:
     """Nothing is written behind a segment that cannot be read."""
     path = put(folder, 1, 2)
     path.write_bytes(path.read_bytes()[:100])
@@ -259,7 +259,7 @@ def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: S
         open_journal()
 
 
-def test_a_failed_start_leaves_no_lock(open_journal: Open, folder: SegmentFolder) -> None:
+def test_a_failed_start_leaves_no_lock(open_journal: Open, folder: JournalFolder) -> None:
     """Once the damage is mended, the same process can open the journal."""
     path = put(folder, 1, 2)
     whole = path.read_bytes()
@@ -279,7 +279,7 @@ def test_a_second_writer_of_a_node_is_refused(open_journal: Open) -> None:
 
 
 def test_another_node_has_a_journal_of_its_own(open_journal: Open) -> None:
-    """Nodes share the folder, not the positions."""
+    """Nodes share the folder, not the offsets."""
     assert open_journal("north").append(records(2)).result(LIMIT) == 1
     assert open_journal("south").append(records(2)).result(LIMIT) == 1
 

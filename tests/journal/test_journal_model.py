@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch
-from roamcast.journal.segments import SegmentFolder, read
+from roamcast.journal.segments import JournalFolder, read
 
 LIMIT = 30.0
 
@@ -31,7 +31,7 @@ class Reopen:
 
 @dataclass(frozen=True)
 class Forget:
-    """Up to this share of all positions."""
+    """Up to this share of all offsets."""
 
     share: float
 
@@ -57,11 +57,11 @@ steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Forget), max_
 
 @given(steps=steps)
 def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | Reopen | Forget]) -> None:
-    """Whatever is appended, forgotten and reopened: positions and records are those of a plain list."""
+    """Whatever is appended, forgotten and reopened: offsets and records are those of a plain list."""
     model: list[Record] = []
     forgotten = 0
     with tempfile.TemporaryDirectory() as root:
-        folder = SegmentFolder(Path(root), "n")
+        folder = JournalFolder(Path(root), "n")
         journal = FileJournal(Path(root), "n", linger=0)
         for step in steps:
             match step:
@@ -76,8 +76,8 @@ def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | 
                 case Forget(share):
                     forgotten = max(forgotten, int(share * len(model)))
                     folder.forget(forgotten)
-            assert folder.last_position() == len(model)
-            assert folder.first_position() <= max(forgotten, 1)
+            assert folder.last_offset() == len(model)
+            assert folder.first_offset() <= max(forgotten, 1)
             segments = folder.between(forgotten, len(model))
             found = pa.Table.from_batches(read(segments, forgotten, len(model)), RECORD_SCHEMA)
             assert found == pa.Table.from_batches([to_batch("n", forgotten + 1, model[forgotten:])])

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.journal.segments import Segment, SegmentFolder, encode, read, read_control
+from roamcast.journal.segments import JournalFolder, Segment, encode, read, read_control
 
 KINDS = ("event", "subscription", "removal", "binding", "unbinding", "teleport")
 
 
-def put(folder: SegmentFolder, first: int, kinds: Sequence[str]) -> Segment:
+def put(folder: JournalFolder, first: int, kinds: Sequence[str]) -> Segment:
     """A segment with records of these kinds, each with something in every column."""
     records = [
         Record(kind, "cam", number, f"r{number}", number, 0.5, -0.5, ["é", ""], {"t": 1.5}, '{"a":1}')
@@ -31,8 +31,8 @@ def put(folder: SegmentFolder, first: int, kinds: Sequence[str]) -> Segment:
     return segment
 
 
-def fill(folder: SegmentFolder, segments: Sequence[Sequence[str]]) -> list[Segment]:
-    """Segments that follow each other from position 1 on."""
+def fill(folder: JournalFolder, segments: Sequence[Sequence[str]]) -> list[Segment]:
+    """Segments that follow each other from offset 1 on."""
     found: list[Segment] = []
     for kinds in segments:
         found.append(put(folder, found[-1].last + 1 if found else 1, kinds))
@@ -40,8 +40,8 @@ def fill(folder: SegmentFolder, segments: Sequence[Sequence[str]]) -> list[Segme
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SegmentFolder:
-    folder = SegmentFolder(tmp_path, "north")
+def folder(tmp_path: Path) -> JournalFolder:
+    folder = JournalFolder(tmp_path, "north")
     folder.path.mkdir()
     return folder
 
@@ -56,7 +56,7 @@ _segments = st.lists(
 def test_equals_reading_all_and_filtering(segments: list[list[str]], after: int, through: int) -> None:
     """Whatever the segments hold and the range cuts, it is the rows of `read` that are no events, in order."""
     with tempfile.TemporaryDirectory() as root:
-        folder = SegmentFolder(Path(root), "north")
+        folder = JournalFolder(Path(root), "north")
         folder.path.mkdir()
         found = fill(folder, segments)
         everything = pa.Table.from_batches(read(found, after, through), RECORD_SCHEMA)
@@ -65,7 +65,7 @@ def test_equals_reading_all_and_filtering(segments: list[list[str]], after: int,
     assert control.equals(everything.filter(pc.not_equal(everything["kind"], EVENT)))
 
 
-def test_nothing_to_read_is_an_empty_table(folder: SegmentFolder) -> None:
+def test_nothing_to_read_is_an_empty_table(folder: JournalFolder) -> None:
     """Without segments, and of events alone, there are no rows, but all columns."""
     assert read_control([], 0, 9).equals(RECORD_SCHEMA.empty_table())
     assert read_control(fill(folder, [[EVENT] * 3]), 0, 3).equals(RECORD_SCHEMA.empty_table())
@@ -92,7 +92,7 @@ def damage_bodies(path: Path) -> None:
     path.write_bytes(content)
 
 
-def damage_other_positions(path: Path) -> None:
+def damage_other_offsets(path: Path) -> None:
     write_atomic(path, encode([to_batch("north", 7, [Record(EVENT), Record("removal")])]), durable=False)
 
 
@@ -102,9 +102,9 @@ def damage_removed(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_nothing_left, damage_cut, damage_kinds, damage_bodies, damage_other_positions, damage_removed],
+    [damage_nothing_left, damage_cut, damage_kinds, damage_bodies, damage_other_offsets, damage_removed],
 )
-def test_a_damaged_segment_is_named(folder: SegmentFolder, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_segment_is_named(folder: JournalFolder, damage: Callable[[Path], None]) -> None:
     """Damage is an error that names the file and has a hint, never wrong rows."""
     segments = fill(folder, [["removal"], [EVENT, "removal"]])
     damage(segments[1].path)

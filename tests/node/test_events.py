@@ -19,7 +19,7 @@ def test_an_event_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -
     assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "first_seq": 7, "last_seq": 7})
     (row,) = journalled(node.data)
     assert row == {
-        "node": "local", "position": 1, "kind": "event", "entity": "thermometer", "seq": 7, "id": "e",
+        "node": "local", "offset": 1, "kind": "event", "entity": "thermometer", "seq": 7, "id": "e",
         "time": datetime(2026, 1, 31, 11, 0, 0, 250000, tzinfo=UTC), **POINT, "terms": ["fire", "ü\u2028"],
         "readings": [("celsius", 71.5)], "body": None,
     }  # fmt: skip

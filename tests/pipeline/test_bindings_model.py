@@ -124,12 +124,12 @@ def test_what_is_too_late_is_counted_and_set_aside(tmp_path: Path) -> None:
     changes = [bind(f"b{n}", "t9", 1000 + n) for n in range(2, 12)]
     stream.run(placed(changes, first=4))
     entry = stream.run(placed([reading("t1", 1, 15), reading("t1", 2, 25), reading("t2", 1, 25)], first=14))
-    assert [(item.position, item.reason[:16]) for item in entry.set_aside] == [(14, "it came too late")]
+    assert [(item.offset, item.reason[:16]) for item in entry.set_aside] == [(14, "it came too late")]
     assert letters_of([entry]) == {("local", "ann"): [("b1", "t2:1")]}
     assert stream.books.manifest.counters["late"] == 1
     stream.restart()
     entry = stream.run(placed([reading("t1", 3, 12), reading("t3", 1, 12)], first=17))
-    assert [item.position for item in entry.set_aside] == [17]
+    assert [item.offset for item in entry.set_aside] == [17]
 
 
 def test_a_source_of_another_node_is_heard_while_it_is_bound(tmp_path: Path) -> None:
@@ -182,19 +182,19 @@ class Interpreter:
         if record.kind == EVENT:
             self.event(row)
         elif record.kind == BINDING and not (bonds and (bonds[-1].until is None or record.time <= bonds[-1].end)):
-            bonds.append(Bond(row.position, record.time, BindingBody.from_json(record.body)))
+            bonds.append(Bond(row.offset, record.time, BindingBody.from_json(record.body)))
             newest = self.newest.get((row.node, key[2]))
             if bonds[-1].body.initial and newest is not None:
                 self.tell(row.node, key[1], bonds[-1].body, newest)
         elif record.kind == UNBINDING and bonds and bonds[-1].until is None and record.time >= bonds[-1].begin:
-            bonds[-1].until, bonds[-1].end = row.position, record.time
+            bonds[-1].until, bonds[-1].end = row.offset, record.time
         elif record.kind == REMOVAL:
             own = [bond for name, bonds in self.bonds.items() if name[:2] == key[:2] for bond in bonds]
             if all(bond.begin <= record.time for bond in own):
                 self.last.pop(key[:2], None)
                 for bond in own:
                     bond.end = record.time if bond.until is None else bond.end
-                    bond.until, bond.final = bond.until or row.position, True
+                    bond.until, bond.final = bond.until or row.offset, True
 
     def event(self, row: Placed) -> None:
         record, source = row.record, (row.node, str(row.record.entity))
@@ -269,14 +269,14 @@ def test_the_last_records_journalled_again_change_no_letter(changes: list[Record
 def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
     """Random records of two nodes make the letters of the rules, however they are cut into batches and restarted."""
     interpreter = Interpreter()
-    positions = {"north": 0, "south": 0}
+    offsets = {"north": 0, "south": 0}
     batch: list[Placed] = []
     entries = []
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         for node, record, then in world:
-            positions[node] += 1
-            batch.append(Placed(node, positions[node], record))
+            offsets[node] += 1
+            batch.append(Placed(node, offsets[node], record))
             interpreter.take(batch[-1])
             if then != ".":
                 entries.append(stream.run(batch))

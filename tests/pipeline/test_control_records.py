@@ -8,12 +8,12 @@ import pytest
 from worlds import event, journal, removal, subscription
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.state.control import Control, control_of, stretches_of
+from roamcast.pipeline.state.control import Control, control_of, offset_ranges
 
 
 def places(control: Control) -> list[tuple[str, int]]:
     """Where the control records stand, in the order they have."""
-    return list(zip(control.records["node"].to_pylist(), control.records["position"].to_pylist(), strict=True))
+    return list(zip(control.records["node"].to_pylist(), control.records["offset"].to_pylist(), strict=True))
 
 
 def note(checkpoint: Path, batch: int, offset: str) -> None:
@@ -26,8 +26,8 @@ def test_a_batch_goes_from_the_note_before_to_its_own(tmp_path: Path) -> None:
     """The first one goes from the beginning, and so does a node that the note before did not know."""
     note(tmp_path, 0, '{"north": 4}')
     note(tmp_path, 1, '{"north": 9, "south": 2}')
-    assert stretches_of(tmp_path, 0) == {"north": (0, 4)}
-    assert stretches_of(tmp_path, 1) == {"north": (4, 9), "south": (0, 2)}
+    assert offset_ranges(tmp_path, 0) == {"north": (0, 4)}
+    assert offset_ranges(tmp_path, 1) == {"north": (4, 9), "south": (0, 2)}
 
 
 @pytest.mark.parametrize("content", ["", "v1", "v1\n{}\n-", "v1\n{}\n[3]", 'v1\n{}\n{"north": null}', "v1\n{}\n{"])
@@ -39,25 +39,25 @@ def test_an_unreadable_note_is_corruption(tmp_path: Path, content: str, batch: i
     path = tmp_path / "offsets" / str(batch)
     path.write_text(content)
     with pytest.raises(CorruptionError, match=r"unreadable.*--new") as caught:
-        stretches_of(tmp_path, 4)
+        offset_ranges(tmp_path, 4)
     assert caught.value.where == str(path)
 
 
 def test_a_missing_note_is_corruption(tmp_path: Path) -> None:
     """Without it nobody knows what a batch holds."""
     with pytest.raises(CorruptionError, match="note of a batch"):
-        stretches_of(tmp_path, 0)
+        offset_ranges(tmp_path, 0)
 
 
-def test_control_records_come_by_node_and_position(tmp_path: Path) -> None:
-    """Those of the stretches alone, and how many other records these hold."""
+def test_control_records_come_by_node_and_offset(tmp_path: Path) -> None:
+    """Those of the ranges alone, and how many other records these hold."""
     journal(tmp_path, [event("cam", 1), subscription("s1", "ann"), event("cam", 2)], [removal("s1", "ann")], node="b")
     journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)], [event("cam", 2), removal("s1", "ann")], node="a")
     control = control_of(tmp_path / "journal", {"b": (0, 3), "a": (1, 4)})
     assert (places(control), control.events) == ([("a", 4), ("b", 2)], 4)
 
 
-def test_a_stretch_that_is_empty_has_no_records(tmp_path: Path) -> None:
+def test_an_offset_range_that_is_empty_has_no_records(tmp_path: Path) -> None:
     """A node with nothing new is in the note all the same."""
     journal(tmp_path, [subscription("s1", "ann")], node="a")
     control = control_of(tmp_path / "journal", {"a": (1, 1)})
@@ -81,5 +81,5 @@ def test_records_that_are_missing_are_corruption(tmp_path: Path) -> None:
     journal(tmp_path, [event("cam", 1)], [subscription("s1", "ann")], [subscription("s2", "ann")], node="a")
     for _ in range(2):
         oldest(tmp_path, "a").unlink()
-    with pytest.raises(CorruptionError, match="positions 2 to 3 are needed"):
+    with pytest.raises(CorruptionError, match="offsets 2 to 3 are needed"):
         control_of(tmp_path / "journal", {"a": (1, 3)})

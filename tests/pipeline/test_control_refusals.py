@@ -113,8 +113,8 @@ def test_what_cannot_be_processed_is_set_aside(poison: str) -> None:
     good = [subscription("s2", "ann"), bind("b2", "cam", 9), removal("s3", "ann"), unbind("b3", "cam", 9)]
     rows = placed([*good[:2], POISON[poison], *good[2:]], first=5)
     changes = change(rows, wishes(subscription("s3", "ann")), bonds(bind("b3", "cam", 5)))
-    ((node, position, reason),) = changes.set_aside
-    assert (node, position) == ("local", 7)
+    ((node, offset, reason),) = changes.set_aside
+    assert (node, offset) == ("local", 7)
     assert reason
     assert lives(changes) == [("local", "s2", 5, None, None), ("local", "s3", 1, 8, 7)]
     assert spans(changes) == [("b2", "cam", 6, None, 9, None), ("b3", "cam", 1, 9, 5, 9)]

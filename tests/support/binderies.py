@@ -17,7 +17,7 @@ from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import Record
-from roamcast.journal.segments import SegmentFolder, read
+from roamcast.journal.segments import JournalFolder, read
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries
@@ -167,8 +167,8 @@ class World:
 
     def journalled(self) -> list[dict[str, Any]]:
         """Every record, in order."""
-        folder = SegmentFolder(self.folder, "local")
-        return [row for batch in read(folder.refresh(), 0, folder.last_position()) for row in batch.to_pylist()]
+        folder = JournalFolder(self.folder, "local")
+        return [row for batch in read(folder.refresh(), 0, folder.last_offset()) for row in batch.to_pylist()]
 
     def told(self) -> list[tuple[str, str, str]]:
         """(kind, entity, id) of every record; of a first binding the kind is `initial`."""

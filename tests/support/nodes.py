@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
-from roamcast.journal.segments import SegmentFolder, read
+from roamcast.journal.segments import JournalFolder, read
 from roamcast.node.server import NodeServer
 from roamcast.node.settings import settings_from
 
@@ -88,8 +88,8 @@ def running_node(data: Path, **settings: Any) -> Iterator[RunningNode]:
 
 def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
     """Every record of a node's journal, in order."""
-    folder = SegmentFolder(data / "journal", node)
-    batches = read(folder.refresh(), 0, folder.last_position())
+    folder = JournalFolder(data / "journal", node)
+    batches = read(folder.refresh(), 0, folder.last_offset())
     return [row for batch in batches for row in batch.to_pylist()]
 
 

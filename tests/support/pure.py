@@ -23,13 +23,13 @@ class Placed(NamedTuple):
     """A record at its place in a journal."""
 
     node: str
-    position: int
+    offset: int
     record: Record
 
 
 def placed(records: Sequence[Record], node: str = "local", first: int = 1) -> list[Placed]:
-    """Records at dense positions of one node."""
-    return [Placed(node, position, record) for position, record in enumerate(records, first)]
+    """Records at dense offsets of one node."""
+    return [Placed(node, offset, record) for offset, record in enumerate(records, first)]
 
 
 def is_whole(record: Record) -> bool:
@@ -41,7 +41,7 @@ def is_whole(record: Record) -> bool:
 
 def batches_of(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
     """Each record in an Arrow batch of its own."""
-    return (to_batch(node, position, [record]) for node, position, record in rows)
+    return (to_batch(node, offset, [record]) for node, offset, record in rows)
 
 
 def brief(rows: Sequence[Placed]) -> pa.Table:
@@ -52,7 +52,7 @@ def brief(rows: Sequence[Placed]) -> pa.Table:
 
 def control(rows: Sequence[Placed]) -> Control:
     """The control records among these, as the driver reads them."""
-    ordered = sorted(rows, key=lambda row: (row.node, row.position))
+    ordered = sorted(rows, key=lambda row: (row.node, row.offset))
     batches = list(batches_of([row for row in ordered if row.record.kind != EVENT]))
     return Control(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
 

@@ -40,7 +40,7 @@ class Sender:
     """The pipeline's card: its identity, the last batch it finished, and its counters since it was new.
 
     `figures` and `seconds` tell of that batch alone: what it cost, and how long each of its steps took. `read` is the
-    last position that it has read of each node's journal.
+    last offset that it has read of each node's journal.
     """
 
     pipeline: str

@@ -18,7 +18,7 @@ import pyarrow as pa
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import LOCK, SegmentFolder, encode
+from roamcast.journal.segments import LOCK, JournalFolder, encode
 
 __all__ = ["FileJournal"]
 
@@ -39,9 +39,9 @@ class FileJournal:
     be cancelled, and its records must not be changed afterwards. An append fails through its future:
 
     - InputError: the records do not fit the schema, or there are none. Other appends are not affected.
-    - StorageError: the disk refused. The records are not in the journal, their positions go to others, and
+    - StorageError: the disk refused. The records are not in the journal, their offsets go to others, and
       later appends may succeed. One case is different: the segment is in place, but the folder cannot be
-      synced. A reader may have seen it, so it stays, and its positions are used up; whether it would survive
+      synced. A reader may have seen it, so it stays, and its offsets are used up; whether it would survive
       a crash of the machine is unknown. The error says so, and all later appends are refused until the
       journal is opened again.
     - UnavailableError: the journal is closed.
@@ -59,7 +59,7 @@ class FileJournal:
             )
         self._node = node
         self._linger = linger
-        self._folder = SegmentFolder(root, node)
+        self._folder = JournalFolder(root, node)
         self._lock = _lock(root, node)
         try:
             self._next = self._recover()
@@ -76,7 +76,7 @@ class FileJournal:
         self._committer.start()
 
     @property
-    def last_position(self) -> int:
+    def last_offset(self) -> int:
         """Of the last record that is on disk; 0 before the first."""
         return self._next - 1
 
@@ -112,14 +112,14 @@ class FileJournal:
         os.close(self._lock)
 
     def _recover(self) -> int:
-        """Clear away what a crash left behind; the next position."""
+        """Clear away what a crash left behind; the next offset."""
         folder = self._folder.path
         make_folder(folder)
         with storage_errors(folder):
             for leftover in folder.glob("*.tmp"):
                 leftover.unlink()
         self._folder.check()
-        return self._folder.last_position() + 1
+        return self._folder.last_offset() + 1
 
     def _run(self) -> None:
         while group := self._next_group():
@@ -158,10 +158,10 @@ class FileJournal:
         except Exception as error:  # whatever it was, nobody is to wait for ever
             _refuse(group, self._refusal(path, error))
             return
-        position, self._next = self._next, last + 1
+        offset, self._next = self._next, last + 1
         for append in group:
-            append.done.set_result(position)
-            position += len(append.records)
+            append.done.set_result(offset)
+            offset += len(append.records)
 
     def _encoded(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
         """The rows of the group, and those appends whose rows they are; the others are refused.
@@ -171,18 +171,18 @@ class FileJournal:
         try:
             return group, [_rows(self._node, self._next, [record for append in group for record in append.records])]
         except Exception:  # records come from outside: anything may be in them
-            position = self._next
+            offset = self._next
         good: list[_Append] = []
         batches: list[pa.RecordBatch] = []
         for append in group:
             try:
-                batches.append(_rows(self._node, position, append.records))
+                batches.append(_rows(self._node, offset, append.records))
             except Exception as error:
                 reason = InputError(f"not a record: {error}", where="records", hint="see journal/records for the types")
                 _refuse([append], reason)
             else:
                 good.append(append)
-                position += len(append.records)
+                offset += len(append.records)
         return good, batches
 
     def _refusal(self, path: Path, error: Exception) -> RoamcastError:

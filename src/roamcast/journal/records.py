@@ -9,7 +9,7 @@
 | `unbinding`    | source     |     | subscription id | until when |       |                 |                         |
 | `position`     | subscriber |     |                 | since when | point |                 |                         |
 
-Bodies are JSON, see `bodies`; an event of a source without attributes has none. Positions are dense per node and begin
+Bodies are JSON, see `bodies`; an event of a source without attributes has none. Offsets are dense per node and begin
 with 1. A position counts for the regions around its subscriber that are in force at its place. Unknown kinds are set
 aside by the pipeline, never guessed.
 
@@ -39,7 +39,7 @@ __all__ = [
     "with_homes",
 ]
 
-FORMAT = "roamcast-journal/1"
+FORMAT = "roamcast-journal/2"
 
 EVENT = "event"
 SUBSCRIPTION = "subscription"
@@ -51,7 +51,7 @@ POSITION = "position"
 RECORD_SCHEMA = pa.schema(
     [
         pa.field("node", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
@@ -67,7 +67,7 @@ RECORD_SCHEMA = pa.schema(
 
 
 class Record(NamedTuple):
-    """A row before it has its position."""
+    """A row before it has its offset."""
 
     kind: str
     entity: str | None = None
@@ -94,15 +94,15 @@ def with_homes(events: pa.RecordBatch) -> pa.RecordBatch:
     return named.append_column("home", pc.if_else(guests, home, node))
 
 
-def to_batch(node: str, first_position: int, records: Sequence[Record]) -> pa.RecordBatch:
-    """Rows in the order given, at dense positions from `first_position` on."""
+def to_batch(node: str, first_offset: int, records: Sequence[Record]) -> pa.RecordBatch:
+    """Rows in the order given, at dense offsets from `first_offset` on."""
     count = len(records)
     kind, entity, seq, id_, time, x, y, terms, readings, body = (
         zip(*records, strict=True) if count else ((),) * len(Record._fields)
     )
     pairs = [None if r is None else list(r.items()) for r in readings]
     columns = [
-        [node] * count, range(first_position, first_position + count),
+        [node] * count, range(first_offset, first_offset + count),
         kind, entity, seq, id_, time, x, y, terms, pairs, body,
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(

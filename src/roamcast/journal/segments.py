@@ -1,6 +1,6 @@
 """Segments: the files of an embedded journal.
 
-    <root>/<node>/<first:020d>-<last:020d>.parquet   the records at positions first..last of one node
+    <root>/<node>/<first:020d>-<last:020d>.parquet   the records at offsets first..last of one node
 
 A segment appears whole and never changes. The segments of a node follow each other without hole or overlap;
 the oldest are removed once the pipeline is done with them. Everything else in the folder is ignored.
@@ -25,7 +25,7 @@ from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
 
-__all__ = ["Segment", "SegmentFolder", "check_node_name", "encode", "nodes", "read", "read_control", "read_terms"]
+__all__ = ["JournalFolder", "Segment", "check_node_name", "encode", "nodes", "read", "read_control", "read_terms"]
 
 LOCK = ".lock"
 _FILES = (LOCK, ".json")
@@ -47,7 +47,7 @@ _MISSING = "restore the missing files from a copy, or start a new pipeline that 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file and the positions it holds, both ends included."""
+    """One file and the offsets it holds, both ends included."""
 
     path: Path
     first: int
@@ -80,10 +80,10 @@ def nodes(root: Path) -> list[str]:
     return sorted(filter(_is_node_name, found))
 
 
-class SegmentFolder:
+class JournalFolder:
     """The segments of one node, as they lie on disk now. One thread at a time.
 
-    Whatever it tells of is durable: a position that it has shown can never come to mean another record.
+    Whatever it tells of is durable: an offset that it has shown can never come to mean another record.
     """
 
     def __init__(self, root: Path, node: str) -> None:
@@ -94,7 +94,7 @@ class SegmentFolder:
         self._settled: int | None = None
 
     def path_of(self, first: int, last: int) -> Path:
-        """Where the segment with positions first..last lies."""
+        """Where the segment with offsets first..last lies."""
         return self.path / f"{first:020d}-{last:020d}.parquet"
 
     def refresh(self) -> Sequence[Segment]:
@@ -112,27 +112,27 @@ class SegmentFolder:
             names = self._listed()
             if not names.keys() <= self._by_name.keys():
                 # A new name can be seen before its writer has made it durable. If a crash took it back, its
-                # positions would go to other records, and a reader that had counted on it would miss those.
+                # offsets would go to other records, and a reader that had counted on it would miss those.
                 sync_folder(self.path)
             if names.keys() != self._by_name.keys():
                 self._remember(names)
             self._settled = changed if now - changed > _SETTLED_NS else None
         return self._segments
 
-    def first_position(self) -> int:
-        """The lowest position that is still here; 1 when empty."""
+    def first_offset(self) -> int:
+        """The lowest offset that is still here; 1 when empty."""
         segments = self.refresh()
         return segments[0].first if segments else 1
 
-    def last_position(self) -> int:
-        """The highest position; 0 when empty."""
+    def last_offset(self) -> int:
+        """The highest offset; 0 when empty."""
         segments = self.refresh()
         return segments[-1].last if segments else 0
 
     def between(self, after: int, through: int) -> list[Segment]:
-        """The segments that hold any position p with after < p <= through, in order.
+        """The segments that hold any offset p with after < p <= through, in order.
 
-        Raises CorruptionError if the record of any such position is not here, or is here twice.
+        Raises CorruptionError if the record of any such offset is not here, or is here twice.
         """
         if after >= through:
             return []
@@ -143,7 +143,7 @@ class SegmentFolder:
         if not found or found[0].first > after + 1 or found[-1].last < through:
             here = f"{segments[0].first} to {segments[-1].last} are" if segments else "none is"
             raise CorruptionError(
-                f"positions {after + 1} to {through} are needed, {here} here",
+                f"offsets {after + 1} to {through} are needed, {here} here",
                 where=str(self.path),
                 hint=_MISSING,
             )
@@ -169,7 +169,7 @@ class SegmentFolder:
         """Remove the segments that end before `through`, oldest first; how many there were.
 
         The segment that holds `through`, and in any case the newest, stays: from it a starting writer learns
-        the next position. Idempotent. Should a crash of the machine bring segments back, forget again.
+        the next offset. Idempotent. Should a crash of the machine bring segments back, forget again.
         """
         removed = 0
         for segment in self.refresh()[:-1]:
@@ -256,7 +256,7 @@ def encode(batches: Sequence[pa.RecordBatch]) -> memoryview:
 
 
 def read(segments: Iterable[Segment], after: int, through: int) -> Iterator[pa.RecordBatch]:
-    """The rows with after < position <= through, in the order of `segments`; small segments share a batch.
+    """The rows with after < offset <= through, in the order of `segments`; small segments share a batch.
 
     Raises CorruptionError for a segment that is gone, damaged or of another format.
     """
@@ -335,7 +335,7 @@ def _table(segment: Segment) -> pa.Table:
         table = file.read(use_threads=False).replace_schema_metadata(None)
     except _UNREADABLE as error:
         raise _damaged(segment, str(error)) from error
-    if table.num_rows != file.metadata.num_rows or table.column("position")[0].as_py() != segment.first:
+    if table.num_rows != file.metadata.num_rows or table.column("offset")[0].as_py() != segment.first:
         raise _damaged(segment, "its content contradicts its name")
     return table
 

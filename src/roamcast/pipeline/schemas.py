@@ -50,7 +50,7 @@ LATEST: Final = 253_402_300_799_999_999
 SIFTED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
-        pa.field("position", pa.int64()),
+        pa.field("offset", pa.int64()),
         pa.field("home", pa.string()),
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
@@ -69,7 +69,7 @@ SIFTED_SCHEMA: Final = pa.schema(
 POSITIONS: Final = pa.schema(
     [
         pa.field("node", pa.string()),
-        pa.field("position", pa.int64()),
+        pa.field("offset", pa.int64()),
         pa.field("entity", pa.string()),
         pa.field("time", pa.int64()),
         pa.field("x", pa.float64()),

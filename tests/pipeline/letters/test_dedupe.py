@@ -21,11 +21,11 @@ def take(rows: Sequence[Placed], seen: dict[Source, Ranges] | None = None) -> In
 
 def fresh(intake: Intake) -> list[tuple[str, int]]:
     """Where the events that count stand, in the order they have."""
-    return list(zip(intake.fresh["node"].to_pylist(), intake.fresh["position"].to_pylist(), strict=True))
+    return list(zip(intake.fresh["node"].to_pylist(), intake.fresh["offset"].to_pylist(), strict=True))
 
 
-def at(*positions: int) -> list[tuple[str, int]]:
-    return [("local", position) for position in positions]
+def at(*offsets: int) -> list[tuple[str, int]]:
+    return [("local", offset) for offset in offsets]
 
 
 def seen(intake: Intake) -> dict[str, str]:
@@ -69,7 +69,7 @@ def test_a_source_that_leaves_too_many_gaps_is_set_aside(monkeypatch: pytest.Mon
     monkeypatch.setattr("roamcast.pipeline.letters.dedupe.MOST_GAPS", 2)
     before = {Source("local", "cam"): Ranges.from_text("1,3")}
     intake = take(placed([event("cam", 3), event("cam", 5), event("cam", 7), event("car", 9)]), before)
-    assert [(item.position, "gaps" in item.reason) for item in intake.set_aside] == [(2, True), (3, True)]
+    assert [(item.offset, "gaps" in item.reason) for item in intake.set_aside] == [(2, True), (3, True)]
     assert (intake.duplicates, fresh(intake), seen(intake)) == (1, at(4), {"car": "9"})
 
 
@@ -99,8 +99,8 @@ POISON = {
 def test_what_cannot_be_processed_is_set_aside(poison: str) -> None:
     """It is named with its place and a reason, and the rest of the batch goes on as if it were not there."""
     intake = take(placed([event("cam", 6), POISON[poison], event("cam", 7)], first=5))
-    ((node, position, reason),) = intake.set_aside
-    assert (node, position) == ("local", 6)
+    ((node, offset, reason),) = intake.set_aside
+    assert (node, offset) == ("local", 6)
     assert reason
     assert (intake.duplicates, fresh(intake), seen(intake)) == (0, at(5, 7), {"cam": "6-7"})
 

@@ -16,16 +16,16 @@ from roamcast.pipeline.letters.numbers import Numbered, Receiver, in_order, numb
 from roamcast.pipeline.letters.pending import DRAFTS_SCHEMA
 
 Wish = tuple[str, str, str]  # node, subscriber, id
-Match = tuple[str, int, list[int]]  # node, position, rows of subscriptions
+Match = tuple[str, int, list[int]]  # node, offset, rows of subscriptions
 
 
 def drafts(matches: Sequence[Match], wishes: Sequence[Wish]) -> pa.Table:
     rows = [
         {
-            "node": node, "position": position, "event": orjson.dumps([node, position]).decode(),
+            "node": node, "offset": offset, "event": orjson.dumps([node, offset]).decode(),
             "office": wishes[row][0], "receiver": wishes[row][1], "subscription": wishes[row][2], "why": f"row {row}",
         }
-        for node, position, to in matches for row in to
+        for node, offset, to in matches for row in to
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, DRAFTS_SCHEMA)
 
@@ -35,7 +35,7 @@ def number(matches: Sequence[Match], wishes: Sequence[Wish], last: Mapping[Recei
 
 
 def letters(numbered: Numbered, office: str = "local") -> list[tuple[str, int, str, list[str | int]]]:
-    """(receiver, number, subscription, [node, position] of the event) in the order they lie in the outbox."""
+    """(receiver, number, subscription, [node, offset] of the event) in the order they lie in the outbox."""
     rows = numbered.letters[office].to_pylist()
     bodies = [orjson.loads(row["body"]) for row in rows]
     return [(r["receiver"], r["number"], b["subscription"], b["event"]) for r, b in zip(rows, bodies, strict=True)]
@@ -62,7 +62,7 @@ def test_receivers_without_letters_keep_their_number() -> None:
     assert numbered.last == {Receiver("local", "ann"): 1}
 
 
-def test_the_order_is_node_position_subscription() -> None:
+def test_the_order_is_node_offset_subscription() -> None:
     """Positions are compared as numbers, subscriptions by id, wherever their rows lie."""
     wishes = [("local", "ann", "s2"), ("local", "ann", "s1")]
     numbered = number([("south", 2, [0]), ("north", 10, [0, 1]), ("north", 9, [0])], wishes)
@@ -121,7 +121,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Match], list[Wish], dict[Receiver, int
     places = draw(st.lists(st.tuples(_names, st.integers(1, 30)), unique=True, max_size=8))
     rows = st.lists(st.integers(0, len(wishes) - 1), min_size=1, unique=True)
     last = draw(st.dictionaries(st.builds(Receiver, _names, _names), st.integers(1, 2**40), max_size=4))
-    return [(node, position, draw(rows)) for node, position in places], wishes, last
+    return [(node, offset, draw(rows)) for node, offset in places], wishes, last
 
 
 @thorough()
@@ -131,11 +131,11 @@ def test_equals_counting_by_hand(world: tuple[list[Match], list[Wish], dict[Rece
     matches, wishes, last = world
     counted = dict(last)
     expected: dict[tuple[str, str, int], tuple[str, list[str | int]]] = {}
-    for node, position, to in sorted(matches):
+    for node, offset, to in sorted(matches):
         for office, name, id_ in sorted((wishes[row] for row in to), key=lambda wish: wish[2]):
             receiver = Receiver(office, name)
             counted[receiver] = counted.get(receiver, 0) + 1
-            expected[office, name, counted[receiver]] = id_, [node, position]
+            expected[office, name, counted[receiver]] = id_, [node, offset]
     numbered = number(random.Random(seed).sample(matches, len(matches)), wishes, last)
     found = {(o, to, n): (s, e) for o in numbered.letters for to, n, s, e in letters(numbered, o)}
     assert found == expected

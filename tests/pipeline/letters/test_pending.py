@@ -29,9 +29,9 @@ from roamcast.space import GEOGRAPHIC
 
 
 def sifted(*rows: Mapping[str, Any]) -> pa.Table:
-    """Events as the executors tell of them, the n-th at position n unless it says otherwise."""
+    """Events as the executors tell of them, the n-th at offset n unless it says otherwise."""
     plain = {"node": "local", "home": "local", "entity": "cam", "whole": True, "subscriptions": [], "bindings": []}
-    return pa.Table.from_pylist([{**plain, "position": n, **row} for n, row in enumerate(rows, 1)], SIFTED_SCHEMA)
+    return pa.Table.from_pylist([{**plain, "offset": n, **row} for n, row in enumerate(rows, 1)], SIFTED_SCHEMA)
 
 
 def wish(number: int, body: SubscriptionBody, **more: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_what_was_journalled_later_was_not_known(tmp_path: Path) -> None:
         {"time": 1, "seq": 7, "event": told("c")},
     )
     assert firsts(tmp_path, [bond(3)], fresh.take([0, 1]), known("old", 1)) == [("b", "b3")]
-    moved = fresh.set_column(1, "position", pa.array([1, 3, 4]))
+    moved = fresh.set_column(1, "offset", pa.array([1, 3, 4]))
     assert firsts(tmp_path, [bond(2)], moved, known("old", 1)) == [("a", "b2")]
     assert firsts(tmp_path, [bond(0)], moved, known("old", 1)) == [("old", "b0")]
 
@@ -249,7 +249,7 @@ def test_if_the_newest_does_not_satisfy_nothing_comes(tmp_path: Path) -> None:
 def drafts_of(rows: Sequence[tuple[str, str, int, int | None]]) -> pa.Table:
     """Drafts, each (office, subscription, time, every), in the order in which they are numbered."""
     names = ("office", "subscription", "time", "every")
-    plain = [{"node": "local", "position": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)]
+    plain = [{"node": "local", "offset": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)]
     return pa.Table.from_pylist(plain, DRAFTS_SCHEMA)
 
 
@@ -265,7 +265,7 @@ def test_what_was_notified_before_counts() -> None:
     """As far as it is known; what is not notified now need not be remembered anew."""
     rows = drafts_of([("local", "s1", 99, 10), ("local", "s2", 99, 10), ("south", "s1", 99, 10)])
     kept, notified = thinned(rows, {("local", "s1"): 90, ("local", "s2"): 89}, {})
-    assert kept["position"].to_pylist() == [1, 2]
+    assert kept["offset"].to_pylist() == [1, 2]
     assert notified == {("local", "s2"): 99, ("south", "s1"): 99}
 
 
@@ -280,7 +280,7 @@ def test_after_a_removal_a_period_begins_anew() -> None:
     rows = drafts_of([("local", "s1", 100 + n, 10) for n in range(4)])
     before = {("local", "s1"): 95, ("local", "s2"): 50}
     kept, notified = thinned(rows, before, {("local", "s1"): 1, ("local", "s2"): 1, ("local", "s3"): 1})
-    assert kept["position"].to_pylist() == [2]
+    assert kept["offset"].to_pylist() == [2]
     assert notified == {("local", "s1"): 102, ("local", "s2"): None}
 
 
@@ -288,7 +288,7 @@ def test_without_a_period_all_are_kept() -> None:
     """Between others that have one, and alone."""
     free, limited = ("local", "s0", 1, None), ("local", "s1", 1, 10)
     rows = drafts_of([free, limited, free, limited])
-    assert thinned(rows, {}, {})[0]["position"].to_pylist() == [0, 1, 2]
+    assert thinned(rows, {}, {})[0]["offset"].to_pylist() == [0, 1, 2]
     alone = drafts_of([free] * 2)
     assert thinned(alone, {("local", "s0"): 99}, {}) == (alone, {})
     assert thinned(drafts_of([]), {}, {}) == (DRAFTS_SCHEMA.empty_table(), {})
@@ -313,7 +313,7 @@ def test_thinning_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], b
             if every is not None:
                 memory[name] = time
     kept, changed = thinned(drafts_of([(*name, time, _periods[name]) for name, time in rows]), before, {})
-    assert kept["position"].to_pylist() == expected
+    assert kept["offset"].to_pylist() == expected
     assert {**before, **changed} == memory
 
 

@@ -287,7 +287,7 @@ def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
     assert live_rows(pipeline) == [("local", "s1", "ann"), ("local", "s2", "ann")]
     rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
     assert all(row["since"] < 1 and row["terms"] == ["fire"] for row in rows)
-    assert "local: positions 2 to 3" in pipeline.inheritance
+    assert "local: offsets 2 to 3" in pipeline.inheritance
 
 
 @pytest.mark.parametrize("torn", [b"", b"v1\n", b'v1\n{"batchWat'])

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.segments import SegmentFolder
+from roamcast.journal.segments import JournalFolder
 from roamcast.pipeline.query import source
-from roamcast.pipeline.query.source import JournalReader, JournalSource, Stretch
+from roamcast.pipeline.query.source import JournalReader, JournalSource, OffsetRange
 
 
 def reader(data: Path, records: int = 1000) -> JournalReader:
@@ -38,11 +38,11 @@ def latest(reader: JournalReader, start: dict[str, int], most: int) -> dict[str,
 
 
 def rows(reader: JournalReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
-    """(node, position) of the records that the tasks of a batch read, task by task."""
+    """(node, offset) of the records that the tasks of a batch read, task by task."""
     found = []
-    for stretch in reader.partitions(start, end):
-        for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(stretch))):
-            found += [(row["node"], row["position"]) for row in batch.select(["node", "position"]).to_pylist()]
+    for offsets in reader.partitions(start, end):
+        for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(offsets))):
+            found += [(row["node"], row["offset"]) for row in batch.select(["node", "offset"]).to_pylist()]
     return found
 
 
@@ -108,16 +108,16 @@ def test_a_batch_ends_at_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fill(tmp_path, a=1, b=1)
     dated(tmp_path, "a", 10)
     dated(tmp_path, "b", 20)
-    look = SegmentFolder.last_position
+    look = JournalFolder.last_offset
 
-    def slowly(folder: SegmentFolder) -> int:
+    def slowly(folder: JournalFolder) -> int:
         if folder.path.name == "b":
-            monkeypatch.setattr(SegmentFolder, "last_position", look)
+            monkeypatch.setattr(JournalFolder, "last_offset", look)
             fill(tmp_path, a=1)
             fill(tmp_path, b=1)
         return look(folder)
 
-    monkeypatch.setattr(SegmentFolder, "last_position", slowly)
+    monkeypatch.setattr(JournalFolder, "last_offset", slowly)
     read = reader(tmp_path)
     assert latest(read, {}, 10) == {"a": 1, "b": 1}
     assert latest(read, {"a": 1, "b": 1}, 10) == {"a": 2, "b": 2}
@@ -130,7 +130,7 @@ def test_offsets_never_go_back(tmp_path: Path) -> None:
 
 
 def test_many_small_batches_read_everything_once(tmp_path: Path) -> None:
-    """Offset after offset, each position of each node is read exactly once and in order."""
+    """Batch after batch, each offset of each node is read exactly once and in order."""
     fill(tmp_path, a=7, b=4)
     read = reader(tmp_path)
     start: dict[str, int] = {}
@@ -140,7 +140,7 @@ def test_many_small_batches_read_everything_once(tmp_path: Path) -> None:
         read.commit(end)
         start = end
     assert sorted(found) == [("a", n) for n in range(1, 8)] + [("b", n) for n in range(1, 5)]
-    assert [position for node, position in found if node == "a"] == list(range(1, 8))
+    assert [offset for node, offset in found if node == "a"] == list(range(1, 8))
 
 
 def test_a_new_node_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_a_growing_journal_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("per_task", [1, 2, 3, 100])
 def test_partitions_cover_exactly_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_task: int) -> None:
-    """However many tasks there are: after the start, through the end, each position once."""
+    """However many tasks there are: after the start, through the end, each offset once."""
     monkeypatch.setattr(source, "_RECORDS_PER_TASK", per_task)
     journal(tmp_path, *([event("cam", n) for n in range(1, 5)] for _ in range(3)), node="a")
     fill(tmp_path, b=2)
     read = reader(tmp_path)
-    stretches = read.partitions({"a": 2}, {"a": 11, "b": 2})
-    assert all(isinstance(s, Stretch) and 0 < s.through - s.after <= per_task for s in stretches)
+    ranges = read.partitions({"a": 2}, {"a": 11, "b": 2})
+    assert all(isinstance(s, OffsetRange) and 0 < s.through - s.after <= per_task for s in ranges)
     assert rows(read, {"a": 2}, {"a": 11, "b": 2}) == [("a", n) for n in range(3, 12)] + [("b", 1), ("b", 2)]
 
 
@@ -196,7 +196,7 @@ def test_the_first_batch_repeated_reads_the_same(tmp_path: Path) -> None:
 
 
 def test_committed_segments_are_removed(tmp_path: Path) -> None:
-    """What a committed batch contained goes, but for the segment that holds its last position."""
+    """What a committed batch contained goes, but for the segment that holds its last offset."""
     fill(tmp_path, a=5, b=2)
     read = reader(tmp_path)
     read.commit({"a": 3, "gone": 4})
@@ -219,7 +219,7 @@ def test_a_hole_behind_the_start_is_corruption(tmp_path: Path) -> None:
     """Records that should still be there are never skipped."""
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 3)
-    with pytest.raises(CorruptionError, match="positions 2 to 5 are needed"):
+    with pytest.raises(CorruptionError, match="offsets 2 to 5 are needed"):
         rows(reader(tmp_path), {"a": 1}, {"a": 5})
 
 
@@ -228,11 +228,11 @@ def test_a_journal_that_begins_anew_is_corruption(tmp_path: Path) -> None:
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 5)
     fill(tmp_path, a=2)
-    with pytest.raises(CorruptionError, match=r"ends at position 2, but was read up to 5.*--new"):
+    with pytest.raises(CorruptionError, match=r"ends at offset 2, but was read up to 5.*--new"):
         latest(reader(tmp_path), {"a": 5}, 10)
 
 
 def test_only_stretches_can_be_read(tmp_path: Path) -> None:
     """A partition of another source is refused."""
-    with pytest.raises(TypeError, match="stretches"):
+    with pytest.raises(TypeError, match="ranges"):
         next(reader(tmp_path).read(InputPartition("a")))

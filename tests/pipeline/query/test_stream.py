@@ -157,8 +157,8 @@ def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path
     assert letters(tmp_path) == [("ann", n, "s1", f"cam:{n}") for n in (1, 2, 3)]
     (path,) = (tmp_path / "pipeline" / "set_aside").iterdir()
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-    assert [(row["node"], row["position"]) for row in rows] == [
-        *(("local", position) for position in range(2, 2 + len(POISON))), ("south", 1),
+    assert [(row["node"], row["offset"]) for row in rows] == [
+        *(("local", offset) for offset in range(2, 2 + len(POISON))), ("south", 1),
     ]  # fmt: skip
     assert all(row["reason"] for row in rows)
     assert [(row["kind"], row["entity"], row["id"], row["body"]) for row in rows[:-1]] == [

@@ -119,7 +119,7 @@ def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_what_is_taken_over_begins_before_all_records(tmp_path: Path) -> None:
-    """A journal may have begun anew since: its positions must not be taken for earlier ones."""
+    """A journal may have begun anew since: its offsets must not be taken for earlier ones."""
     state_with(tmp_path, STATE)
     taken = from_state(tmp_path)
     assert taken is not None

@@ -81,10 +81,10 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
     """Whatever records come, good and bad, once or again, to whatever earlier ones have made."""
     wishes: dict[tuple[str, int], Row] = {}
     bonds: dict[tuple[str, int], Row] = {}
-    position = 0
+    offset = 0
     for number, batch in enumerate(batches):
-        rows = [Placed(node, position + place, record) for place, (node, record) in enumerate(batch, 1)]
-        position += len(batch)
+        rows = [Placed(node, offset + place, record) for place, (node, record) in enumerate(batch, 1)]
+        offset += len(batch)
         world = World(list(wishes.values()), list(bonds.values()))
         given = control(rows).records
         changes = changes_of(given, number, world)

@@ -79,7 +79,7 @@ def test_making_it_with_other_content_replaces_it(other: str) -> None:
 
 
 def test_a_removal_ends_it() -> None:
-    """The row says at which position and in which batch."""
+    """The row says at which offset and in which batch."""
     changes = change(placed([removal("s1", "ann")], first=5), wishes(subscription("s1", "ann")))
     assert (lives(changes), changes.more_subscriptions) == ([("local", "s1", 1, 5, 7)], -1)
 
@@ -112,7 +112,7 @@ def test_nodes_give_ids_on_their_own() -> None:
 
 
 def test_a_binding_begins_at_its_place_and_time() -> None:
-    """Its row carries since when it counts, by position and by clock, and what it lets through."""
+    """Its row carries since when it counts, by offset and by clock, and what it lets through."""
     (row,) = bonds(bind("b1", "cam", NOON + 3, BindingBody("ann", "@level > 1", 5_000_000)))
     assert row == {
         "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "home": "local", "source": "cam",
@@ -121,7 +121,7 @@ def test_a_binding_begins_at_its_place_and_time() -> None:
 
 
 def test_an_unbinding_ends_it() -> None:
-    """The row says at which position, and when."""
+    """The row says at which offset, and when."""
     changes = change(placed([unbind("b1", "cam", 30)], first=5), bonds=bonds(bind("b1", "cam", 10)))
     assert (spans(changes), changes.more_bindings) == ([("b1", "cam", 1, 5, 10, 30)], -1)
 
@@ -208,12 +208,12 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
     tables: dict[str, dict[tuple[str, int], Row]] = {SUBSCRIPTION: {}, BINDING: {}}
     grown = {SUBSCRIPTION: 0, BINDING: 0}
     alone: dict[str, list[list[Any]]] = {SUBSCRIPTION: [], BINDING: []}  # name, content, since, until, end, begin
-    positions = {"north": 0, "south": 0}
+    offsets = {"north": 0, "south": 0}
     for batch in batches:
         rows = []
         for node, record in batch:
-            positions[node] += 1
-            rows.append(Placed(node, positions[node], record))
+            offsets[node] += 1
+            rows.append(Placed(node, offsets[node], record))
             kind = SUBSCRIPTION if record.kind in (SUBSCRIPTION, REMOVAL) else BINDING
             name = (node, record.id) if kind == SUBSCRIPTION else (node, record.id, record.entity)
             content = record.entity if kind == SUBSCRIPTION else None
@@ -226,9 +226,9 @@ def test_equals_one_record_after_the_other(batches: list[list[tuple[str, Record]
             if record.kind == UNBINDING and any((record.time or 0) < life[5] for life in live):
                 continue
             for life in live:
-                life[3:5] = positions[node], record.time
+                life[3:5] = offsets[node], record.time
             if record.kind in (SUBSCRIPTION, BINDING):
-                alone[kind].append([name, content, positions[node], None, None, record.time])
+                alone[kind].append([name, content, offsets[node], None, None, record.time])
         changes = change(rows, list(tables[SUBSCRIPTION].values()), list(tables[BINDING].values()))
         for kind, written in ((SUBSCRIPTION, changes.subscriptions), (BINDING, changes.bindings)):
             tables[kind].update({(row["node"], row["since"]): row for row in written.to_pylist()})

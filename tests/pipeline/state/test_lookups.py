@@ -153,15 +153,15 @@ def test_a_damaged_part_is_never_used(tmp_path: Path) -> None:
         Lookups(tmp_path, BINDINGS.name, (part,))
 
 
-@given(pushes=_pushes, position=st.integers(0, 9), time=st.integers(0, 40))
-def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], position: int, time: int) -> None:
+@given(pushes=_pushes, offset=st.integers(0, 9), time=st.integers(0, 40))
+def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], offset: int, time: int) -> None:
     """All that is live or ended later is found; whatever is found is in force, and not an older state of it."""
     keys = [(node, name) for node in NODES for name in NAMES]
     with tempfile.TemporaryDirectory() as folder:
         parts = PartFolder(Path(folder))
         layers = Lookups(parts.folder, BINDINGS.name, stack_of(parts, pushes))
         columns = arrays(("node", "source"), keys)
-        ends = Ends(np.full(len(keys), position), np.full(len(keys), time))
+        ends = Ends(np.full(len(keys), offset), np.full(len(keys), time))
         found = {
             row["node"] + str(row["since"]): row
             for row in layers.take(layers.find(("node", "source"), columns, ends).row).to_pylist()
@@ -169,7 +169,7 @@ def test_what_ended_before_is_left_out_and_nothing_else(pushes: list[Push], posi
         rows = layers.take(layers.find(("node", "source"), columns).row).to_pylist()
         alive = layers.take(layers.find(("node", "source"), columns, Ends.all(len(keys))).row).to_pylist()
     known = {row["node"] + str(row["since"]): row for row in rows}
-    wanted = {key for key, row in known.items() if row["until"] is None or row["until"] > position or row["end"] > time}
+    wanted = {key for key, row in known.items() if row["until"] is None or row["until"] > offset or row["end"] > time}
     assert wanted <= found.keys()
     assert all(known[key] == row for key, row in found.items())
     assert sorted(map(str, alive)) == sorted(str(row) for row in rows if row["until"] is None)

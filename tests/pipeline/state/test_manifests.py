@@ -115,7 +115,7 @@ def checked(content: dict[str, Any]) -> bytes:
 
 
 GOOD = {
-    "format": "roamcast-state/6", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
+    "format": "roamcast-state/7", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {}, "regions": {},
     "index": {"stack": [], "leaving": [], "handles": 0}, "partition": None,
 }  # fmt: skip
 

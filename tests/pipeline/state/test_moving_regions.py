@@ -100,7 +100,7 @@ def test_a_broken_position_is_set_aside(tmp_path: Path, broken: str) -> None:
     entry = PureStream(tmp_path).run(
         placed([around("s", "ann", space="geographic"), position("ann", 0), BROKEN[broken], event("cam", 1)])
     )
-    assert [(item.position, item.reason[:10]) for item in entry.set_aside] == [(3, "a position")]
+    assert [(item.offset, item.reason[:10]) for item in entry.set_aside] == [(3, "a position")]
     assert letters_of([entry]) == {("local", "ann"): [("s", "cam:1")]}
 
 
@@ -179,7 +179,7 @@ class Interpreter:
     def run(self, rows: Sequence[Placed]) -> None:
         here = [(*name, region) for name, region in self.live.items()]
         events = []
-        for row in sorted(rows, key=lambda row: (row.node, row.position)):
+        for row in sorted(rows, key=lambda row: (row.node, row.offset)):
             record, name = row.record, (row.node, str(row.record.id))
             if record.kind == EVENT and (row.node, record.entity, record.seq) not in self.seen:
                 self.seen.add((row.node, record.entity, record.seq))
@@ -240,14 +240,14 @@ _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.s
 def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
     """Regions that come, move and go at two nodes make the letters of the rules, however they are cut and restarted."""
     interpreter = Interpreter()
-    positions = {"north": 0, "south": 0}
+    offsets = {"north": 0, "south": 0}
     batch: list[Placed] = []
     entries = []
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         for node, record, then in [*world, ("north", removal("none", "ann"), "|")]:
-            positions[node] += 1
-            batch.append(Placed(node, positions[node], record))
+            offsets[node] += 1
+            batch.append(Placed(node, offsets[node], record))
             if then != ".":
                 interpreter.run(batch)
                 entries.append(stream.run(batch))

@@ -42,7 +42,7 @@ def happenings(first: int, count: int) -> list[Record]:
 
 
 def batches(*groups: Sequence[Record]) -> list[list[Placed]]:
-    """Each group a batch, at dense positions."""
+    """Each group a batch, at dense offsets."""
     first, found = 1, []
     for records in groups:
         found.append(placed(records, first=first))

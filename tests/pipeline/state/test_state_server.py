@@ -224,16 +224,16 @@ def with_journal(tmp_path: Path) -> Iterator[Supplier]:
         yield supplier
 
 
-def test_a_stretch_of_the_journal_is_fetched_and_not_kept(with_journal: Supplier) -> None:
+def test_an_offset_range_of_the_journal_is_fetched_and_not_kept(with_journal: Supplier) -> None:
     """From the middle of one segment to the middle of the next."""
     rows = pa.Table.from_batches(list(with_journal.journal("local", 3, 7)))
-    assert rows["position"].to_pylist() == [4, 5, 6, 7]
+    assert rows["offset"].to_pylist() == [4, 5, 6, 7]
     assert not list(with_journal.cache.iterdir())
 
 
-def test_a_stretch_that_is_not_there_is_named(with_journal: Supplier) -> None:
+def test_an_offset_range_that_is_not_there_is_named(with_journal: Supplier) -> None:
     """As if it were read on the driver."""
-    with pytest.raises(CorruptionError, match="positions 8 to 9 are needed"):
+    with pytest.raises(CorruptionError, match="offsets 8 to 9 are needed"):
         list(with_journal.journal("local", 7, 9))
 
 

@@ -45,15 +45,15 @@ class Bond(NamedTuple):
             return False
         if self.node != event.node:
             return self.end is None or event.time < self.end
-        if self.since >= event.position:
+        if self.since >= event.offset:
             return False
-        return self.until is None or self.end is None or event.position < self.until or event.time < self.end
+        return self.until is None or self.end is None or event.offset < self.until or event.time < self.end
 
 
 class Reading(NamedTuple):
-    """An event at a position, of a time."""
+    """An event at an offset, of a time."""
 
-    position: int
+    offset: int
     time: int
     source: str = "cam"
     level: float | None = None
@@ -62,8 +62,8 @@ class Reading(NamedTuple):
     def batch(self) -> pa.RecordBatch:
         readings = None if self.level is None else {"level": self.level}
         body = orjson.dumps({"context": "level"}).decode()
-        record = Record(EVENT, self.source, self.position, "e", self.time, 0.0, 0.0, (), readings, body)
-        return to_batch(self.node, self.position, [record])
+        record = Record(EVENT, self.source, self.offset, "e", self.time, 0.0, 0.0, (), readings, body)
+        return to_batch(self.node, self.offset, [record])
 
 
 def joined(folder: Path, bonds: Sequence[Sequence[Bond]], events: Sequence[Reading]) -> list[tuple[int, str, int]]:
@@ -82,7 +82,7 @@ ENDED = Bond(since=10, begin=100, until=20, end=200)
 
 
 @pytest.mark.parametrize(
-    ("bond", "position", "time", "meets"),
+    ("bond", "offset", "time", "meets"),
     [
         (OPEN, 9, 150, False),
         (OPEN, 11, 150, True),
@@ -113,10 +113,10 @@ ENDED = Bond(since=10, begin=100, until=20, end=200)
     ],
 )  # fmt: skip
 def test_a_binding_counts_from_its_beginning_to_its_end(
-    tmp_path: Path, bond: Bond, position: int, time: int, meets: bool
+    tmp_path: Path, bond: Bond, offset: int, time: int, meets: bool
 ) -> None:
     """Begin is included and end is not; of what is journalled after an event it sees nothing."""
-    assert bool(joined(tmp_path, [[bond]], [Reading(position, time)])) == meets
+    assert bool(joined(tmp_path, [[bond]], [Reading(offset, time)])) == meets
 
 
 @pytest.mark.parametrize(

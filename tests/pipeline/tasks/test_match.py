@@ -142,7 +142,7 @@ class Interpreter:
     def run(self, rows: Sequence[Placed]) -> None:
         versions = {name: [wish] for name, wish in self.live.items()}
         own: list[tuple[Placed, dict[tuple[str, str], Wish]]] = []
-        for row in sorted(rows, key=lambda row: (row.node, row.position)):
+        for row in sorted(rows, key=lambda row: (row.node, row.offset)):
             record = row.record
             name = row.node, str(record.id)
             source, _, home = str(record.entity).partition("@")
@@ -190,15 +190,15 @@ def test_equals_an_interpreter_of_the_rules(batches: list[list[tuple[str, Record
     """Random records over two nodes and several batches, handed over in random order, make the letters of the rules."""
     shuffle = random.Random(seed)
     interpreter = Interpreter()
-    positions = {"north": 0, "south": 0}
+    offsets = {"north": 0, "south": 0}
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         numbered = []
         for batch in batches:
             rows = []
             for node, record in batch:
-                positions[node] += 1
-                rows.append(Placed(node, positions[node], record))
+                offsets[node] += 1
+                rows.append(Placed(node, offsets[node], record))
             interpreter.run(rows)
             numbered.append(stream.run(shuffle.sample(rows, len(rows))).numbered)
     assert letters_of(numbered) == dict(interpreter.letters)

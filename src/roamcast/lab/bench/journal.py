@@ -16,7 +16,7 @@ from typing import Any
 from roamcast.durable import write_atomic
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import EVENT, Record, to_batch
-from roamcast.journal.segments import SegmentFolder, encode
+from roamcast.journal.segments import JournalFolder, encode
 
 __all__ = ["bench_journal"]
 
@@ -70,7 +70,7 @@ class _Feed:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._journal = FileJournal(root, _NODE, linger=0.0)
-        self._folder = SegmentFolder(root, _NODE)
+        self._folder = JournalFolder(root, _NODE)
         self._seq = 0
 
     def put(self, count: int) -> None:
@@ -83,15 +83,15 @@ class _Feed:
     def churn(self, segments: int, query: Any, say: Say) -> None:
         """Segments as the journal writes them, but unsynced: a million syncs would measure the disk."""
         self._journal.close()
-        said, first = time.monotonic(), self._folder.last_position() + 1
-        for position in range(first, first + segments):
-            rows = to_batch(_NODE, position, [self._event()])
-            write_atomic(self._folder.path_of(position, position), encode([rows]), durable=False)
-            if position % 1_000 == 0:
+        said, first = time.monotonic(), self._folder.last_offset() + 1
+        for offset in range(first, first + segments):
+            rows = to_batch(_NODE, offset, [self._event()])
+            write_atomic(self._folder.path_of(offset, offset), encode([rows]), durable=False)
+            if offset % 1_000 == 0:
                 self._wait_for_room(query)
                 if time.monotonic() - said > _SAY_EVERY_S:
                     said = time.monotonic()
-                    say(f"{position - first} of {segments} segments")
+                    say(f"{offset - first} of {segments} segments")
         self._journal = FileJournal(self._root, _NODE, linger=0.0)
 
     def close(self) -> None:

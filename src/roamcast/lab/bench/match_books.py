@@ -74,7 +74,7 @@ class Batches:
 
         from roamcast.pipeline.tasks.sharded_match import sifted_by
 
-        columns = {"position": self._place, "seq": page.sieve.batch * self._count}
+        columns = {"offset": self._place, "seq": page.sieve.batch * self._count}
         events = self._events.withColumns({name: f.col(name) + more for name, more in columns.items()})
         self._place += self._count
         return sifted_by(events, page.sieve)
@@ -99,7 +99,7 @@ def write_events(spark: SparkSession, folder: Path, world: World, count: int) ->
 def _events(world: World, first: int, last: int) -> pa.Table:
     numbers, events = range(first, last), world.events(first, last)
     columns = {
-        "node": [_NODE] * len(numbers), "position": [n + 1 for n in numbers], "kind": [EVENT] * len(numbers),
+        "node": [_NODE] * len(numbers), "offset": [n + 1 for n in numbers], "kind": [EVENT] * len(numbers),
         "entity": [f"c{n % _SOURCES}" for n in numbers], "seq": [n // _SOURCES + 1 for n in numbers],
         "id": [f"e{n}" for n in numbers], "time": [n + 1 for n in numbers],
         "x": events["x"], "y": events["y"], "terms": events["terms"],

@@ -96,7 +96,7 @@ def _by_plan(batches: Batches) -> Matches:
     page = batches.open(batches.records([]))
     sifted = batches.sifted(page)
     pairs = sifted["subscriptions"].combine_chunks()
-    event = np.repeat(sifted["position"].to_numpy() - 1, pc.list_value_length(pairs).to_numpy())
+    event = np.repeat(sifted["offset"].to_numpy() - 1, pc.list_value_length(pairs).to_numpy())
     rows = page.sieve.open_subscriptions().take(pairs.flatten().to_numpy(), ("handle",))
     return Matches(event, rows["handle"].to_numpy())
 

@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """`fresh` are the events that count, ordered by node and position: neither copies nor set aside."""
+    """`fresh` are the events that count, ordered by node and offset: neither copies nor set aside."""
 
     fresh: pa.Table
     duplicates: int
@@ -45,8 +45,8 @@ def take_in(sifted: pa.Table, seen: Mapping[Source, Ranges]) -> Intake:
 
     Of copies of an event the first counts, whichever nodes they come from.
     """
-    sifted = sifted.sort_by([("node", "ascending"), ("position", "ascending")])
-    broken = sifted.filter(pc.invert(sifted["whole"])).select(["node", "position"]).to_pylist()
+    sifted = sifted.sort_by([("node", "ascending"), ("offset", "ascending")])
+    broken = sifted.filter(pc.invert(sifted["whole"])).select(["node", "offset"]).to_pylist()
     events = sifted.filter(sifted["whole"])
     is_new, seen_now, gappy = _first_copies(events, seen)
     reason = "an event needs source, seq >= 1, id, time and a finite point"
@@ -54,7 +54,7 @@ def take_in(sifted: pa.Table, seen: Mapping[Source, Ranges]) -> Intake:
         fresh=events.filter(pa.array(is_new)),
         duplicates=int(np.count_nonzero(~is_new)) - len(gappy),
         seen=seen_now,
-        set_aside=[*(SetAside(row["node"], row["position"], reason) for row in broken), *gappy],
+        set_aside=[*(SetAside(row["node"], row["offset"], reason) for row in broken), *gappy],
     )
 
 
@@ -78,8 +78,8 @@ def _first_copies(
         ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
         if ranges.gaps > MOST_GAPS:
             reason = f"the numbers of {source.name} have more than {MOST_GAPS} gaps: number events densely"
-            extra = events.select(["node", "position"]).take(pa.array(rows[np.array(fresh)])).to_pylist()
-            refused += [SetAside(row["node"], row["position"], reason) for row in extra]
+            extra = events.select(["node", "offset"]).take(pa.array(rows[np.array(fresh)])).to_pylist()
+            refused += [SetAside(row["node"], row["offset"], reason) for row in extra]
             continue
         is_new[rows] = fresh
         if any(fresh):

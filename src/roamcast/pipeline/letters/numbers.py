@@ -29,15 +29,15 @@ class Numbered(NamedTuple):
 
 
 def in_order(drafts: pa.Table) -> pa.Table:
-    """Drafts as they are numbered: to each receiver by (node, position, subscription), each once.
+    """Drafts as they are numbered: to each receiver by (node, offset, subscription), each once.
 
     A subscription that was made anew within the batch has matched an event several times; it gets it once.
     """
     if not drafts.num_rows:
         return drafts
     codes = {name: _codes(drafts[name])[0] for name in ("subscription", "node", "receiver", "office")}
-    position = drafts["position"].to_numpy()
-    keys = np.stack([codes["subscription"], position, codes["node"], codes["receiver"], codes["office"]])
+    offset = drafts["offset"].to_numpy()
+    keys = np.stack([codes["subscription"], offset, codes["node"], codes["receiver"], codes["office"]])
     order = np.lexsort(keys)
     order = order[(np.diff(keys[:, order], prepend=-1) != 0).any(axis=0)]
     return drafts.take(pa.array(order))

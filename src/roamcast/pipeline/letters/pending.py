@@ -20,11 +20,11 @@ from roamcast.pipeline.tasks.event_columns import CONTEXT, attributes_of, on_of
 
 __all__ = ["DRAFTS_SCHEMA", "Notified", "bound", "first_readings", "matched", "thinned"]
 
-# (node, position) is the place of the event, or of the binding that brought an earlier event.
+# (node, offset) is the place of the event, or of the binding that brought an earlier event.
 DRAFTS_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
-        pa.field("position", pa.int64()),
+        pa.field("offset", pa.int64()),
         pa.field("time", pa.int64()),
         pa.field("event", pa.string()),
         pa.field("office", pa.string()),
@@ -75,7 +75,7 @@ def first_readings(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
             continue
         drafts.append(
             {
-                "node": binding["node"], "position": binding["since"], "time": newest["time"], "event": newest["event"],
+                "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
                 "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
                 "every": binding["every"],
                 "why": f"the last of {_named(binding['source'], binding['home'], binding['node'])} when it was bound, "
@@ -96,7 +96,7 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
     for binding, row in zip(found.key.tolist(), earlier, strict=True):
         known[binding].append(row)
     told = fresh.filter(pc.is_valid(fresh["event"])).select(
-        ["node", "home", "entity", "position", "seq", "time", "event", "attributes"]
+        ["node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
     )
     here: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in told.to_pylist():
@@ -113,7 +113,7 @@ def _newest_before(initial: Sequence[Binding], fresh: pa.Table, sources: Lookups
 def _was_before(event: Mapping[str, Any], binding: Binding) -> bool:
     """In the journal, or, if the two are in different ones, by time."""
     if event["node"] == binding["node"]:
-        return bool(event["position"] < binding["since"])
+        return bool(event["offset"] < binding["since"])
     return bool(event["time"] < binding["begin"])
 
 
@@ -139,13 +139,13 @@ def thinned(
     """
     limited = np.flatnonzero(pc.is_valid(drafts["every"]).to_numpy())
     rows = drafts.take(pa.array(limited))
-    columns = (rows[name].to_pylist() for name in ("office", "subscription", "node", "position", "time", "every"))
+    columns = (rows[name].to_pylist() for name in ("office", "subscription", "node", "offset", "time", "every"))
     keep = np.ones(drafts.num_rows, np.bool_)
     last: dict[tuple[str, str], int | None] = dict(notified)
     anew: set[tuple[str, str]] = set()
-    for row, office, subscription, node, position, time, every in zip(limited.tolist(), *columns, strict=True):
+    for row, office, subscription, node, offset, time, every in zip(limited.tolist(), *columns, strict=True):
         name = office, subscription
-        if name in removed and name not in anew and (node != office or position > removed[name]):
+        if name in removed and name not in anew and (node != office or offset > removed[name]):
             anew.add(name)
             last[name] = None
         before = last.get(name)
@@ -160,7 +160,7 @@ def thinned(
 
 def _drafts(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Array) -> pa.Table:
     """One for each element of `lists`: `rows` and `whys` are what they stand for."""
-    parents = events.select(["node", "position", "time", "event"]).take(pc.list_parent_indices(lists))
+    parents = events.select(["node", "offset", "time", "event"]).take(pc.list_parent_indices(lists))
     columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
     return pa.table(columns, schema=DRAFTS_SCHEMA)
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
-from roamcast.journal.segments import SegmentFolder, nodes
+from roamcast.journal.segments import JournalFolder, nodes
 from roamcast.pipeline.query.takeover import from_registries, from_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
 
@@ -123,10 +123,8 @@ def _inherit(pipeline: Pipeline, data: Path, earlier: Path | None) -> Mapping[st
         )
         return inherited
     journal = data / "journal"
-    folders = {node: SegmentFolder(journal, node) for node in nodes(journal)}
-    left = [
-        f"{n}: positions {f.first_position()} to {f.last_position()}" for n, f in folders.items() if f.last_position()
-    ]
+    folders = {node: JournalFolder(journal, node) for node in nodes(journal)}
+    left = [f"{n}: offsets {f.first_offset()} to {f.last_offset()}" for n, f in folders.items() if f.last_offset()]
     pipeline.inheritance = (
         "no earlier state is left, so subscriptions and live bindings come from the nodes' registries; letters of what "
         f"is still in the journal may come twice ({'; '.join(left) or 'nothing'}), and those of bindings that have "

@@ -1,7 +1,7 @@
 """The journal as a streaming source of Spark.
 
-An offset holds the last position read of each node. Spark's offset log fixes which positions a batch contains; what a
-committed batch contained is deleted from the journal.
+A Spark offset holds the last journal offset read of each node. Spark's offset log fixes what a batch contains. Records
+are deleted from the journal once their batch is committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.segments import SegmentFolder, nodes, read
+from roamcast.journal.segments import JournalFolder, nodes, read
 from roamcast.pipeline.schemas import RECORDS
 from roamcast.pipeline.state.state_server import Supplier
 
@@ -59,8 +59,8 @@ class JournalSource(DataSource):
         )
 
 
-class Stretch(InputPartition):
-    """The positions of one node that one task reads: after < position <= through."""
+class OffsetRange(InputPartition):
+    """The offsets of one node that one task reads: after < offset <= through."""
 
     def __init__(self, node: str, after: int, through: int) -> None:
         super().__init__((node, after, through))
@@ -74,7 +74,7 @@ class JournalReader(DataSourceStreamReader):
         self._root = root
         self._records = records
         self._supplier = supplier
-        self._folders: dict[str, SegmentFolder] = {}
+        self._folders: dict[str, JournalFolder] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         return {}
@@ -86,7 +86,7 @@ class JournalReader(DataSourceStreamReader):
         """As far as the limit allows, the oldest first: with a record comes all that any node had journalled before it.
         So an event of one node finds the bindings that another had made by then.
 
-        Raises CorruptionError for a journal that ends before what was read of it: its positions were given anew.
+        Raises CorruptionError for a journal that ends before what was read of it: its offsets were given anew.
         """
         moment = time.time_ns() - _CLOCK_STEP
         ends = self._ends()
@@ -94,7 +94,7 @@ class JournalReader(DataSourceStreamReader):
         for node in ends:
             if ends[node] < begins[node]:
                 raise CorruptionError(
-                    f"the journal of {node} ends at position {ends[node]}, but was read up to {begins[node]}",
+                    f"the journal of {node} ends at offset {ends[node]}, but was read up to {begins[node]}",
                     where=str(self._root / node),
                     hint="restore it from a copy, or start a new pipeline with 'roamcast pipeline --new'",
                 )
@@ -114,23 +114,23 @@ class JournalReader(DataSourceStreamReader):
         return latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        stretches: list[InputPartition] = []
+        ranges: list[InputPartition] = []
         for node, through in end.items():
             after = self._begin(node, start)
             segments = len(self._folder(node).between(after, through))
             tasks = -(-max(through - after, 0) // _RECORDS_PER_TASK)
             tasks = max(tasks, -(-segments // _SEGMENTS_PER_TASK))
             bounds = [after + (through - after) * task // max(tasks, 1) for task in range(tasks + 1)]
-            stretches += [Stretch(node, a, b) for a, b in itertools.pairwise(bounds)]
-        return stretches
+            ranges += [OffsetRange(node, a, b) for a, b in itertools.pairwise(bounds)]
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Stretch):
-            raise TypeError(f"a journal is read in stretches, not {partition!r}")
+        if not isinstance(partition, OffsetRange):
+            raise TypeError(f"a journal is read in ranges, not {partition!r}")
         if self._supplier is not None:
             yield from self._supplier.journal(partition.node, partition.after, partition.through)
             return
-        segments = SegmentFolder(self._root, partition.node).between(partition.after, partition.through)
+        segments = JournalFolder(self._root, partition.node).between(partition.after, partition.through)
         yield from read(segments, partition.after, partition.through)
 
     def commit(self, end: Offset) -> None:
@@ -138,19 +138,19 @@ class JournalReader(DataSourceStreamReader):
             self._folder(node).forget(through)
 
     def _ends(self) -> Offset:
-        return {node: self._folder(node).last_position() for node in nodes(self._root)}
+        return {node: self._folder(node).last_offset() for node in nodes(self._root)}
 
     def _dated(self, node: str, after: int, through: int) -> Iterator[tuple[int, str, int]]:
-        """When each new segment of a node was written, and the last new position in it."""
+        """When each new segment of a node was written, and the last new offset in it."""
         return ((written, node, min(one.last, through)) for written, one in self._folder(node).dated(after, through))
 
     def _begin(self, node: str, start: Offset) -> int:
         """Where a node that Spark has not heard of begins: before the first record that is still there."""
         known = start.get(node)
-        return known if known is not None else max(0, self._folder(node).first_position() - 1)
+        return known if known is not None else max(0, self._folder(node).first_offset() - 1)
 
-    def _folder(self, node: str) -> SegmentFolder:
-        return self._folders.setdefault(node, SegmentFolder(self._root, node))
+    def _folder(self, node: str) -> JournalFolder:
+        return self._folders.setdefault(node, JournalFolder(self._root, node))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the tasks: no listing of folders."""

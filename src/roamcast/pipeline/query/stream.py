@@ -23,7 +23,7 @@ from roamcast.pipeline.query.identity import NEW_HINT, Pipeline
 from roamcast.pipeline.query.source import JournalSource
 from roamcast.pipeline.schemas import SIFTED_SCHEMA
 from roamcast.pipeline.state.batch_state import BALANCE, HISTORY, Books, Entry, Page
-from roamcast.pipeline.state.control import SetAside, control_of, stretches_of
+from roamcast.pipeline.state.control import SetAside, control_of, offset_ranges
 from roamcast.pipeline.state.state_server import Supplier
 from roamcast.pipeline.tasks.sharded_match import sifted_by
 
@@ -76,7 +76,7 @@ class Stream:
         with storage_errors(self._journal):
             self._journal.mkdir(parents=True, exist_ok=True)
         if (batch := self._books.manifest.batch) >= 0:
-            done = stretches_of(self._pipeline.checkpoint, batch)
+            done = offset_ranges(self._pipeline.checkpoint, batch)
             self._read = {node: through for node, (_, through) in done.items()}
         self._show()
         self._spark.dataSource.register(JournalSource)
@@ -127,8 +127,8 @@ class Stream:
     def _run(self, records: DataFrame, batch: int) -> tuple[Entry, Watch]:
         """One Spark job at most: the driver has read beforehand what the batch changes."""
         watch = Watch()
-        stretches = stretches_of(self._pipeline.checkpoint, batch)
-        control = control_of(self._journal, stretches)
+        ranges = offset_ranges(self._pipeline.checkpoint, batch)
+        control = control_of(self._journal, ranges)
         watch.step("control")
         page = self._books.open(control, batch)
         watch.step("state")
@@ -145,7 +145,7 @@ class Stream:
         self._pipeline.state.publish(entry.manifest)  # batch N happens here, whole or not at all
         self._books.turn(entry)
         watch.step("publish")
-        self._read = {node: through for node, (_, through) in stretches.items()}
+        self._read = {node: through for node, (_, through) in ranges.items()}
         return entry, watch
 
     def _sifted(self, records: DataFrame, page: Page, events: int) -> pa.Table:
@@ -160,10 +160,10 @@ class Stream:
         if not items:
             return
         reasons = records.sparkSession.createDataFrame(pa.Table.from_pylist([item._asdict() for item in items]))
-        rows = records.join(reasons, ["node", "position"])
+        rows = records.join(reasons, ["node", "offset"])
         # As a text, since a time that cannot be processed may be one that Python has no date for.
         found = rows.withColumn("time", F.col("time").cast("string")).toArrow()
-        found = found.sort_by([("node", "ascending"), ("position", "ascending")])
+        found = found.sort_by([("node", "ascending"), ("offset", "ascending")])
         lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in found.to_pylist()]
         folder = self._pipeline.set_aside
         with storage_errors(folder):

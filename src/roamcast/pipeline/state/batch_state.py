@@ -293,10 +293,10 @@ def _late(fresh: pa.Table, forgotten: dict[Source, int]) -> list[SetAside]:
         return []
     fresh = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
     reason = "it came too late: how its source was bound when it happened is known no more"
-    columns = (fresh[name].to_pylist() for name in ("node", "position", "home", "entity", "time"))
+    columns = (fresh[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
     return [
-        SetAside(node, position, reason)
-        for node, position, home, entity, time in zip(*columns, strict=True)
+        SetAside(node, offset, reason)
+        for node, offset, home, entity, time in zip(*columns, strict=True)
         if time < forgotten.get(Source(home, entity), time)
     ]
 

@@ -90,7 +90,7 @@ def _begun(records: pa.Table, chosen: Truths, known: KnownColumns) -> tuple[Inte
     these = records.take(pa.array(numbers))
     asked = dict(zip(Asked._fields, zip(*filter(None, read), strict=True), strict=True))
     columns = {
-        **asked, "node": these["node"], "since": these["position"], "id": these["id"], "subscriber": these["entity"],
+        **asked, "node": these["node"], "since": these["offset"], "id": these["id"], "subscriber": these["entity"],
         "begin": these["time"].cast(pa.int64()),
     }  # fmt: skip
     rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in SUBSCRIPTIONS.schema]
@@ -118,7 +118,7 @@ def _ended(records: pa.Table, chosen: Truths, batch: int, known: KnownColumns) -
     kept = np.flatnonzero(simple[found.name] & (found.rows["begin"].to_numpy() <= time[found.name]))
     numbers = numbers[found.name[kept]]
     rows = found.rows.take(pa.array(kept))
-    ends = {"until": records["position"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
+    ends = {"until": records["offset"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
     for name, values in ends.items():
         place = rows.schema.get_field_index(name)
         rows = rows.set_column(place, rows.schema.field(place), pa.array(values, pa.int64()))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
-from roamcast.journal.segments import SegmentFolder, read_control, read_terms
+from roamcast.journal.segments import JournalFolder, read_control, read_terms
 from roamcast.model import local_name
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
 from roamcast.pipeline.state.subscription_spec import Asked, asked_of
@@ -29,24 +29,24 @@ __all__ = [
     "Control",
     "Known",
     "Nothing",
+    "OffsetRanges",
     "Row",
     "SetAside",
-    "Stretches",
     "changes_of",
     "control_of",
-    "stretches_of",
+    "offset_ranges",
 ]
 
 Row: TypeAlias = dict[str, Any]
-Stretches: TypeAlias = Mapping[str, tuple[int, int]]
-"""By node: the positions after < p <= through."""
+OffsetRanges: TypeAlias = Mapping[str, tuple[int, int]]
+"""By node: the offsets after < p <= through."""
 
 
 class SetAside(NamedTuple):
     """A record that cannot be processed, and why."""
 
     node: str
-    position: int
+    offset: int
     reason: str
 
 
@@ -58,28 +58,28 @@ class Control(NamedTuple):
     terms: Sequence[pa.ListArray] = ()
 
 
-def stretches_of(checkpoint: Path, batch: int) -> Stretches:
+def offset_ranges(checkpoint: Path, batch: int) -> OffsetRanges:
     """What Spark has noted that a batch contains."""
     through = _offset(checkpoint / "offsets" / str(batch))
     after = _offset(checkpoint / "offsets" / str(batch - 1)) if batch else {}
-    return {node: (after.get(node, 0), position) for node, position in through.items()}
+    return {node: (after.get(node, 0), last) for node, last in through.items()}
 
 
 def _offset(path: Path) -> dict[str, int]:
     try:
         offset = orjson.loads(path.read_bytes().splitlines()[-1])
-        return {str(node): int(position) for node, position in offset.items()}
+        return {str(node): int(last) for node, last in offset.items()}
     except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
         hint = "restore the whole pipeline folder, or start a new pipeline with --new"
         raise CorruptionError(f"Spark's note of a batch is unreadable: {error}", where=str(path), hint=hint) from error
 
 
-def control_of(journal: Path, stretches: Stretches) -> Control:
-    """Ordered by node and position."""
+def control_of(journal: Path, ranges: OffsetRanges) -> Control:
+    """Ordered by node and offset."""
     tables, terms, total = [RECORD_SCHEMA.empty_table()], [], 0
-    for node, (after, through) in sorted(stretches.items()):
-        folder = SegmentFolder(journal, node)
-        begin = after or folder.first_position() - 1  # a node that is new begins with what is left of it
+    for node, (after, through) in sorted(ranges.items()):
+        folder = JournalFolder(journal, node)
+        begin = after or folder.first_offset() - 1  # a node that is new begins with what is left of it
         if begin < through:
             segments = folder.between(begin, through)
             tables.append(read_control(segments, begin, through))
@@ -154,13 +154,13 @@ def changes_of(records: pa.Table, batch: int, known: Known) -> Changes:
     crashed may journal its last records again. Positions are not looked at: see `regions`.
     """
     records = records.filter(pc.not_equal(records["kind"], POSITION))
-    columns = {name: records[name] for name in ("node", "position", "kind", "entity", "id", "body")}
+    columns = {name: records[name] for name in ("node", "offset", "kind", "entity", "id", "body")}
     rows, refused = [], []
     for record in pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist():
         try:
             rows.append(_read(record))
         except InputError as error:
-            refused.append(SetAside(record["node"], record["position"], error.message))
+            refused.append(SetAside(record["node"], record["offset"], error.message))
     bindings = [row for row in rows if row["binds"]]
     wishes, bonds = _wishes(known, [row for row in rows if not row["binds"]]), _bonds(known, rows)
     removed: dict[tuple[str, str], int] = {}
@@ -283,7 +283,7 @@ def _read(record: Row) -> Row:
         raise InputError(f"a {record['kind']} needs an id and {_ENTITY[record['kind']]}")
     if record["time"] is None or not EARLIEST <= record["time"] <= LATEST:
         raise InputError(f"a {record['kind']} needs a time that has a date")
-    row = {"node": record["node"], "since": record["position"], "id": record["id"], "begin": record["time"]}
+    row = {"node": record["node"], "since": record["offset"], "id": record["id"], "begin": record["time"]}
     if record["kind"] in (SUBSCRIPTION, REMOVAL):
         row |= {"binds": False, "makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
         return row | asked_of(record["body"])._asdict() | _LIVE if row["makes"] else row

@@ -40,9 +40,9 @@ class Found(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """For each key: rows that ended at a place up to `position`, and at a time up to `time`, are not wanted."""
+    """For each key: rows that ended at a place up to `offset`, and at a time up to `time`, are not wanted."""
 
-    position: Integers
+    offset: Integers
     time: Integers
 
     @classmethod
@@ -219,7 +219,7 @@ def _first_wanted(index: _Index, first: Integers, stop: Integers, ends: Ends) ->
     low, high = first.copy(), stop.copy()
     while (undecided := low < high).any():
         middle = np.where(undecided, (low + high) // 2, 0)
-        wanted = (index.until[middle] > ends.position) | (index.end[middle] > ends.time)
+        wanted = (index.until[middle] > ends.offset) | (index.end[middle] > ends.time)
         high = np.where(undecided & wanted, middle, high)
         low = np.where(undecided & ~wanted, middle + 1, low)
     return low

@@ -36,7 +36,7 @@ __all__ = ["FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT = "roamcast-state/6"
+FORMAT = "roamcast-state/7"
 BEFORE_FIRST = -1
 _KEPT = 2
 _NUMBER = re.compile(r"-1|\d+")

@@ -151,7 +151,7 @@ class Regions:
 def positions_of(records: pa.Table) -> tuple[pa.Table, list[SetAside]]:
     """The positions among control records, as POSITIONS; and those that cannot be used."""
     records = records.filter(pc.equal(records["kind"], POSITION))
-    told = pa.table([records[name] for name in ("node", "position", "entity")]
+    told = pa.table([records[name] for name in ("node", "offset", "entity")]
                     + [records["time"].cast(pa.int64()), records["x"], records["y"]], schema=POSITIONS)  # fmt: skip
     tests = (
         pc.is_valid(told["entity"]),
@@ -159,9 +159,9 @@ def positions_of(records: pa.Table) -> tuple[pa.Table, list[SetAside]]:
         pc.and_(pc.is_finite(told["x"]), pc.is_finite(told["y"])),
     )
     whole = pc.fill_null(reduce(pc.and_kleene, tests), False)
-    broken = told.filter(pc.invert(whole)).select(["node", "position"]).to_pylist()
+    broken = told.filter(pc.invert(whole)).select(["node", "offset"]).to_pylist()
     reason = "a position needs a subscriber, a time that has a date, and a point"
-    return told.filter(whole), [SetAside(row["node"], row["position"], reason) for row in broken]
+    return told.filter(whole), [SetAside(row["node"], row["offset"], reason) for row in broken]
 
 
 class _Steps(NamedTuple):
@@ -217,7 +217,7 @@ def _steps(owners: Lookup, positions: pa.Table) -> _Steps:
     found = owners.find(("node", "subscriber"), keys)
     handle, since = (owners.rows[name].to_numpy()[found.row] for name in ("handle", "since"))
     until = pc.fill_null(owners.rows["until"], _FOREVER).to_numpy()[found.row]
-    place, time, x, y = (positions[name].to_numpy()[found.key] for name in ("position", "time", "x", "y"))
+    place, time, x, y = (positions[name].to_numpy()[found.key] for name in ("offset", "time", "x", "y"))
     steps = _Steps(handle, place, time, x, y, found.key, positions["node"])
     rows = np.flatnonzero((since < place) & (place < until))
     return steps.chosen(rows[np.argsort(handle[rows], kind="stable")])

@@ -22,7 +22,7 @@ from roamcast.pipeline.schemas import Table
 
 __all__ = ["FORMAT", "Ended", "Part", "PartFolder", "newest_rows"]
 
-FORMAT = "roamcast-part/5"
+FORMAT = "roamcast-part/6"
 
 Ended: TypeAlias = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """Which rows of a table need not be kept: each the newest of its key."""

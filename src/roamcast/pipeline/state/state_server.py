@@ -31,14 +31,14 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.journal.segments import Segment, SegmentFolder, read
+from roamcast.journal.segments import JournalFolder, Segment, read
 
 __all__ = ["CACHE", "Supplier", "supplying"]
 
 log = logging.getLogger(__name__)
 
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
-_STRETCH: Final = re.compile(r"journal/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/([0-9]{1,19})-([0-9]{1,19})")
+_OFFSETS: Final = re.compile(r"journal/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/([0-9]{1,19})-([0-9]{1,19})")
 _SEGMENT: Final = re.compile(r"journal/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[0-9]{20}-[0-9]{20}\.parquet")
 CACHE: Final = "ROAMCAST_CACHE"
 """A worker whose environment has this keeps its cache there."""
@@ -72,7 +72,7 @@ class Supplier(NamedTuple):
         return self.folder
 
     def journal(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
-        """The records of a node with after < position <= through, as the driver's disk has them.
+        """The records of a node with after < offset <= through, as the driver's disk has them.
 
         Raises as `at_hand` does, and CorruptionError for what is not there.
         """
@@ -225,8 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         name = self.path.removeprefix("/")
-        if self._journal is not None and (stretch := _STRETCH.fullmatch(name)):
-            self._list(self._journal, stretch[1], int(stretch[2]), int(stretch[3]))
+        if self._journal is not None and (offset_range := _OFFSETS.fullmatch(name)):
+            self._list(self._journal, offset_range[1], int(offset_range[2]), int(offset_range[3]))
         elif self._journal is not None and _SEGMENT.fullmatch(name):
             self._give(self._journal / name.removeprefix("journal/"))
         elif _FILE.fullmatch(name):
@@ -235,9 +235,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND)
 
     def _list(self, journal: Path, node: str, after: int, through: int) -> None:
-        """The segments that hold a stretch; or why there are none."""
+        """The segments that hold an offset range; or why there are none."""
         try:
-            found = SegmentFolder(journal, node).between(after, through)
+            found = JournalFolder(journal, node).between(after, through)
             content = orjson.dumps({"segments": [[segment.first, segment.last] for segment in found]})
         except RoamcastError as error:
             content = orjson.dumps({"error": error.message, "hint": error.hint})

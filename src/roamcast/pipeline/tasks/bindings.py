@@ -23,17 +23,17 @@ def join(facts: Facts, bindings: Lookups) -> Found:
     elsewhere makes the same pairs. Of what other nodes have journalled an event sees what came up to its batch.
     """
     events = facts.events
-    ends = Ends(events["position"].to_numpy(), events["time"].cast(pa.int64()).to_numpy())
+    ends = Ends(events["offset"].to_numpy(), events["time"].cast(pa.int64()).to_numpy())
     found = bindings.find(("home", "source"), (events["home"], events["entity"]), ends)
     if not len(found.key):
         return found
     rows = bindings.take(found.row, ("node", "since", "begin", "on", "until", "end", "final"))
-    position, time = ends.position[found.key], ends.time[found.key]
+    offset, time = ends.offset[found.key], ends.time[found.key]
     since, begin = rows["since"].to_numpy(), rows["begin"].to_numpy()
     until, end = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "end"))
     over = pc.fill_null(rows["final"], False).to_numpy() | (time >= end)
     here = pc.equal(rows["node"], events["node"].take(pa.array(found.key))).to_numpy()
-    seen = np.where(here, (since < position) & ((position < until) | ~over), ~over)
+    seen = np.where(here, (since < offset) & ((offset < until) | ~over), ~over)
     valid = seen & (begin <= time)
     kept = np.flatnonzero(valid)
     kept = kept[_satisfied(facts, found.key[kept], rows["on"].take(pa.array(kept)))]

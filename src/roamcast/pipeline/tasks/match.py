@@ -134,7 +134,7 @@ def _sifted(records: pa.RecordBatch, state: State, sieve: Sieve) -> pa.RecordBat
     json[rows[told]] = as_json(events.take(pa.array(told)))
     event = pa.array(json, pa.string())
     columns = {
-        **{name: records[name] for name in ("node", "position", "home", "entity", "seq")},
+        **{name: records[name] for name in ("node", "offset", "home", "entity", "seq")},
         "time": records["time"].cast(pa.int64()),
         "whole": whole,
         "event": event,
@@ -154,14 +154,14 @@ def lists(found: Found, rows: Integers, count: int) -> pa.ListArray:
 
 
 def _newest(events: pa.RecordBatch) -> Integers:
-    """The event of each source with the highest number, and of its copies the first, by node and position.
+    """The event of each source with the highest number, and of its copies the first, by node and offset.
 
     If that is itself a copy of one that was seen before, there is nothing newer here.
     """
     source = _pairs(events)
-    seq, position = events["seq"].to_numpy(), events["position"].to_numpy()
+    seq, offset = events["seq"].to_numpy(), events["offset"].to_numpy()
     _, node = np.unique(events["node"].to_numpy(zero_copy_only=False), return_inverse=True)
-    order = np.lexsort((-position, -node, seq, source))
+    order = np.lexsort((-offset, -node, seq, source))
     last: Integers = order[np.append(np.diff(source[order]) != 0, True)] if len(order) else order
     return last
 
@@ -237,7 +237,7 @@ def _places(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) -> I
     Order exists inside a node only: events of other nodes come at the end of the batch.
     """
     same_node = pc.equal(node, events["node"].take(pa.array(event))).to_numpy()
-    return np.where(same_node, events["position"].to_numpy()[event], _END)
+    return np.where(same_node, events["offset"].to_numpy()[event], _END)
 
 
 def _lives(at: Integers, rows: pa.Table, batch: int) -> npt.NDArray[np.bool_]:

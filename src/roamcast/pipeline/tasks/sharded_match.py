@@ -84,7 +84,7 @@ def _found(events: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
     handles = state.subscriptions.take(found.row, ("handle",))["handle"].to_numpy()
     absent = pa.nulls(len(told))
     columns = {
-        **{name: chosen[name] for name in ("node", "position")},
+        **{name: chosen[name] for name in ("node", "offset")},
         **{name: absent.cast(SIFTED_SCHEMA.field(name).type) for name in _ABSENT},
         "event": pa.array(as_json(chosen), pa.string()),
         "attributes": chosen["body"],
@@ -124,12 +124,12 @@ def gathered(told: pa.Table, subscriptions: Lookups) -> pa.Table:
 
 
 def _places_of(some: pa.Table, events: pa.Table) -> Integers:
-    """For each of `some` the number of the row of `events` that has its node and position."""
-    nodes, positions = pc.unique(events["node"]), events["position"].to_numpy()
-    least = positions.min()
-    span = int(positions.max() - least) + 1
+    """For each of `some` the number of the row of `events` that has its node and offset."""
+    nodes, offsets = pc.unique(events["node"]), events["offset"].to_numpy()
+    least = offsets.min()
+    span = int(offsets.max() - least) + 1
     ours, theirs = (
-        pc.index_in(table["node"], nodes).to_numpy().astype(np.int64) * span + table["position"].to_numpy() - least
+        pc.index_in(table["node"], nodes).to_numpy().astype(np.int64) * span + table["offset"].to_numpy() - least
         for table in (events, some)
     )
     order = np.argsort(ours)

@@ -144,7 +144,7 @@ def _explained(node: Node, found: Subscription, status: Status, given: EventIn) 
         Happened(given.source, source, x, y, time, frozenset(given.terms), given.readings),
         subscriber=node.directory.find(found.subscriber),
         bindings=node.registry.bindings(found.id, _HISTORY),
-        progress=Progress(sender, told, node.settings.domain, node.journal.last_position),
+        progress=Progress(sender, told, node.settings.domain, node.journal.last_offset),
         places=node.queries.places,
         space=node.space,
     )
