@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from roamcast.match.index.index import Index
-from roamcast.match.index.lsm import Layers, matcher_of, rows_of
+from roamcast.match.index.lsm import IndexStore, build_index
+from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 
 MANY = 1_000_000
@@ -47,26 +48,26 @@ def together(*parts: Subscriptions) -> Subscriptions:
     return Subscriptions(*sides, pa.concat_arrays([part.terms for part in parts]))
 
 
-def looked_at(index: Index, happened: Events) -> int:
-    return sum(portion.looked_at for portion in index.candidates(happened))
+def scanned(index: Index, happened: Events) -> int:
+    return sum(portion.scanned for portion in index.candidates(happened))
 
 
 def test_a_million_on_one_cell_and_term() -> None:
     """An event that has the term finds those that want its other terms; one elsewhere looks at none of them."""
     numbers = pa.array(np.arange(MANY) % FEW).cast(pa.string())
     same = wishes((0.0, 0.0, 0.001, 0.001), pairs_of("fire", numbers))
-    index = matcher_of(together(same, small_ones(FEW)))
+    index = build_index(together(same, small_ones(FEW)))
     here, there = events((0.0005, 0.0005, ["fire", "7"])), events((100.50005, 50.05, ["fire", "own-500", "own-501"]))
     found = index.match(here)
     assert found.subscription.tolist() == list(range(7, MANY, FEW))
-    assert looked_at(index, here) <= 2 * MANY // FEW
-    assert looked_at(index, there) <= 10
+    assert scanned(index, here) <= 2 * MANY // FEW
+    assert scanned(index, there) <= 10
 
 
 def test_a_million_that_are_all_alike() -> None:
     """All of them match, and all are found."""
     numbers = pa.array(np.zeros(MANY, np.int64)).cast(pa.string())
-    index = matcher_of(wishes((0.0, 0.0, 0.001, 0.001), pairs_of("fire", numbers)))
+    index = build_index(wishes((0.0, 0.0, 0.001, 0.001), pairs_of("fire", numbers)))
     found = index.match(events((0.0005, 0.0005, ["fire", "0"]), (0.0005, 0.0005, ["fire"]), (9.0, 9.0, ["fire", "0"])))
     assert found.subscription.tolist() == list(range(MANY))
     assert not found.event.any()
@@ -76,11 +77,11 @@ def test_boxes_that_cover_everything() -> None:
     """Cost those events that have their terms, and no others."""
     numbers = pa.array(np.arange(100 * FEW)).cast(pa.string())
     world = wishes((-180.0, -90.0, 180.0, 90.0), pairs_of("fire", numbers))
-    index = matcher_of(together(world, small_ones(FEW)))
+    index = build_index(together(world, small_ones(FEW)))
     small, both = events((100.50005, 50.05, ["fire", "own-500"])), events((100.50005, 50.05, ["fire", "own-500", "77"]))
     assert index.match(small).subscription.tolist() == [100 * FEW + 500]
     assert index.match(both).subscription.tolist() == [77, 100 * FEW + 500]
-    assert looked_at(index, small) <= looked_at(index, both) <= 10
+    assert scanned(index, small) <= scanned(index, both) <= 10
 
 
 def test_random_terms_in_subscriptions_cost_their_bytes(tmp_path: Path) -> None:
@@ -88,8 +89,8 @@ def test_random_terms_in_subscriptions_cost_their_bytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     random = pa.array([bytes(row).hex() for row in rng.integers(0, 256, (100_000, 16), np.uint8)])
     ones = pa.ListArray.from_arrays(pa.array(np.arange(len(random) + 1), pa.int32()), random)
-    layers = Layers(tmp_path)
-    stack = layers.change((), added=rows_of(np.arange(len(random)), wishes((0.0, 0.0, 1.0, 1.0), ones)))
+    layers = IndexStore(tmp_path)
+    stack = layers.apply((), added=index_rows(np.arange(len(random)), wishes((0.0, 0.0, 1.0, 1.0), ones)))
     assert layers.nbytes(stack) <= len(random) * (32 + 36 + 100)
     index = layers.open(stack)
     assert index.match(events((0.5, 0.5, [random[5].as_py()]))).subscription.tolist() == [5]
@@ -97,12 +98,12 @@ def test_random_terms_in_subscriptions_cost_their_bytes(tmp_path: Path) -> None:
 
 def test_random_terms_in_events_leave_nothing_behind(tmp_path: Path) -> None:
     """They are looked for, not found, and forgotten: the index is the same files as before."""
-    layers = Layers(tmp_path)
-    index = layers.open(layers.change((), added=rows_of(np.arange(FEW), small_ones(FEW))))
+    layers = IndexStore(tmp_path)
+    index = layers.open(layers.apply((), added=index_rows(np.arange(FEW), small_ones(FEW))))
     before = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     rng = np.random.default_rng(2)
     terms = [bytes(row).hex() for row in rng.integers(0, 256, (100_000, 8), np.uint8)]
     happened = events(*((100.50005, 50.05, terms[n : n + 100]) for n in range(0, len(terms), 100)))
     assert len(index.match(happened).event) == 0
-    assert looked_at(index, happened) == 0
+    assert scanned(index, happened) == 0
     assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == before

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from roamcast.match.index.lsm import matcher_of
+from roamcast.match.index.lsm import build_index
 from roamcast.match.port import Events, Matcher, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 
@@ -19,7 +19,7 @@ Wish = tuple[float, float, float, float, Sequence[str] | None]
 Match = Callable[[Sequence[Row], Sequence[Wish]], list[tuple[int, int]]]
 
 
-@pytest.fixture(params=[ReferenceMatcher, matcher_of])
+@pytest.fixture(params=[ReferenceMatcher, build_index])
 def matcher(request: pytest.FixtureRequest) -> Callable[[Subscriptions], Matcher]:
     """Makes a matcher of each kind."""
     kind: Callable[[Subscriptions], Matcher] = request.param

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from matching import subscriptions_of
 
-from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.rows import index_rows
 from roamcast.match.partitioners.categories import Categories, Parameters
 from roamcast.match.partitioners.categories_reference import ReferenceCategories
 
@@ -40,7 +40,7 @@ class CategoriesMachine(RuleBasedStateMachine):
         self.next += len(wanted)
         boxes = [(x, y, x + width, y + height) for x, y, width, height, _ in wanted]
         wishes = [(*box, wish[4]) for box, wish in zip(boxes, wanted, strict=True)]
-        self.categories.add(rows_of(handles, subscriptions_of(wishes)))
+        self.categories.add(index_rows(handles, subscriptions_of(wishes)))
         for handle, box, wish in zip(handles.tolist(), boxes, wanted, strict=True):
             self.reference.add(handle, box, wish[4])
 

@@ -14,7 +14,8 @@ from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subsc
 from profiles import brief, thorough
 
 from roamcast.match.index.grid import choose_levels
-from roamcast.match.index.lsm import Layer, Layers, matcher_of, rows_of
+from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
+from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import SegmentFolder
 from roamcast.match.reference import ReferenceMatcher
 
@@ -33,7 +34,7 @@ def test_an_index_in_memory_matches_as_the_reference_does(
         happened = [*happened, *on_borders(rng, wanted)]
         assert (choose_levels(np.array([wish[:4] for wish in wanted])).scale > 0).any()
     subscriptions, events = subscriptions_of(wanted), events_of(happened)
-    assert pairs(matcher_of(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
+    assert pairs(build_index(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
 
 
 @given(SEEDS)
@@ -57,7 +58,7 @@ def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) 
     )
     events = events_of(list(zip(points[0].tolist(), points[1].tolist(), lists[count:], strict=True)))
     subscriptions = subscriptions_of(wanted)
-    assert pairs(matcher_of(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
+    assert pairs(build_index(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
 
 
 class IndexMachine(RuleBasedStateMachine):
@@ -67,12 +68,12 @@ class IndexMachine(RuleBasedStateMachine):
     def start(self, seed: int) -> None:
         """With a crowd, so that there is a grid from the beginning."""
         self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
-        self.layers = Layers(self.folder)
+        self.layers = IndexStore(self.folder)
         self.rng = np.random.default_rng(seed)
         self.wanted: dict[int, Wish] = dict(enumerate(crowd(self.rng)))
         self.next = len(self.wanted)
-        everyone = rows_of(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
-        self.stack: tuple[Layer, ...] = self.layers.change((), added=everyone)
+        everyone = index_rows(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
+        self.stack: tuple[SegmentRef, ...] = self.layers.apply((), added=everyone)
         assert (SegmentFolder(self.folder).open(self.stack[0].segment).body.scale > 0).any()
 
     def teardown(self) -> None:
@@ -90,18 +91,18 @@ class IndexMachine(RuleBasedStateMachine):
         for handle in gone:
             del self.wanted[handle]
         self.wanted.update(zip(handles, new, strict=True))
-        added = rows_of(np.array(handles, np.int64), subscriptions_of(new))
-        self.stack = self.layers.change(self.stack, gone=[*gone, 10**9], added=added)
+        added = index_rows(np.array(handles, np.int64), subscriptions_of(new))
+        self.stack = self.layers.apply(self.stack, removed=[*gone, 10**9], added=added)
 
     @rule()
     def merge(self) -> None:
-        self.stack = self.layers.merge(self.stack)
+        self.stack = self.layers.compact(self.stack)
 
     @rule()
     def restart(self) -> None:
         """Only the names of files are left."""
-        self.stack = tuple(Layer(*layer) for layer in self.stack)
-        self.layers = Layers(self.folder)
+        self.stack = tuple(SegmentRef(*layer) for layer in self.stack)
+        self.layers = IndexStore(self.folder)
         self.layers.sweep(self.stack)
 
     @rule(happened=st.lists(rows, max_size=8))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from matching import WORLD, Wish, events_of, pairs, subscriptions_of
 
-from roamcast.match.index.lsm import Layer, Layers, rows_of
+from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.moving import CircleTest, MovingRegions
+from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import SegmentFolder
 from roamcast.space import SPACES
 
@@ -32,13 +33,13 @@ class MovingMachine(RuleBasedStateMachine):
         """With a crowd around the first place, so that there is a grid from the beginning."""
         self.space, self.places = SPACES[space], PLACES[space]
         self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
-        self.layers = Layers(self.folder)
-        self.stack: tuple[Layer, ...] = ()
+        self.layers = IndexStore(self.folder)
+        self.stack: tuple[SegmentRef, ...] = ()
         self.regions = MovingRegions(self.space)
         self.unit = 1e-4 if space == "geographic" else 10.0
         self.circle: dict[int, tuple[float, float, float, list[str]]] = {}
         self.next = 1000
-        self.still = self.layers.change((), added=rows_of(np.array([1]), subscriptions_of([(*WORLD, ["a"])])))
+        self.still = self.layers.apply((), added=index_rows(np.array([1]), subscriptions_of([(*WORLD, ["a"])])))
         rng = np.random.default_rng(seed)
         points = np.array(self.places[0]) + self.unit * rng.integers(-9, 10, (CROWD, 2))
         radii = rng.choice([0.0, 10.0, 100.0], CROWD)
@@ -68,8 +69,8 @@ class MovingMachine(RuleBasedStateMachine):
         moved = self.regions.add(handles, *np.array(points).T, radii)
         assert moved.handle.tolist() == handles.tolist()
         wanted: list[Wish] = [(*box, t) for box, t in zip(moved.box.tolist(), terms, strict=True)]
-        added = rows_of(handles, subscriptions_of(wanted), np.ones(len(points), np.bool_))
-        self.stack = self.layers.change(self.stack, added=added)
+        added = index_rows(handles, subscriptions_of(wanted), np.ones(len(points), np.bool_))
+        self.stack = self.layers.apply(self.stack, added=added)
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
@@ -81,7 +82,7 @@ class MovingMachine(RuleBasedStateMachine):
         for handle, point in zip(movers, points, strict=True):
             self.circle[handle] = (*point, *self.circle[handle][2:])
         moved = self.regions.move(movers, *np.array(points).T)
-        self.stack = self.layers.rebox(self.stack, *moved)
+        self.stack = self.layers.replace_boxes(self.stack, *moved)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
@@ -91,11 +92,11 @@ class MovingMachine(RuleBasedStateMachine):
         for handle in gone:
             del self.circle[handle]
         self.regions.remove(gone)
-        self.stack = self.layers.change(self.stack, gone=gone)
+        self.stack = self.layers.apply(self.stack, removed=gone)
 
     @rule()
     def merge(self) -> None:
-        self.stack = self.layers.merge(self.stack)
+        self.stack = self.layers.compact(self.stack)
 
     @rule()
     def restart(self) -> None:

@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
 from profiles import brief
 
-from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.rows import index_rows
 from roamcast.match.partitioners.categories import Parameters
 from roamcast.match.partitioners.curve import Curve
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.match.routing.partition import Partitioner
+from roamcast.match.routing.partitioner import Partitioner
 from roamcast.match.routing.workers import Workers
 
 PARAMETERS = Parameters(5, new_threshold=0.3)
@@ -59,7 +59,7 @@ class PartitionMachine(RuleBasedStateMachine):
         handles = np.arange(self.next, self.next + len(new)) * 2
         self.next += len(new)
         self.wanted.update(zip(handles.tolist(), new, strict=True))
-        self.workers.add(rows_of(handles, subscriptions_of(new)))
+        self.workers.add(index_rows(handles, subscriptions_of(new)))
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:

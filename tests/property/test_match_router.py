@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
 
 from roamcast.errors import CorruptionError
-from roamcast.match.index.lsm import rows_of
-from roamcast.match.index.select import chosen_events, chosen_rows
+from roamcast.match.index.rows import index_rows, select_events, select_rows
 from roamcast.match.partitioners.curve import Curve
 from roamcast.match.port import Matches
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.features import rarest_terms
-from roamcast.match.routing.partition import NOWHERE, Moves
-from roamcast.match.routing.router import Router, Tables
+from roamcast.match.routing.partitioner import NOWHERE, Moves
+from roamcast.match.routing.router import Router, RoutingTables
 
 SECRET = "of these tests"
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -33,10 +32,10 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
     worker = np.array(data.draw(st.lists(st.integers(0, 63), min_size=len(wanted), max_size=len(wanted))), np.int64)
     first = 0
     with tempfile.TemporaryDirectory() as folder:
-        tables, stack = Tables(Path(folder)), ()
+        tables, stack = RoutingTables(Path(folder)), ()
         for part in parts:
             here = np.arange(first, first + len(part))
-            stack = tables.push(stack, rows_of(here, subscriptions_of(part)), worker[here], SECRET)
+            stack = tables.push(stack, index_rows(here, subscriptions_of(part)), worker[here], SECRET)
             first += len(part)
         found = tables.open(stack).route(events_of(happened))
     routed = list(zip(found.event.tolist(), found.worker.tolist(), strict=True))
@@ -53,7 +52,7 @@ def test_points_on_borders_are_routed(seed: int) -> None:
     wanted = crowd(rng)
     happened = on_borders(rng, wanted, 200)
     worker = rng.integers(0, 64, len(wanted))
-    rows = rows_of(np.arange(len(wanted)), subscriptions_of(wanted))
+    rows = index_rows(np.arange(len(wanted)), subscriptions_of(wanted))
     found = Router.of(rows.box, rarest_terms(rows), worker).route(events_of(happened))
     matches = ReferenceMatcher(subscriptions_of(wanted)).match(events_of(happened))
     needed = {(event, int(worker[row])) for event, row in pairs(matches)}
@@ -62,8 +61,8 @@ def test_points_on_borders_are_routed(seed: int) -> None:
 
 def test_each_worker_wants_the_strips_of_its_own_boxes(tmp_path: Path) -> None:
     """Two workers have boxes with the same cell and term; an event in one of them goes to its worker alone."""
-    tables = Tables(tmp_path)
-    wanted = rows_of(np.arange(2), subscriptions_of([(0, 0, 0.4, 0.9, ["fire"]), (0.6, 0, 0.9, 0.9, ["fire"])]))
+    tables = RoutingTables(tmp_path)
+    wanted = index_rows(np.arange(2), subscriptions_of([(0, 0, 0.4, 0.9, ["fire"]), (0.6, 0, 0.9, 0.9, ["fire"])]))
     router = tables.open(tables.push((), wanted, np.array([0, 63]), SECRET))
     found = router.route(events_of([(0.2, 0.5, ["fire"]), (0.5, 0.5, ["fire"]), (0.8, 0.5, ["fire"])]))
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 2], [0, 63])
@@ -71,8 +70,8 @@ def test_each_worker_wants_the_strips_of_its_own_boxes(tmp_path: Path) -> None:
 
 def test_an_event_that_nobody_wants_goes_nowhere(tmp_path: Path) -> None:
     """Elsewhere, or without the term, or without the second one."""
-    tables = Tables(tmp_path)
-    wanted = rows_of(np.arange(2), subscriptions_of([(0, 0, 1, 1, ["fire"]), (0, 0, 1, 1, ["rain", "wind"])]))
+    tables = RoutingTables(tmp_path)
+    wanted = index_rows(np.arange(2), subscriptions_of([(0, 0, 1, 1, ["fire"]), (0, 0, 1, 1, ["rain", "wind"])]))
     stack = tables.push((), wanted, np.array([2, 3]), SECRET)
     events = [(0.5, 0.5, ["fire", "smoke"]), (50, 50, ["fire"]), (0.5, 0.5, ["smoke"]), (0.5, 0.5, ["wind"])]
     found = tables.open(stack).route(events_of([*events, (0.5, 0.5, ["rain", "snow"]), (0.5, 0.5, ["rain", "wind"])]))
@@ -84,8 +83,8 @@ def test_events_of_many_terms_are_asked_for_all_pairs(tmp_path: Path, terms: int
     """Each two of them are wanted; somebody else wants the first two, or the next, and so on."""
     words = [f"w{n:02}" for n in range(terms)]
     both = list(combinations(words, 2))
-    wanted = rows_of(np.arange(len(both)), subscriptions_of([(0, 0, 1, 1, pair) for pair in both]))
-    tables, events = Tables(tmp_path), events_of([(0.5, 0.5, words)])
+    wanted = index_rows(np.arange(len(both)), subscriptions_of([(0, 0, 1, 1, pair) for pair in both]))
+    tables, events = RoutingTables(tmp_path), events_of([(0.5, 0.5, words)])
     for chosen in range(len(both)):
         worker = (np.arange(len(both)) == chosen).astype(np.int64)
         found = tables.open(tables.push((), wanted, worker, SECRET)).route(events)
@@ -94,8 +93,8 @@ def test_events_of_many_terms_are_asked_for_all_pairs(tmp_path: Path, terms: int
 
 def test_points_at_infinity_go_to_those_who_want_all_the_world(tmp_path: Path) -> None:
     """They are in no cell that has borders."""
-    tables = Tables(tmp_path)
-    wanted = rows_of(np.arange(2), subscriptions_of([(*WORLD, ["fire"]), (0, 0, 1, 1, ["fire"])]))
+    tables = RoutingTables(tmp_path)
+    wanted = index_rows(np.arange(2), subscriptions_of([(*WORLD, ["fire"]), (0, 0, 1, 1, ["fire"])]))
     router = tables.open(tables.push((), wanted, np.array([5, 6]), SECRET))
     found = router.route(events_of([(np.inf, 0.5, ["fire"]), (-np.inf, np.inf, ["fire"]), (0.5, 0.5, ["fire"])]))
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 1, 2, 2], [5, 5, 5, 6])
@@ -108,9 +107,9 @@ def test_few_messages_are_in_vain(tmp_path: Path) -> None:
     x, y = rng.uniform(-20, 20, (2, 1_200))
     wanted = subscriptions_of([(x[n], y[n], x[n] + 6, y[n] + 4, terms[n]) for n in range(200)])
     events = events_of([(x[n], y[n], terms[n]) for n in range(200, 1_200)])
-    rows, worker = rows_of(np.arange(200), wanted), rng.integers(0, 8, 200)
+    rows, worker = index_rows(np.arange(200), wanted), rng.integers(0, 8, 200)
     found = Router.of(rows.box, rarest_terms(rows), worker).route(events)
-    tables = Tables(tmp_path)
+    tables = RoutingTables(tmp_path)
     filed = tables.open(tables.push((), rows, worker, SECRET)).route(events)
     assert filed.event.tolist() == found.event.tolist()
     assert filed.worker.tolist() == found.worker.tolist()
@@ -122,8 +121,8 @@ def test_few_messages_are_in_vain(tmp_path: Path) -> None:
 
 def test_another_secret_is_damage(tmp_path: Path) -> None:
     """Tables are merged by digests, which differ with it."""
-    tables = Tables(tmp_path)
-    wanted = rows_of(np.arange(1), subscriptions_of([(0, 0, 1, 1, ["fire"])]))
+    tables = RoutingTables(tmp_path)
+    wanted = index_rows(np.arange(1), subscriptions_of([(0, 0, 1, 1, ["fire"])]))
     stack = tables.push((), wanted, np.array([0]), SECRET)
     with pytest.raises(CorruptionError, match="secret"):
         tables.push(stack, wanted, np.array([0]), "another")
@@ -133,7 +132,7 @@ def test_a_curve_routes_by_what_it_holds_now() -> None:
     """After adds, removals and balancing, each time the events go where the moves have put the subscriptions."""
     rng = np.random.default_rng(8)
     x = rng.uniform(-50, 50, 400)
-    wanted = rows_of(np.arange(400), subscriptions_of([(at, at, at + 1, at + 1, ["fire"]) for at in x]))
+    wanted = index_rows(np.arange(400), subscriptions_of([(at, at, at + 1, at + 1, ["fire"]) for at in x]))
     events = events_of([(at + 0.5, at + 0.5, ["fire"]) for at in x])
     curve, holder = Curve(4), dict[int, int]()
 
@@ -144,9 +143,9 @@ def test_a_curve_routes_by_what_it_holds_now() -> None:
         sent = set(zip(routed.event.tolist(), routed.worker.tolist(), strict=True))
         assert all((handle, worker) in sent for handle, worker in holder.items() if worker != NOWHERE)
 
-    follow(curve.add(chosen_rows(wanted, np.arange(200))))
-    follow(curve.add(chosen_rows(wanted, np.arange(200, 400))))
-    curve.observe(chosen_events(events, np.repeat(np.flatnonzero(x > 40), 20)), NO_MATCHES)
+    follow(curve.add(select_rows(wanted, np.arange(200))))
+    follow(curve.add(select_rows(wanted, np.arange(200, 400))))
+    curve.observe(select_events(events, np.repeat(np.flatnonzero(x > 40), 20)), NO_MATCHES)
     moves = curve.balance()
     assert len(moves.handle)
     follow(moves)

@@ -13,7 +13,7 @@ import pytest
 
 from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
 from roamcast.match.index.index import Index
-from roamcast.match.index.lsm import Layer
+from roamcast.match.index.lsm import SegmentRef
 from roamcast.space import PLANAR
 from roamcast.spark.batch import match_files
 
@@ -152,7 +152,7 @@ def test_a_failure_while_matching_keeps_the_earlier_result(
 ) -> None:
     """If a worker fails half way the folder is as it was, and the error is one of ours."""
 
-    def failing(folder: Path, stack: tuple[Layer, ...]) -> Index:
+    def failing(folder: Path, stack: tuple[SegmentRef, ...]) -> Index:
         raise failure
 
     match_files(spark, *files(tmp_path), tmp_path / "out")

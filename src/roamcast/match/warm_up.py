@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from roamcast.match.index.lsm import Layers, rows_of
+from roamcast.match.index.lsm import IndexStore
 from roamcast.match.index.moving import MovingRegions
-from roamcast.match.index.term_statistics import TermCounts
+from roamcast.match.index.rows import index_rows
+from roamcast.match.index.term_statistics import TermStatistics
 from roamcast.match.partitioners.categories import Parameters
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.port import Events, Subscriptions
-from roamcast.match.routing.router import Tables, new_secret
+from roamcast.match.routing.router import RoutingTables, new_secret
 from roamcast.space import GEOGRAPHIC
 
 __all__ = ["rehearse"]
@@ -28,18 +29,18 @@ def rehearse() -> None:
     events = Events(point, point, pa.array([["a", str(n % 3), "b"] for n in range(count)]))
     wanted = Subscriptions(side - 0.1, side - 0.1, side + 0.1, side + 0.1, terms)
     with tempfile.TemporaryDirectory() as folder:
-        layers, seen = Layers(Path(folder)), TermCounts()
+        layers, seen = IndexStore(Path(folder)), TermStatistics()
         seen.count(events.terms)
-        stack = layers.change((), added=rows_of(np.arange(count), wanted), seen=seen)
-        stack = layers.change(stack, gone=[1], added=rows_of(np.arange(count, 2 * count), wanted), seen=seen)
+        stack = layers.apply((), added=index_rows(np.arange(count), wanted), frequency=seen)
+        stack = layers.apply(stack, removed=[1], added=index_rows(np.arange(count, 2 * count), wanted), frequency=seen)
         regions = MovingRegions(GEOGRAPHIC)
         boxes = regions.add(np.arange(3), side[:3], side[:3], np.full(3, 100.0))
-        stack = layers.rebox(stack, boxes.handle, boxes.box)
-        layers.open(layers.merge(stack)).match(events)
-        tables = Tables(Path(folder))
-        routes = tables.push((), rows_of(np.arange(count), wanted), np.zeros(count, np.int64), new_secret())
+        stack = layers.replace_boxes(stack, boxes.handle, boxes.box)
+        layers.open(layers.compact(stack)).match(events)
+        tables = RoutingTables(Path(folder))
+        routes = tables.push((), index_rows(np.arange(count), wanted), np.zeros(count, np.int64), new_secret())
         tables.open(routes).route(events)
     cluster = DrtCluster(2, Parameters(4))
-    cluster.add(rows_of(np.arange(count), wanted))
+    cluster.add(index_rows(np.arange(count), wanted))
     cluster.remove(np.arange(5))
     cluster.balance()

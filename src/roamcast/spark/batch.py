@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.match.index.index import Index
-from roamcast.match.index.lsm import Layer, Layers, rows_of
+from roamcast.match.index.lsm import IndexStore, SegmentRef
+from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.indexing import open_index
@@ -58,7 +59,7 @@ def match_files(
     space: Space = GEOGRAPHIC,
     on_error: OnError = "fail",
     overwrite: bool = False,
-    opened: Callable[[Path, tuple[Layer, ...]], Index] = open_index,
+    opened: Callable[[Path, tuple[SegmentRef, ...]], Index] = open_index,
     step: Callable[[str], None] = lambda _: None,
 ) -> Counts:
     """Write each matching pair once, in no order, to the new folder `out`, which appears whole or not at all.
@@ -95,7 +96,7 @@ class _Held(NamedTuple):
     """Subscriptions in files that the tasks map: the index, in which a handle is a row number, and the ids by row."""
 
     folder: Path
-    stack: tuple[Layer, ...]
+    stack: tuple[SegmentRef, ...]
 
     @property
     def names(self) -> Path:
@@ -106,7 +107,7 @@ def _hold(table: pa.Table, folder: Path) -> _Held:
     min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     wanted = Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"]))
     with storage_errors(folder):
-        stack = Layers(folder).change((), added=rows_of(np.arange(table.num_rows), wanted))
+        stack = IndexStore(folder).apply((), added=index_rows(np.arange(table.num_rows), wanted))
         held = _Held(folder, stack)
         names = table.select(["subscription_id"])
         with pa.ipc.new_file(str(held.names), names.schema) as writer:
@@ -115,7 +116,7 @@ def _hold(table: pa.Table, folder: Path) -> _Held:
 
 
 def _matching(
-    held: _Held, opened: Callable[[Path, tuple[Layer, ...]], Index]
+    held: _Held, opened: Callable[[Path, tuple[SegmentRef, ...]], Index]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = pa.ipc.open_file(pa.memory_map(str(held.names))).read_all()["subscription_id"]

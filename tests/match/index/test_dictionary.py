@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from peaks import peak_of
 from profiles import thorough
 
-from roamcast.match.index.dictionary import Dictionary, TermLists, encode, unified
+from roamcast.match.index.dictionary import Dictionary, TermLists, encode_terms, unify_texts
 from roamcast.match.kernels.texts import Texts
 
 LISTS = st.lists(st.none() | st.lists(st.none() | st.text(max_size=20), max_size=6), max_size=12)
@@ -34,27 +34,30 @@ def test_lists_come_out_as_they_went_in(lists: list[Any], skipped: int, more: in
     values = [["before"]] * skipped + lists + [["after"]] * more
     array = pa.array(values, pa.list_(pa.string())).slice(skipped, len(lists))
     right = [list(dict.fromkeys(term for term in row or [] if term is not None)) for row in lists]
-    assert decoded(encode(array)) == right
+    assert decoded(encode_terms(array)) == right
 
 
 @pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.large_string()), pa.list_(pa.string_view())])
 def test_lists_may_be_of_other_types(kind: pa.DataType) -> None:
     """Whatever Arrow can cast to lists of strings."""
-    assert decoded(encode(pa.array([["a", "b"], None, ["b"]], kind))) == [["a", "b"], [], ["b"]]
+    assert decoded(encode_terms(pa.array([["a", "b"], None, ["b"]], kind))) == [["a", "b"], [], ["b"]]
 
 
 def test_dictionary_values_are_terms_too() -> None:
     """Arrow's own dictionary encoding is taken for what it stands for."""
     values = pa.array(["x", "y", "x"]).dictionary_encode()
-    assert decoded(encode(pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), values))) == [["x", "y"], ["x"]]
+    assert decoded(encode_terms(pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), values))) == [
+        ["x", "y"],
+        ["x"],
+    ]
 
 
 def test_a_slice_costs_what_is_in_it() -> None:
     """However long the array is that it is a slice of."""
     whole = pa.array([[f"{n:x}", None] for n in range(100_000)], pa.list_(pa.string()))
     slices = [whole.slice(first, 2) for first in (0, 50_000, 99_998)]
-    encode(slices[0])
-    lists, peak = peak_of(lambda: [decoded(encode(some)) for some in slices])
+    encode_terms(slices[0])
+    lists, peak = peak_of(lambda: [decoded(encode_terms(some)) for some in slices])
     assert lists == [[["0"], ["1"]], [["c350"], ["c351"]], [["1869e"], ["1869f"]]]
     assert peak < 100_000
 
@@ -62,7 +65,7 @@ def test_a_slice_costs_what_is_in_it() -> None:
 def test_very_many_terms_are_told_apart() -> None:
     """The table grows with the terms."""
     terms = [f"{n:x}" for n in range(50_000)]
-    lists = encode(pa.array([terms, terms[::-1]], pa.list_(pa.string())))
+    lists = encode_terms(pa.array([terms, terms[::-1]], pa.list_(pa.string())))
     assert words(lists.texts) == terms
     assert lists.code.tolist() == [*range(50_000), *range(49_999, -1, -1)]
 
@@ -71,23 +74,23 @@ def test_very_many_terms_are_told_apart() -> None:
 @thorough()
 def test_a_dictionary_knows_its_terms_and_no_others(known: list[str], others: list[str]) -> None:
     """Numbers count from 1 in the order given; -1 is unknown."""
-    dictionary = Dictionary.of(encode(pa.array([known], pa.list_(pa.string()))).texts)
+    dictionary = Dictionary.of(encode_terms(pa.array([known], pa.list_(pa.string()))).texts)
     assert words(dictionary.texts()) == known
     asked = list(dict.fromkeys(known + others))
-    found = dictionary.numbers(encode(pa.array([asked], pa.list_(pa.string()))).texts)
+    found = dictionary.numbers(encode_terms(pa.array([asked], pa.list_(pa.string()))).texts)
     assert found.tolist() == [known.index(term) + 1 if term in known else -1 for term in asked]
 
 
 def test_parts_are_brought_together() -> None:
     """Equal terms of several parts get one code."""
-    parts = [encode(pa.array([row], pa.list_(pa.string()))).texts for row in (["a", "b"], [], ["b", "c", "a"])]
-    texts, codes = unified(parts)
+    parts = [encode_terms(pa.array([row], pa.list_(pa.string()))).texts for row in (["a", "b"], [], ["b", "c", "a"])]
+    texts, codes = unify_texts(parts)
     assert words(texts) == ["a", "b", "c"]
     assert [part.tolist() for part in codes] == [[0, 1], [], [1, 2, 0]]
 
 
 def test_the_seed_depends_on_the_terms() -> None:
     """Whoever adds a term changes what all of them are hashed with."""
-    seeds = [Dictionary.of(encode(pa.array([["a", last]])).texts).seed for last in ("b", "c")]
+    seeds = [Dictionary.of(encode_terms(pa.array([["a", last]])).texts).seed for last in ("b", "c")]
     assert (seeds[0] != seeds[1]).all()
     assert 0 not in np.concatenate(seeds)

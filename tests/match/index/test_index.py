@@ -13,8 +13,8 @@ from profiles import thorough
 
 from roamcast.errors import InputError
 from roamcast.match.index.build import build
-from roamcast.match.index.index import ExactTest, Index, Layered
-from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.index import ExactTest, Index, OpenSegment
+from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import Opened
 from roamcast.match.port import Events, Matches, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
@@ -27,8 +27,8 @@ def index_of(*lots: Subscriptions, at_once: int, residual: bool = False, exact: 
     layers, first = [], 0
     for lot in lots:
         count = len(lot.min_x)
-        body = build(rows_of(np.arange(first, first + count), lot, np.full(count, residual)))
-        layers.append(Layered(Opened.in_memory(body._asdict()), None))
+        body = build(index_rows(np.arange(first, first + count), lot, np.full(count, residual)))
+        layers.append(OpenSegment(Opened.in_memory(body._asdict()), None))
         first += count
     return Index(layers, exact, at_once)
 
@@ -62,15 +62,15 @@ def test_however_many_pairs_there_are_memory_is_for_one_portion(count: int, even
     next(index.candidates(fires(1)))
 
     def told() -> tuple[int, int]:
-        found = looked_at = 0
+        found = scanned = 0
         for portion in index.candidates(happened):
-            found, looked_at = found + len(portion.event), looked_at + portion.looked_at
-        return found, looked_at
+            found, scanned = found + len(portion.event), scanned + portion.scanned
+        return found, scanned
 
-    (found, looked_at), peak = peak_of(told)
+    (found, scanned), peak = peak_of(told)
     assert found == count * events
     assert peak < 64 * AT_ONCE + 200 * events + 1_000_000
-    assert looked_at < 1.5 * found
+    assert scanned < 1.5 * found
 
 
 def test_an_event_with_more_than_a_portion_is_one() -> None:

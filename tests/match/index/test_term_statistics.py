@@ -9,29 +9,30 @@ import numpy as np
 import pyarrow as pa
 from matching import WORLD, events_of, pairs, subscriptions_of
 
-from roamcast.match.index.dictionary import encode
-from roamcast.match.index.lsm import Layers, rows_of
-from roamcast.match.index.term_statistics import TermCounts
+from roamcast.match.index.dictionary import encode_terms
+from roamcast.match.index.lsm import IndexStore
+from roamcast.match.index.rows import index_rows
+from roamcast.match.index.term_statistics import TermStatistics
 
 
 def lists(rows: list[list[str] | None]) -> pa.ListArray:
     return pa.array(rows, pa.list_(pa.string()))
 
 
-def seen(counts: TermCounts, *terms: str) -> list[int]:
-    return counts(encode(lists([list(terms)])).texts).tolist()
+def seen(counts: TermStatistics, *terms: str) -> list[int]:
+    return counts(encode_terms(lists([list(terms)])).texts).tolist()
 
 
 def test_counts_are_those_of_events() -> None:
     """A term counts once for each event that carries it."""
-    counts = TermCounts()
+    counts = TermStatistics()
     counts.count(lists([["a", "b"], ["a", "a"], None, ["a"]]))
     assert seen(counts, "a", "b", "c") == [3, 1, 0]
 
 
 def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
     """An attack with random terms leaves common terms common and rare ones rare."""
-    counts = TermCounts()
+    counts = TermStatistics()
     before = len(pickle.dumps(counts))
     counts.count(lists([["common"]] * 5_000 + [["rare"]]))
     counts.count(lists([[f"random-{n}" for n in range(start, start + 1_000)] for start in range(0, 60_000, 1_000)]))
@@ -43,12 +44,12 @@ def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
 
 def test_what_was_seen_changes_where_subscriptions_are_posted_and_no_match(tmp_path: Path) -> None:
     """Fewer postings are looked at for an event that carries a common term."""
-    counts = TermCounts()
+    counts = TermStatistics()
     counts.count(lists([["common"]] * 1_000 + [["rare"]]))
     wanted = subscriptions_of([(*WORLD, ["rare", "common"])] * 100 + [(*WORLD, ["rare"])] * 50)
-    layers = Layers(tmp_path)
-    rows = rows_of(np.arange(150), wanted)
-    plain, weighed = (layers.open(layers.change((), added=rows, seen=s)) for s in (None, counts))
+    layers = IndexStore(tmp_path)
+    rows = index_rows(np.arange(150), wanted)
+    plain, weighed = (layers.open(layers.apply((), added=rows, frequency=s)) for s in (None, counts))
     events = events_of([(0, 0, ["common"])] * 10 + [(0, 0, ["common", "rare"])])
     assert pairs(plain.match(events)) == pairs(weighed.match(events))
-    assert next(weighed.candidates(events)).looked_at < next(plain.candidates(events)).looked_at
+    assert next(weighed.candidates(events)).scanned < next(plain.candidates(events)).scanned

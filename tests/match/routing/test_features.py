@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matching import events_of, subscriptions_of
 
-from roamcast.match.index.lsm import rows_of
+from roamcast.match.index.rows import index_rows
 from roamcast.match.routing.features import WORLD, features_of_rows, hashed_events
-from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.placement import Placement
 
 
 def test_boxes_of_all_sizes_are_on_few_levels() -> None:
@@ -23,18 +23,18 @@ def test_boxes_of_all_sizes_are_on_few_levels() -> None:
 
 def test_pairs_are_likely_to_match_in_the_box_and_with_both_terms() -> None:
     """Of those that have the cell and the rarest term; also across the antimeridian."""
-    wanted = rows_of(
+    wanted = index_rows(
         np.arange(2), subscriptions_of([(0, 0, 0.5, 0.5, ["rain", "wind"]), (179.5, 0, -179.5, 0.5, ["rain", "wind"])])
     )
-    holdings = Holdings()
-    holdings.add(wanted, holdings.choose_terms(wanted), np.ones(2, np.uint64))
+    placement = Placement()
+    placement.add(wanted, placement.choose_terms(wanted), np.ones(2, np.uint64))
     points = [(0.2, 0.2), (0.8, 0.2), (0.2, 0.8), (179.8, 0.2), (-179.8, 0.2), (-179.0, 0.2)]
     both = hashed_events(events_of([(x, y, ["rain", "wind"]) for x, y in points]))
-    found = holdings.admitted(both)
-    likely = holdings.likely(both, found)
+    found = placement.admitted(both)
+    likely = placement.likely(both, found)
     pairs = list(zip(found.event[likely].tolist(), found.row[likely].tolist(), strict=True))
     assert pairs == [(0, 0), (3, 1), (4, 1)]
     assert len(found.event) > len(pairs)
     for term in ("rain", "wind"):
         one = hashed_events(events_of([(0.2, 0.2, [term])]))
-        assert not holdings.likely(one, holdings.admitted(one)).any()
+        assert not placement.likely(one, placement.admitted(one)).any()

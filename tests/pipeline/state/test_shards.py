@@ -18,7 +18,7 @@ from worlds import around, event, position, removal, subscription
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import Record
 from roamcast.match.partitioners.cuts import Cuts
-from roamcast.match.partitioners.places import places_of_rows
+from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state.batch_state import Entry
 from roamcast.pipeline.state.lookups import Lookups
@@ -167,7 +167,7 @@ def held_in(stream: PureStream, stretch: int) -> bool:
     partition = stream.books.manifest.partition
     assert partition is not None
     rows = [rows for share in partition.shares if (rows := stream.state.layers.rows(share.stack)) is not None]
-    places = np.concatenate([places_of_rows(each) for each in rows])
+    places = np.concatenate([curve_keys_of_rows(each) for each in rows])
     return bool((np.searchsorted(np.array(partition.cuts.at), places) == stretch).any())
 
 

@@ -37,7 +37,8 @@ from roamcast.lab.bench.match_plans import (
 )
 from roamcast.lab.bench.match_profile import profile_match
 from roamcast.lab.bench.match_shares import measure_shares
-from roamcast.match.index.lsm import Layers, matcher_of, rows_of
+from roamcast.match.index.lsm import IndexStore, build_index
+from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 
 if TYPE_CHECKING:
@@ -165,15 +166,15 @@ def _compile(world: World) -> None:
     """Every kernel that is measured, once; from here on workers take them from numba's cache."""
     batch = world.events(0, 1_000)
     events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    matcher_of(world.subscriptions(1_000)).match(events)
+    build_index(world.subscriptions(1_000)).match(events)
 
 
 def _measure(bench: _Bench, size: int) -> tuple[Opening, list[dict[str, Any]]]:
     subscriptions = bench.world.subscriptions(size)
     folder = bench.folder / f"segments-{size}"
     folder.mkdir()
-    layers = Layers(folder)
-    built, stack = _timed(lambda: layers.change((), added=rows_of(np.arange(size), subscriptions)))
+    layers = IndexStore(folder)
+    built, stack = _timed(lambda: layers.apply((), added=index_rows(np.arange(size), subscriptions)))
     opening, each = Opening(folder, stack), round(layers.nbytes(stack) / size, 1)
     bench.say(f"{size} subscriptions: index built in {built:.1f} s, {each} bytes each")
     limit, _ = _best(lambda: identity(bench.frame))

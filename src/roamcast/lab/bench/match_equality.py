@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from roamcast.lab.bench.match_books import Batches, write_events
 from roamcast.lab.bench.match_data import World
-from roamcast.match.index.lsm import rows_of
-from roamcast.match.index.select import chosen_events, chosen_rows
+from roamcast.match.index.rows import index_rows, select_events, select_rows
 from roamcast.match.partitioners.categories import Parameters
 from roamcast.match.partitioners.curve import Curve
 from roamcast.match.partitioners.drtcluster import DrtCluster
@@ -27,7 +26,7 @@ from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events, Matches, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.match.routing.partition import Partitioner
+from roamcast.match.routing.partitioner import Partitioner
 from roamcast.match.routing.workers import Workers
 
 if TYPE_CHECKING:
@@ -102,15 +101,15 @@ def _by_plan(batches: Batches) -> Matches:
 
 
 def _by_partitioner(workers: Workers, wanted: Subscriptions, happened: Events) -> Matches:
-    rows = rows_of(np.arange(len(wanted.min_x)), wanted)
+    rows = index_rows(np.arange(len(wanted.min_x)), wanted)
     for portion in np.array_split(np.arange(len(rows.handle)), _PORTIONS):
-        workers.add(chosen_rows(rows, portion))
-        workers.match(chosen_events(happened, np.arange(min(_OBSERVED, len(happened.x)))))
+        workers.add(select_rows(rows, portion))
+        workers.match(select_events(happened, np.arange(min(_OBSERVED, len(happened.x)))))
         workers.balance()
     found = [Matches(np.empty(0, np.int64), np.empty(0, np.int64))]
     for first in range(0, len(happened.x), _AT_ONCE):
         some = np.arange(first, min(first + _AT_ONCE, len(happened.x)))
-        event, handle = workers.match(chosen_events(happened, some), observe=False).matches
+        event, handle = workers.match(select_events(happened, some), observe=False).matches
         found.append(Matches(event + first, handle))
     return Matches(*(np.concatenate(column) for column in zip(*found, strict=True)))
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roamcast.match.index.index import Index
-from roamcast.match.index.lsm import Layer, Layers
+from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.port import Events, Subscriptions
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Opening(NamedTuple):
     """What an executor opens: segments in a folder."""
 
     folder: Path
-    stack: tuple[Layer, ...]
+    stack: tuple[SegmentRef, ...]
 
 
 def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int:
@@ -113,7 +113,7 @@ def _pairs(rows: DataFrame, run: Callable[[Batches], Batches]) -> int:
 @lru_cache(maxsize=2)
 def _opened(opening: Opening) -> Index:
     """Kept from task to task; two at a time, so that what both have is opened once."""
-    return Layers(opening.folder).open(opening.stack)
+    return IndexStore(opening.folder).open(opening.stack)
 
 
 def matching(opening: Opening) -> Callable[[Batches], Batches]:

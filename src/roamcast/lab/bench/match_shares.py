@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 
 from roamcast.lab.bench.match_data import EVENTS_SCHEMA, World
 from roamcast.lab.bench.match_plans import MATCHED_SCHEMA, Opening, by_index, matching, read_events
-from roamcast.match.index.build import Rows
-from roamcast.match.index.lsm import Layer, Layers, matcher_of, rows_of
-from roamcast.match.index.select import chosen_rows
+from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
+from roamcast.match.index.rows import IndexRows, index_rows, select_rows
 from roamcast.match.partitioners.cuts import Cuts
-from roamcast.match.partitioners.places import places_of_rows
+from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.match.port import Events
-from roamcast.match.routing.router import Router, Routes, Tables, new_secret
+from roamcast.match.routing.router import Router, RoutingTableRef, RoutingTables, new_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,22 +47,22 @@ class Shares(NamedTuple):
     """An index in a folder, divided among workers, and the router to them."""
 
     folder: Path
-    stacks: tuple[tuple[Layer, ...], ...]
-    routes: tuple[Routes, ...]
+    stacks: tuple[tuple[SegmentRef, ...], ...]
+    routes: tuple[RoutingTableRef, ...]
 
     def nbytes(self) -> list[int]:
         """By worker: its share of the index and the router, which all have."""
-        router = Tables(self.folder).open(self.routes).nbytes
-        return [Layers(self.folder).nbytes(stack) + router for stack in self.stacks]
+        router = RoutingTables(self.folder).open(self.routes).nbytes
+        return [IndexStore(self.folder).nbytes(stack) + router for stack in self.stacks]
 
 
-def share_out(rows: Rows, folder: Path, workers: int) -> Shares:
+def share_out(rows: IndexRows, folder: Path, workers: int) -> Shares:
     """Equal numbers of subscriptions, in the order of the curve."""
-    place = places_of_rows(rows)
+    place = curve_keys_of_rows(rows)
     worker = Cuts.even(workers, place).workers_of(place)
-    layers = Layers(folder)
-    stacks = (layers.change((), added=chosen_rows(rows, np.flatnonzero(worker == each))) for each in range(workers))
-    return Shares(folder, tuple(stacks), Tables(folder).push((), rows, worker, new_secret()))
+    layers = IndexStore(folder)
+    stacks = (layers.apply((), added=select_rows(rows, np.flatnonzero(worker == each))) for each in range(workers))
+    return Shares(folder, tuple(stacks), RoutingTables(folder).push((), rows, worker, new_secret()))
 
 
 def by_shares(events: DataFrame, shares: Shares) -> int:
@@ -88,11 +87,11 @@ def measure_shares(
     """
     found, events = [], spark.read.parquet(str(folder / "events"))
     for size in sizes:
-        rows = rows_of(np.arange(size), world.subscriptions(size))
+        rows = index_rows(np.arange(size), world.subscriptions(size))
         here = folder / f"shares-{size}"
         here.mkdir()
-        opening = Opening(here, Layers(here).change((), added=rows))
-        whole = Layers(here).nbytes(opening.stack)
+        opening = Opening(here, IndexStore(here).apply((), added=rows))
+        whole = IndexStore(here).nbytes(opening.stack)
         seconds, right = _best(lambda opening=opening: by_index(events, opening))  # type: ignore[misc]
         held = Held(whole, resident_bytes(folder / "events", opening))
         found.append(_row(size, "replicated", 1, count / seconds, right, 0, held, say))
@@ -125,7 +124,7 @@ def resident_bytes(events: Path, held: Opening | Shares, worker: int = 0) -> int
 def _grown(events: Path, held: Opening | Shares, worker: int) -> int:
     batch = next(read_events(events))
     some = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    matcher_of(World(1_000).subscriptions(1_000)).match(some)  # what Arrow and numba take is not counted
+    build_index(World(1_000).subscriptions(1_000)).match(some)  # what Arrow and numba take is not counted
     before = _resident()
     for batch in read_events(events):
         if isinstance(held, Opening):
@@ -146,7 +145,7 @@ def _resident() -> int:
 
 @lru_cache(maxsize=2)
 def _router(shares: Shares) -> Router:
-    return Tables(shares.folder).open(shares.routes)
+    return RoutingTables(shares.folder).open(shares.routes)
 
 
 def _routing(shares: Shares) -> Callable[[Batches], Batches]:

@@ -17,9 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from roamcast.errors import UnavailableError
-from roamcast.match.index.build import Rows
-from roamcast.match.index.lsm import rows_of
-from roamcast.match.index.select import chosen_events
+from roamcast.match.index.rows import IndexRows, index_rows, select_events
 from roamcast.match.port import Events, Subscriptions
 
 __all__ = ["Places", "World"]
@@ -58,7 +56,7 @@ class Places(NamedTuple):
         return cls(x, y, pa.array(words, pa.list_(pa.string())))
 
     def events(self, rows: Integers) -> Events:
-        return chosen_events(Events(self.x, self.y, self.words), rows)
+        return select_events(Events(self.x, self.y, self.words), rows)
 
 
 class World:
@@ -74,7 +72,7 @@ class World:
     def events(self, rows: Integers) -> Events:
         return self.places.events(rows)
 
-    def subscriptions(self, first: int, count: int, among: Integers | None = None) -> Rows:
+    def subscriptions(self, first: int, count: int, among: Integers | None = None) -> IndexRows:
         """With handles from `first` on: each picks a random event, some of its words, and a box around it."""
         picked = self.rng.choice(self.training if among is None else among, count)
         words = self.places.words.take(pa.array(picked)).to_pylist()
@@ -83,4 +81,4 @@ class World:
         x, y = self.places.x[picked], self.places.y[picked]
         terms = pa.array([[str(word) for word in some] for some in chosen], pa.list_(pa.string()))
         wanted = Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, terms)
-        return rows_of(np.arange(first, first + count), wanted)
+        return index_rows(np.arange(first, first + count), wanted)

@@ -17,7 +17,7 @@ from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events
-from roamcast.match.routing.partition import Partitioner
+from roamcast.match.routing.partitioner import Partitioner
 from roamcast.match.routing.workers import Workers
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from roamcast.match.index.dictionary import encode
+from roamcast.match.index.dictionary import encode_terms
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.port import Events
 from roamcast.match.routing.features import hashed_terms
@@ -20,7 +20,7 @@ INTERVAL: Final = 5.0
 def weakly_admitted(cluster: DrtCluster, events: Events) -> int:
     """How many pairs of an event and a category."""
     categories = cluster.categories
-    lists = encode(events.terms)
+    lists = encode_terms(events.terms)
     owner, hashes = np.repeat(np.arange(len(events.x)), np.diff(lists.first)), hashed_terms(lists)
     cell_x, cell_y = (np.floor(np.asarray(c) / INTERVAL) for c in (events.x, events.y))
     admitted = 0

@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 from roamcast.errors import CapacityError
 from roamcast.match.index.argsort import order_of
-from roamcast.match.index.dictionary import Dictionary, TermLists, chosen_texts
+from roamcast.match.index.dictionary import Dictionary, TermLists, select_texts
 from roamcast.match.index.grid import Levels, choose_levels
 from roamcast.match.index.layout import Body
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.kernels.cells import number_keys, place_cells
 from roamcast.match.kernels.postings import choose_terms, count_words, fill, mark_bits, post, write_wishes
 from roamcast.match.kernels.sorting import morton
 from roamcast.match.kernels.texts import Texts
 
-__all__ = ["Rows", "Seen", "build"]
+__all__ = ["TermFrequency", "build"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -27,19 +28,10 @@ Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint32]
 
-Seen = Callable[[Texts], Integers]
+TermFrequency = Callable[[Texts], Integers]
 """How many events with each of these terms were seen, about."""
 
 _MOST: Final = (1 << 30) - 1
-
-
-class Rows(NamedTuple):
-    """Subscriptions to build a segment from. Handles are distinct, from 0 to 2**62 - 1."""
-
-    handle: Integers
-    box: Floats
-    terms: TermLists
-    residual: npt.NDArray[np.bool_]
 
 
 class _Posted(NamedTuple):
@@ -54,7 +46,7 @@ class _Posted(NamedTuple):
     cell_at: Numbers
 
 
-def build(rows: Rows, seen: Seen | None = None) -> Body:
+def build(rows: IndexRows, seen: TermFrequency | None = None) -> Body:
     """The arrays of a segment. Depends on nothing but its arguments.
 
     Each row is posted under its rarest term, by the rows that name it and the events that were seen with it. Raises
@@ -94,7 +86,7 @@ def _numbered_terms(lists: TermLists) -> tuple[Texts, Words]:
     """The texts that are used, and for each place in the lists the number of its text."""
     used = np.bincount(lists.code, minlength=len(lists.texts.start)) > 0
     number = np.cumsum(used)
-    return chosen_texts(lists.texts, np.flatnonzero(used)), number[lists.code].astype(np.uint32)
+    return select_texts(lists.texts, np.flatnonzero(used)), number[lists.code].astype(np.uint32)
 
 
 def _post(box: Floats, levels: Levels) -> _Posted:

@@ -14,7 +14,7 @@ from roamcast.errors import CapacityError
 from roamcast.match.index.seeds import seed_of
 from roamcast.match.kernels.texts import Slots, Texts, copy_texts, find_texts, intern, place_texts
 
-__all__ = ["Dictionary", "TermLists", "chosen_texts", "encode", "unified"]
+__all__ = ["Dictionary", "TermLists", "encode_terms", "select_texts", "unify_texts"]
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -65,7 +65,7 @@ class Dictionary(NamedTuple):
         return Texts(self.text, self.text_first[:-1].astype(np.int64), self.text_first[1:].astype(np.int64))
 
 
-def encode(lists: pa.ListArray[Any]) -> TermLists:
+def encode_terms(lists: pa.ListArray[Any]) -> TermLists:
     """Number the terms of lists. An absent list is empty, an absent term is left out, a repeated one counts once.
 
     Texts stay in the memory of `lists`.
@@ -85,7 +85,7 @@ def encode(lists: pa.ListArray[Any]) -> TermLists:
     return _interned(offsets - offsets[0], _here(lists), value_first, _here(values), text)
 
 
-def unified(parts: Sequence[Texts]) -> tuple[Texts, list[Numbers]]:
+def unify_texts(parts: Sequence[Texts]) -> tuple[Texts, list[Numbers]]:
     """The distinct texts of several parts, and for each part the codes of its texts among them."""
     text, first = _gathered(parts)
     lists = _interned(np.arange(len(first)), _NONE, first, _NONE, text)
@@ -115,7 +115,7 @@ def _here(array: pa.Array[Any]) -> npt.NDArray[np.bool_]:
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else _NONE
 
 
-def chosen_texts(texts: Texts, chosen: Integers) -> Texts:
+def select_texts(texts: Texts, chosen: Integers) -> Texts:
     """Some of the texts, in the same memory."""
     return Texts(texts.data, texts.start[chosen], texts.end[chosen])
 

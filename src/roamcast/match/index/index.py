@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from roamcast.errors import InputError
 from roamcast.match.index.argsort import order_of
-from roamcast.match.index.dictionary import Dictionary, encode
+from roamcast.match.index.dictionary import Dictionary, encode_terms
 from roamcast.match.index.segments import Opened
 from roamcast.match.kernels.search import PORTION, Batch, Scratch, count_matches, gather_matches, search
 from roamcast.match.kernels.sorting import SHORT, place_points, sort_runs
 from roamcast.match.port import Events, Matches
 
-__all__ = ["Candidates", "ExactTest", "Index", "Layered"]
+__all__ = ["Candidates", "ExactTest", "Index", "OpenSegment"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -33,14 +33,14 @@ _NO_LIMIT: Final = np.iinfo(np.int64).max
 class Candidates(NamedTuple):
     """Pairs whose box and terms match, ordered by event, then subscription (its handle).
 
-    Where `residual`, the subscription has a further condition, which is still to be tested. `looked_at` is how many
+    Where `residual`, the subscription has a further condition, which is still to be tested. `scanned` is how many
     postings were looked at to find them: the work that was done.
     """
 
     event: Integers
     subscription: Integers
     residual: Truths
-    looked_at: int
+    scanned: int
 
 
 class ExactTest(Protocol):
@@ -49,7 +49,7 @@ class ExactTest(Protocol):
     def __call__(self, events: Events, event: Integers, subscription: Integers) -> Truths: ...
 
 
-class Layered(NamedTuple):
+class OpenSegment(NamedTuple):
     """A segment, and the file that says which of its rows are dead, if any are."""
 
     segment: Opened
@@ -70,7 +70,7 @@ class Index:
     """
 
     def __init__(
-        self, segments: Sequence[Layered], exact: ExactTest | None = None, pairs_at_once: int = _PAIRS_AT_ONCE
+        self, segments: Sequence[OpenSegment], exact: ExactTest | None = None, pairs_at_once: int = _PAIRS_AT_ONCE
     ) -> None:
         self._segments = [_Searched(layered) for layered in segments]
         self._exact, self._pairs_at_once = exact, pairs_at_once
@@ -99,17 +99,17 @@ class Index:
     def candidates(self, events: Events) -> Iterator[Candidates]:
         """In portions, at least one."""
         asked = _Asked.of(events, self._segments)
-        begin, size, looked_at = 0, len(asked.x), 0
+        begin, size, scanned = 0, len(asked.x), 0
         while True:
             found = self._search(asked.some(begin, size))
-            looked_at += sum(each.looked_at for each in found)
+            scanned += sum(each.scanned for each in found)
             done = min((each.done for each in found), default=size)
             if done < size:
                 size = max(min(done, size // 2), 1)
                 continue
-            portion = _joined(found, begin, size, looked_at)
+            portion = _joined(found, begin, size, scanned)
             yield portion
-            begin, looked_at = begin + size, 0
+            begin, scanned = begin + size, 0
             if begin == len(asked.x):
                 return
             if 2 * len(portion.event) <= self._pairs_at_once:
@@ -143,7 +143,7 @@ class _Asked(NamedTuple):
     @classmethod
     def of(cls, events: Events, segments: Sequence[_Searched]) -> Self:
         x, y = (np.ascontiguousarray(c, np.float64) for c in (events.x, events.y))
-        terms = encode(events.terms)
+        terms = encode_terms(events.terms)
         return cls(x, y, terms.first, terms.code, [segment.dictionary.numbers(terms.texts) for segment in segments])
 
     def some(self, begin: int, size: int) -> Self:
@@ -154,13 +154,13 @@ class _Asked(NamedTuple):
 class _Searched:
     """A segment with what every search of it needs."""
 
-    def __init__(self, layered: Layered) -> None:
+    def __init__(self, layered: OpenSegment) -> None:
         self.layered, self.body, self._dead = layered, layered.segment.body, layered.dead
         self.dictionary = Dictionary(self.body.text, self.body.text_first, self.body.slots, self.body.seed)
 
     def find(self, asked: _Asked, number: Numbers, order: Numbers, most: int, room: int) -> _Found:
         """Gives up where there are more than `most`, or are going to be as things look. Begins with so much room."""
-        events, values, pairs, looked_at = [], [], 0, 0
+        events, values, pairs, scanned = [], [], 0, 0
         batch = Batch(order, asked.x, asked.y, asked.first, asked.code, number)
         scratch = Scratch.of(self.body, int(np.diff(asked.first).max(initial=0)))
         most, done = min(most, len(order) * len(self.body.handle)), 0
@@ -170,11 +170,11 @@ class _Searched:
             done, written, looked = search(self.body, self._dead, batch, done, scratch, event, value)
             events.append(event[:written])
             values.append(value[:written])
-            pairs, looked_at = pairs + written, looked_at + looked
+            pairs, scanned = pairs + written, scanned + looked
             if done < len(order) and (is_last or pairs * len(order) > most * done):
                 break
             room *= 8
-        return _Found(events, values, pairs, looked_at, done)
+        return _Found(events, values, pairs, scanned, done)
 
 
 class _Found(NamedTuple):
@@ -186,7 +186,7 @@ class _Found(NamedTuple):
     event: list[Numbers]
     value: list[Integers]
     pairs: int
-    looked_at: int
+    scanned: int
     done: int
 
 
@@ -198,7 +198,7 @@ def _order(x: Floats, y: Floats, segments: Sequence[_Searched]) -> Numbers:
     return order_of(key)
 
 
-def _joined(found: Sequence[_Found], begin: int, events: int, looked_at: int) -> Candidates:
+def _joined(found: Sequence[_Found], begin: int, events: int, scanned: int) -> Candidates:
     """In order; `begin` is the number of the first of the events."""
     parts = [part for each in found for part in zip(each.event, each.value, strict=True)]
     first = np.zeros(events + 1, np.int64)
@@ -213,4 +213,4 @@ def _joined(found: Sequence[_Found], begin: int, events: int, looked_at: int) ->
             ordered[first[run] : first[run + 1]].sort()
     residual = (ordered & 1).astype(np.bool_)
     ordered >>= 1
-    return Candidates(np.repeat(np.arange(begin, begin + events), np.diff(first)), ordered, residual, looked_at)
+    return Candidates(np.repeat(np.arange(begin, begin + events), np.diff(first)), ordered, residual, scanned)

@@ -1,8 +1,7 @@
-"""The state of an index: a stack of segments, and which of their rows are dead.
+"""The index as an LSM stack of segments, with tombstones for deleted rows.
 
-New subscriptions make a segment on top; removed ones are marked dead where they are. Neighbours of like size are
-merged, and a segment that is mostly dead is rewritten, so that a stack stays logarithmic in its rows and a row is
-rewritten a logarithmic number of times.
+New subscriptions make a segment on top; removed ones are marked in the tombstones of their segment. Segments of similar
+size are merged, and a segment in which most rows are dead is rewritten.
 """
 
 from __future__ import annotations
@@ -14,24 +13,26 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows, Seen, build
-from roamcast.match.index.dictionary import encode
-from roamcast.match.index.index import ExactTest, Index, Layered
-from roamcast.match.index.merge import joined_rows
+from roamcast.lsm import first_to_merge
+from roamcast.match.index.build import TermFrequency, build
+from roamcast.match.index.dictionary import Dictionary, TermLists, unify_texts
+from roamcast.match.index.index import ExactTest, Index, OpenSegment
+from roamcast.match.index.layout import LAST
+from roamcast.match.index.rows import IndexRows, gather_ragged, index_rows
 from roamcast.match.index.segments import Opened, SegmentFolder
 from roamcast.match.kernels.marking import mark_rows
 from roamcast.match.port import Subscriptions
 
-__all__ = ["Layer", "Layers", "matcher_of", "rows_of"]
+__all__ = ["IndexStore", "SegmentRef", "build_index"]
 
 Integers = npt.NDArray[np.int64]
 
-_LIKE: Final = 4  # a neighbour up to so many times as large is merged
-_SMALL: Final = 4096  # rows that are merged at once: that costs less than to search one segment more
+_RATIO: Final = 4
+_SMALL: Final = 4096  # rows: merging so few costs less than searching one more segment
 
 
-class Layer(NamedTuple):
-    """A segment by its checksum, how many rows it has, the checksum of its dead rows, and how many they are."""
+class SegmentRef(NamedTuple):
+    """One segment of a stack: its checksum and number of rows, the checksum of its tombstones, the number of those."""
 
     segment: str
     rows: int
@@ -43,94 +44,135 @@ class Layer(NamedTuple):
         return self.rows - self.dead
 
 
-def rows_of(handle: Integers, subscriptions: Subscriptions, residual: npt.NDArray[np.bool_] | None = None) -> Rows:
-    """Subscriptions with the handles they are known by, and which of them have a further condition."""
-    box = np.stack(subscriptions[:4], axis=1).astype(np.float64)
-    further = np.zeros(len(handle), np.bool_) if residual is None else residual
-    return Rows(np.asarray(handle, np.int64), box, encode(subscriptions.terms), further)
+def build_index(subscriptions: Subscriptions) -> Index:
+    """Build an index in memory. The handle of a subscription is its row number."""
+    body = build(index_rows(np.arange(len(subscriptions.min_x)), subscriptions))
+    return Index([OpenSegment(Opened.in_memory(body._asdict()), None)])
 
 
-def matcher_of(subscriptions: Subscriptions) -> Index:
-    """An index in memory; a subscription's handle is its row number."""
-    body = build(rows_of(np.arange(len(subscriptions.min_x)), subscriptions))
-    return Index([Layered(Opened.in_memory(body._asdict()), None)])
+class IndexStore:
+    """Stacks of segments in a folder. A stack is a value, oldest segment first; methods that change it return another.
 
-
-class Layers:
-    """Stacks of segments in a folder. A stack is a value, bottom first; what changes it returns another.
-
-    Files are durable when a method returns. The same stack and the same change give the same stack. Whatever reads a
-    file raises CorruptionError if it is missing or damaged. `seen` tells of the terms of events, for what is built.
+    Files are durable when a method returns. The same stack and the same change give the same result. Methods raise
+    CorruptionError if a file is missing or damaged. `frequency` estimates how often events have a term; it only affects
+    speed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._files = SegmentFolder(folder)
 
-    def open(self, stack: Sequence[Layer], exact: ExactTest | None = None) -> Index:
-        return Index([self._layered(layer) for layer in stack], exact)
+    def open(self, stack: Sequence[SegmentRef], exact: ExactTest | None = None) -> Index:
+        return Index([self._open(ref) for ref in stack], exact)
 
-    def change(
-        self, stack: Sequence[Layer], *, gone: npt.ArrayLike = (), added: Rows | None = None, seen: Seen | None = None
-    ) -> tuple[Layer, ...]:
-        """Take the subscriptions with the handles `gone` away, then put `added` on top.
+    def apply(
+        self,
+        stack: Sequence[SegmentRef],
+        *,
+        removed: npt.ArrayLike = (),
+        added: IndexRows | None = None,
+        frequency: TermFrequency | None = None,
+    ) -> tuple[SegmentRef, ...]:
+        """Remove the subscriptions with the handles `removed`, then add `added` as a segment on top.
 
-        Handles that are not there are passed over. Handles of `added` must be distinct, and not be there once those
-        that are `gone` have gone.
+        Ignores unknown handles in `removed`. Handles of `added` must be distinct and not be in the stack after the
+        removal.
         """
-        removed = np.asarray(gone, np.int64)
-        changed = [self._without(layer, removed) for layer in stack] if len(removed) else [*stack]
+        handles = np.asarray(removed, np.int64)
+        changed = [self._remove(ref, handles) for ref in stack] if len(handles) else [*stack]
         if added is not None and len(added.handle):
-            changed.append(self._written(added, seen))
-        return tuple(layer for layer in changed if layer.live)
+            changed.append(self._write(added, frequency))
+        return tuple(ref for ref in changed if ref.live)
 
-    def rebox(
-        self, stack: Sequence[Layer], handle: npt.ArrayLike, box: npt.ArrayLike, seen: Seen | None = None
-    ) -> tuple[Layer, ...]:
-        """Give subscriptions other boxes, a row for each handle. Handles are distinct; unknown ones are passed over."""
+    def replace_boxes(
+        self,
+        stack: Sequence[SegmentRef],
+        handle: npt.ArrayLike,
+        box: npt.ArrayLike,
+        frequency: TermFrequency | None = None,
+    ) -> tuple[SegmentRef, ...]:
+        """Replace the boxes of subscriptions, one row of `box` for each handle.
+
+        Handles must be distinct; unknown ones are ignored.
+        """
         handles, boxes = np.asarray(handle, np.int64), np.asarray(box, np.float64).reshape(-1, 4)
         order = np.argsort(handles)
-        rows = joined_rows([self._layered(layer) for layer in stack], handles)
-        there = order[np.searchsorted(handles, rows.handle, sorter=order)]
-        return self.change(stack, gone=handles, added=rows._replace(box=boxes[there]), seen=seen)
+        rows = _live_rows([self._open(ref) for ref in stack], handles)
+        at = order[np.searchsorted(handles, rows.handle, sorter=order)]
+        return self.apply(stack, removed=handles, added=rows._replace(box=boxes[at]), frequency=frequency)
 
-    def merge(self, stack: Sequence[Layer], seen: Seen | None = None) -> tuple[Layer, ...]:
-        """Merge what is of like size, and rewrite what is mostly dead. Changes nothing that is matched."""
-        above, first = 0, len(stack)
-        for at in reversed(range(len(stack))):
-            if above and stack[at].live <= max(_LIKE * above, _SMALL - above):
-                first = at
-            above += stack[at].live
-        kept = [self._rewritten([layer], seen) if layer.dead > layer.live else layer for layer in stack[:first]]
-        return (*kept, *([self._rewritten(stack[first:], seen)] if first < len(stack) else []))
+    def compact(self, stack: Sequence[SegmentRef], frequency: TermFrequency | None = None) -> tuple[SegmentRef, ...]:
+        """Merge segments of similar size and rewrite those that are mostly dead. Matches stay the same."""
+        first = first_to_merge([ref.live for ref in stack], ratio=_RATIO, small=_SMALL)
+        kept = [self._rewrite([ref], frequency) if ref.dead > ref.live else ref for ref in stack[:first]]
+        return (*kept, *([self._rewrite(stack[first:], frequency)] if first < len(stack) else []))
 
-    def rows(self, stack: Sequence[Layer], handles: npt.NDArray[np.int64] | None = None) -> Rows | None:
-        """All that live, or those of them with these handles; None of an empty stack."""
-        return joined_rows([self._layered(layer) for layer in stack], handles) if stack else None
+    def rows(self, stack: Sequence[SegmentRef], handles: Integers | None = None) -> IndexRows | None:
+        """Return the live rows, or those of them with these handles; None for an empty stack."""
+        return _live_rows([self._open(ref) for ref in stack], handles) if stack else None
 
-    def sweep(self, keep: Iterable[Layer], others: Iterable[str] = ()) -> None:
-        """Remove the files that none of these layers has, and that are not among the `others`."""
-        names = (name for layer in keep for name in (layer.segment, layer.tombstones) if name)
+    def sweep(self, keep: Iterable[SegmentRef], others: Iterable[str] = ()) -> None:
+        """Delete all files except those of `keep` and those with the checksums `others`."""
+        names = (name for ref in keep for name in (ref.segment, ref.tombstones) if name)
         self._files.sweep(frozenset([*names, *others]))
 
-    def nbytes(self, stack: Sequence[Layer]) -> int:
-        """The size of the segments, handles apart."""
-        return sum(self._files.open(layer.segment).nbytes - 8 * layer.rows for layer in stack)
+    def nbytes(self, stack: Sequence[SegmentRef]) -> int:
+        """Return the size of the segments without the handles."""
+        return sum(self._files.open(ref.segment).nbytes - 8 * ref.rows for ref in stack)
 
-    def _layered(self, layer: Layer) -> Layered:
-        tombstones = None if layer.tombstones is None else self._files.open(layer.tombstones)
-        return Layered(self._files.open(layer.segment), tombstones)
+    def _open(self, ref: SegmentRef) -> OpenSegment:
+        tombstones = None if ref.tombstones is None else self._files.open(ref.tombstones)
+        return OpenSegment(self._files.open(ref.segment), tombstones)
 
-    def _written(self, rows: Rows, seen: Seen | None) -> Layer:
-        return Layer(self._files.write(build(rows, seen)._asdict()), len(rows.handle))
+    def _write(self, rows: IndexRows, frequency: TermFrequency | None) -> SegmentRef:
+        return SegmentRef(self._files.write(build(rows, frequency)._asdict()), len(rows.handle))
 
-    def _without(self, layer: Layer, gone: Integers) -> Layer:
-        layered = self._layered(layer)
-        dead = layered.dead.copy() if layer.dead else np.zeros((layer.rows + 7) // 8, np.uint8)
-        table = np.full(1 << (2 * len(gone)).bit_length(), -1, np.int64)
-        marked = mark_rows(layered.segment.body.handle, gone, table, dead)
+    def _remove(self, ref: SegmentRef, handles: Integers) -> SegmentRef:
+        segment = self._open(ref)
+        dead = segment.dead.copy() if ref.dead else np.zeros((ref.rows + 7) // 8, np.uint8)
+        marked = _mark(segment, handles, dead)
         if not marked:
-            return layer
-        return layer._replace(tombstones=self._files.write({"dead": dead}), dead=layer.dead + marked)
+            return ref
+        return ref._replace(tombstones=self._files.write({"dead": dead}), dead=ref.dead + marked)
 
-    def _rewritten(self, stack: Sequence[Layer], seen: Seen | None) -> Layer:
-        return self._written(joined_rows([self._layered(layer) for layer in stack]), seen)
+    def _rewrite(self, stack: Sequence[SegmentRef], frequency: TermFrequency | None) -> SegmentRef:
+        return self._write(_live_rows([self._open(ref) for ref in stack]), frequency)
+
+
+def _live_rows(segments: Sequence[OpenSegment], handles: Integers | None = None) -> IndexRows:
+    """Return the live rows by segment, in the order of each; if `handles` are given, only those with one of them."""
+    bodies = [segment.segment.body for segment in segments]
+    live = [_live(segment, handles) for segment in segments]
+    texts, codes = unify_texts([Dictionary(b.text, b.text_first, b.slots, b.seed).texts() for b in bodies])
+    residual, lengths, terms = [], [], []
+    for body, rows, code in zip(bodies, live, codes, strict=True):
+        # A wish ends where LAST is; its terms, if it has any, begin after its first number.
+        end = np.flatnonzero(body.wish >= LAST) + 1
+        begin = np.concatenate([np.zeros(1, np.int64), end[:-1]])
+        residual.append((body.wish[begin[rows]] & 1).astype(np.bool_))
+        length = np.where(body.wish[begin + 1] == LAST, 0, end - begin - 1)
+        first, at = gather_ragged(begin + 1, length, rows)
+        lengths.append(np.diff(first))
+        terms.append(code[(body.wish[at] & (LAST - 1)).astype(np.int64) - 1])
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
+    handle, box = (
+        np.concatenate([column[rows] for column, rows in zip(columns, live, strict=True)])
+        for columns in ([b.handle for b in bodies], [b.box for b in bodies])
+    )
+    return IndexRows(handle, box, TermLists(first, np.concatenate(terms), texts), np.concatenate(residual))
+
+
+def _live(segment: OpenSegment, handles: Integers | None) -> Integers:
+    count, dead = len(segment.segment.body.handle), segment.dead
+    live = np.unpackbits(dead, count=count, bitorder="little") == 0 if len(dead) else None
+    if handles is None:
+        return np.arange(count) if live is None else np.flatnonzero(live)
+    selected = np.zeros((count + 7) // 8, np.uint8)
+    _mark(segment, handles, selected)
+    rows = np.flatnonzero(np.unpackbits(selected, count=count, bitorder="little"))
+    return rows if live is None else rows[live[rows]]
+
+
+def _mark(segment: OpenSegment, handles: Integers, bits: npt.NDArray[np.uint8]) -> int:
+    """Set the bits of the rows with these handles; return how many were not set before."""
+    table = np.full(1 << (2 * len(handles)).bit_length(), -1, np.int64)
+    return mark_rows(segment.segment.body.handle, handles, table, bits)

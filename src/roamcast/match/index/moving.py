@@ -19,7 +19,7 @@ from roamcast.match.index.segments import Arrays, Opened, SegmentFolder
 from roamcast.match.port import Events
 from roamcast.space import Floats, Space
 
-__all__ = ["NEVER", "CircleTest", "Moved", "MovingRegions"]
+__all__ = ["NEVER", "CircleTest", "MovingRegions", "RegionBoxes"]
 
 Integers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
@@ -30,7 +30,7 @@ NEVER: Final = np.iinfo(np.int64).min
 """Before all times and places."""
 
 
-class Moved(NamedTuple):
+class RegionBoxes(NamedTuple):
     """Regions whose box in the index must be replaced: handles, and a row (min_x, min_y, max_x, max_y) for each.
 
     The box of a region whose position is not known is not a number: it holds no point.
@@ -105,8 +105,8 @@ class MovingRegions:
         places, regions = self._known(handle), self._regions
         return regions["x"][places], regions["y"][places], regions["time"][places]
 
-    def add(self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, radius: npt.ArrayLike) -> Moved:
-        """New regions; their boxes are to be put into the index. Raises ConflictError for a handle that is taken.
+    def add(self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, radius: npt.ArrayLike) -> RegionBoxes:
+        """New regions; their boxes are to be put into the index. Raises ConflictError if a handle is taken.
 
         Where a region is that is nowhere yet is not a number: it holds nothing until it moves.
         """
@@ -125,7 +125,9 @@ class MovingRegions:
         """Raises NotFoundError for a handle of no region."""
         self._regions = np.delete(self._regions, self._known(handle))
 
-    def move(self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, time: npt.ArrayLike = NEVER) -> Moved:
+    def move(
+        self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, time: npt.ArrayLike = NEVER
+    ) -> RegionBoxes:
         """Regions go to these places, one after another where a region has several; the last is where it is then.
 
         Until the next call the box of each holds its circle at all of these places and where it was before. Boxes that
@@ -177,7 +179,7 @@ class MovingRegions:
             held &= np.abs(y - regions["anchor_y"][places]) <= regions["room_y"][places]
         return held
 
-    def _anchored(self, places: Integers, step: Floats) -> Moved:
+    def _anchored(self, places: Integers, step: Floats) -> RegionBoxes:
         """Give regions a box around where they are that holds all within `step`, and some slack.
 
         Slack is for more of the same: a single jump does not make a region fast.
@@ -191,7 +193,7 @@ class MovingRegions:
         regions["anchor_x"][places], regions["anchor_y"][places] = x, y
         regions["room_x"][places], regions["room_y"][places] = room
         regions["step"][places], regions["wide"][places] = step, step > slack
-        return Moved(regions["handle"][places], boxes_around(self.space, x, extents))
+        return RegionBoxes(regions["handle"][places], boxes_around(self.space, x, extents))
 
     def _places(self, handle: Integers) -> tuple[Integers, Truths]:
         return _found(self._regions["handle"], handle)

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from roamcast.match.index.dictionary import encode
+from roamcast.match.index.dictionary import encode_terms
 from roamcast.match.index.seeds import seed_of
 from roamcast.match.kernels.texts import Texts, hash_texts
 
-__all__ = ["TermCounts"]
+__all__ = ["TermStatistics"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -21,7 +21,7 @@ _SEEDS: Final = (seed_of(b"one"), seed_of(b"two"))  # everywhere the same; a cou
 _MOST: Final = 1 << 24  # counted terms, after which all counts are halved: what was seen lately weighs more
 
 
-class TermCounts:
+class TermStatistics:
     """A count-min sketch: it never tells less than was counted, and seldom much more. Half a megabyte.
 
     Whatever terms events carry, it stays as small. Matches do not depend on it; it only helps to choose the term that a
@@ -34,7 +34,7 @@ class TermCounts:
 
     def count(self, terms: pa.ListArray[Any]) -> None:
         """See the terms of a batch of events, or of a sample of it."""
-        lists = encode(terms)
+        lists = encode_terms(terms)
         often = np.bincount(lists.code, minlength=len(lists.texts.start)).astype(np.uint32)
         for row, places in enumerate(_places(lists.texts)):
             np.add.at(self._counts[row], places, often)

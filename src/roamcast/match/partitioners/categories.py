@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.errors import InputError
-from roamcast.match.index.build import Rows
-from roamcast.match.index.ragged import taken
+from roamcast.match.index.rows import IndexRows, gather_ragged
 from roamcast.match.index.segments import Arrays
 from roamcast.match.kernels.clustering import (
     LEAST_ROOM,
@@ -101,12 +100,12 @@ class Categories:
         self._told = np.zeros(4, np.int64)
         self._matrix: Floats | None = None
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: IndexRows) -> None:
         """Handles are new, and ascend from call to call and within one. Merges whenever there are too many."""
         for founded in self.founding(rows):
             self._settle(founded)
 
-    def founding(self, rows: Rows) -> Iterator[Founded]:
+    def founding(self, rows: IndexRows) -> Iterator[Founded]:
         """As `add`, but whoever takes the `Founded` it yields must merge when there are too many (see `is_full`)."""
         begin, end = self._append(rows)
         reading = Reading(
@@ -188,7 +187,7 @@ class Categories:
         return rows
 
     def move(self, rows: Integers, categories: Integers) -> None:
-        """Rows, which are all of some categories, join others, each the one beside it."""
+        """IndexRows, which are all of some categories, join others, each the one beside it."""
         self._make_room(int((self.rows.first[rows + 1] - self.rows.first[rows]).sum()))
         for row in rows.tolist():
             leave(self.rows, self.slots, self._counts, row)
@@ -236,7 +235,7 @@ class Categories:
                 return
         self.absorb(founded.category, founded.like)
 
-    def _append(self, rows: Rows) -> tuple[int, int]:
+    def _append(self, rows: IndexRows) -> tuple[int, int]:
         begin = len(self.handle)
         count = len(rows.handle)
         if count and (np.diff(rows.handle, prepend=self.handle[-1] if begin else -1) <= 0).any():
@@ -269,7 +268,7 @@ class Categories:
         number = np.full(len(self.handle), -1, np.int64)
         number[kept] = np.arange(len(kept))
         self.correlation.renumber(number)
-        first, at = taken(self.rows.first[:-1], np.diff(self.rows.first), kept)
+        first, at = gather_ragged(self.rows.first[:-1], np.diff(self.rows.first), kept)
         category = self.rows.category[kept]
         order = np.argsort(category, kind="stable")
         following = np.full(len(kept), NOBODY, np.int32)

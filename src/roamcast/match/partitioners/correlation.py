@@ -11,7 +11,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.select import spread
+from roamcast.match.index.rows import sample_evenly
 
 __all__ = ["Correlation"]
 
@@ -39,8 +39,8 @@ class Correlation:
         first = np.flatnonzero(np.diff(event, prepend=-1))
         length = np.diff(np.append(first, len(event)))
         several = np.flatnonzero(length > 1)
-        for one in several[spread(len(several), _AT_ONCE)]:
-            rows = row[first[one] + spread(int(length[one]), self.window.shape[1])]
+        for one in several[sample_evenly(len(several), _AT_ONCE)]:
+            rows = row[first[one] + sample_evenly(int(length[one]), self.window.shape[1])]
             line = self.window[self.seen % len(self.window)]
             line[: len(rows)], line[len(rows) :] = rows, -1
             self.seen += 1

@@ -12,15 +12,15 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
-from roamcast.match.partitioners.cuts import Cuts, Looks
-from roamcast.match.partitioners.places import places_of
+from roamcast.match.partitioners.cuts import Cuts, LoadSample
+from roamcast.match.partitioners.hilbert import curve_keys
 from roamcast.match.partitioners.recent import Recent
 from roamcast.match.port import Events, Matches
 from roamcast.match.routing.features import RarestTerms, hashed_events
-from roamcast.match.routing.partition import Moves, Routed
-from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.placement import Placement
 from roamcast.match.routing.router import Router
 
 __all__ = ["Curve"]
@@ -35,26 +35,26 @@ class Curve:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.holdings = Holdings()
+        self.placement = Placement()
         self.cuts = Cuts.even(workers, np.empty(0))
         self._recent = Recent()
-        self._router: Router | None = None  # of the holdings as they are
+        self._router: Router | None = None  # of the placement as they are
 
-    def add(self, rows: Rows) -> Moves:
-        term = self.holdings.choose_terms(rows)
-        place = places_of(rows.handle, rows.box, term.rarest)
-        if not len(self.holdings.handle):
+    def add(self, rows: IndexRows) -> Moves:
+        term = self.placement.choose_terms(rows)
+        place = curve_keys(rows.handle, rows.box, term.rarest)
+        if not len(self.placement.handle):
             self.cuts = Cuts.even(self.workers, place)
         self._router = None
-        return self.holdings.add(rows, term, self._masks(place))
+        return self.placement.add(rows, term, self._masks(place))
 
     def remove(self, handles: Integers) -> Moves:
         self._router = None
-        return self.holdings.remove(handles)
+        return self.placement.remove(handles)
 
     def route(self, events: Events) -> Routed:
         if self._router is None:
-            held, rows = self.holdings, self.holdings.live
+            held, rows = self.placement, self.placement.live
             term = RarestTerms(held.term[rows], held.second[rows])
             worker = np.bitwise_count(held.mask[rows] - np.uint64(1)).astype(np.int64)  # of a mask with one bit
             self._router = Router.of(held.box[rows], term, worker)
@@ -62,38 +62,38 @@ class Curve:
 
     def observe(self, events: Events, matches: Matches) -> None:
         hashed = hashed_events(events)
-        self.holdings.see(hashed)
+        self.placement.see(hashed)
         self._recent.put(hashed)
 
     def balance(self) -> Moves:
         """As if the events since the last time came now, to the subscriptions that are here now."""
         events = self._recent.events
-        found = self.holdings.admitted(events)
-        sent = self.holdings.likely(events, found)
+        found = self.placement.admitted(events)
+        sent = self.placement.likely(events, found)
         place = self._places(found.row)
-        looks = Looks.of(found.event[sent], place[sent])
+        looks = LoadSample.of(found.event[sent], place[sent])
         # The worker that an event comes to looks at these, too; nothing is sent for them.
         others = place[~sent & np.isin(found.event, found.event[sent])]
-        rows = self.holdings.live
+        rows = self.placement.live
         here = self._places(rows)
-        self.cuts = self.cuts.balanced(self.workers, looks.joined(Looks.alone(others, np.ones(len(others)))), here)
+        self.cuts = self.cuts.balanced(self.workers, looks.joined(LoadSample.alone(others, np.ones(len(others)))), here)
         self._recent = Recent()
         self._router = None
-        return self.holdings.assign(rows, self._masks(here))
+        return self.placement.assign(rows, self._masks(here))
 
     def arrays(self) -> Arrays:
         at, owner = np.array(self.cuts.at, np.float64), np.array(self.cuts.owner, np.int64)
-        return {**self.holdings.arrays(), **self._recent.arrays(), "cuts": at, "owner": owner}
+        return {**self.placement.arrays(), **self._recent.arrays(), "cuts": at, "owner": owner}
 
     @classmethod
     def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
         self = cls(workers)
-        self.holdings, self._recent = Holdings.of_arrays(arrays), Recent.of_arrays(arrays)
+        self.placement, self._recent = Placement.of_arrays(arrays), Recent.of_arrays(arrays)
         self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
         return self
 
     def _places(self, rows: Integers) -> Floats:
-        return places_of(self.holdings.handle[rows], self.holdings.box[rows], self.holdings.term[rows])
+        return curve_keys(self.placement.handle[rows], self.placement.box[rows], self.placement.term[rows])
 
     def _masks(self, place: Floats) -> Masks:
         return np.uint64(1) << self.cuts.workers_of(place).astype(np.uint64)

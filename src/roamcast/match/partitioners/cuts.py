@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from roamcast.match.partitioners.sharing import shared_out
 
-__all__ = ["Cuts", "Looks"]
+__all__ = ["Cuts", "LoadSample"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -20,7 +20,7 @@ _HELD: Final = 0.15  # of the load of looks: the load of holding all subscriptio
 _SLACK: Final = 0.25  # of a stretch, on either side of a cut
 
 
-class Looks(NamedTuple):
+class LoadSample(NamedTuple):
     """Subscriptions that were looked at: for which event, at which place, and what it cost."""
 
     event: Floats
@@ -28,17 +28,17 @@ class Looks(NamedTuple):
     load: Floats
 
     @classmethod
-    def of(cls, event: Integers, place: Floats) -> Looks:
+    def of(cls, event: Integers, place: Floats) -> LoadSample:
         """An event that comes to a worker costs as much as a look at a subscription."""
         return cls(event.astype(np.float64), place, 1 + 1 / np.bincount(event, minlength=1)[event])
 
     @classmethod
-    def alone(cls, place: Floats, load: Floats) -> Looks:
+    def alone(cls, place: Floats, load: Floats) -> LoadSample:
         """Load for which no event is sent."""
         return cls(np.full(len(place), -1.0), place, load)
 
-    def joined(self, other: Looks) -> Looks:
-        return Looks(*(np.append(*both) for both in zip(self, other, strict=True)))
+    def joined(self, other: LoadSample) -> LoadSample:
+        return LoadSample(*(np.append(*both) for both in zip(self, other, strict=True)))
 
 
 class Cuts(NamedTuple):
@@ -63,13 +63,13 @@ class Cuts(NamedTuple):
         found: Integers = np.array(self.owner, np.int64)[np.searchsorted(np.array(self.at), place)]
         return found
 
-    def unevenness(self, workers: int, looks: Looks, held: Floats) -> float:
+    def unevenness(self, workers: int, looks: LoadSample, held: Floats) -> float:
         """The load of the busiest worker beside the mean, by what `balanced` counts: 1 if all have as much."""
         _, place, load = _with_held(looks, held)
         loads = np.bincount(self.workers_of(place), load, minlength=workers)
         return float(loads.max() / loads.mean()) if loads.any() else 1.0
 
-    def balanced(self, workers: int, looks: Looks, held: Floats) -> Cuts:
+    def balanced(self, workers: int, looks: LoadSample, held: Floats) -> Cuts:
         """Others, between which the load of these looks is about even.
 
         To hold a subscription is a load, too: what is cold now is spread before it gets hot. `held` are the places of
@@ -90,9 +90,9 @@ class Cuts(NamedTuple):
         return np.where(counts.any(axis=1), counts.argmax(axis=1), self.workers_of(np.append(at, 1.0)))
 
 
-def _with_held(looks: Looks, held: Floats) -> Looks:
+def _with_held(looks: LoadSample, held: Floats) -> LoadSample:
     each = np.full(len(held), _HELD * looks.load.sum() / max(len(held), 1))
-    return looks.joined(Looks.alone(held, each))
+    return looks.joined(LoadSample.alone(held, each))
 
 
 def _cut_evenly(cuts: Floats, place: Floats, load: Floats) -> Floats:

@@ -8,14 +8,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.partitioners.balance import judge, relieve
 from roamcast.match.partitioners.categories import Categories, Founded, Parameters
 from roamcast.match.port import Events, Matches
 from roamcast.match.routing.features import hashed_events
-from roamcast.match.routing.partition import Moves, Routed
-from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.placement import Placement
 
 __all__ = ["Distribution", "DrtCluster", "Effort"]
 
@@ -50,13 +50,13 @@ class DrtCluster:
         self.workers = workers
         self.distribution = distribution or Distribution()
         self.categories = Categories(parameters)
-        self.holdings = Holdings()
+        self.placement = Placement()
         self.effort = Effort()
         self.worker: Integers = np.full(parameters.most + 1, -1, np.int64)
         self.load: Floats = np.zeros(parameters.most + 1)
 
-    def add(self, rows: Rows) -> Moves:
-        term = self.holdings.choose_terms(rows)
+    def add(self, rows: IndexRows) -> Moves:
+        term = self.placement.choose_terms(rows)
         changed = [rows.handle]
         for founded in self.categories.founding(rows):
             self.worker[founded.category] = self._place(founded)
@@ -64,28 +64,28 @@ class DrtCluster:
             if self.categories.is_full:
                 changed.append(self.categories.handle[self._merge(founded)])
         np.add.at(self.load, self.categories.of(rows.handle), 1.0)
-        moves = self.holdings.add(rows, term, self._masks(rows.handle))
+        moves = self.placement.add(rows, term, self._masks(rows.handle))
         moved = np.setdiff1d(np.concatenate(changed), rows.handle)
         return Moves.joined([moves, self._reassigned(moved)])
 
     def remove(self, handles: Integers) -> Moves:
         was = self.categories.remove(np.asarray(handles, np.int64))
         np.add.at(self.load, was, 1.0)
-        return self.holdings.remove(handles)
+        return self.placement.remove(handles)
 
     def route(self, events: Events) -> Routed:
-        return self.holdings.route(events)
+        return self.placement.route(events)
 
     def received(self, events: Events) -> tuple[Integers, Integers]:
         """Pairs of an event and a category it is sent to, each once, ordered by event."""
-        found = self.holdings.admitted(hashed_events(events))
-        category = self.categories.of(self.holdings.handle[found.row])
+        found = self.placement.admitted(hashed_events(events))
+        category = self.categories.of(self.placement.handle[found.row])
         pairs = np.unique(found.event * np.int64(len(self.worker)) + category)
         event, category = np.divmod(pairs, np.int64(len(self.worker)))
         return event, category
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.holdings.see(hashed_events(events))
+        self.placement.see(hashed_events(events))
         _, category = self.received(events)
         np.add.at(self.load, category, self.categories.slots.size[category])
         self.categories.observe(matches.event, matches.subscription)
@@ -105,7 +105,7 @@ class DrtCluster:
 
     def arrays(self) -> Arrays:
         kept = {f"category_{name}": array for name, array in self.categories.arrays().items()}
-        return {**self.holdings.arrays(), **kept, "worker": self.worker, "load": self.load}
+        return {**self.placement.arrays(), **kept, "worker": self.worker, "load": self.load}
 
     @classmethod
     def of_arrays(cls, workers: int, parameters: Parameters, distribution: Distribution, arrays: Arrays) -> Self:
@@ -113,7 +113,7 @@ class DrtCluster:
         prefix = "category_"
         kept = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         self.categories = Categories.of_arrays(parameters, kept)
-        self.holdings = Holdings.of_arrays(arrays)
+        self.placement = Placement.of_arrays(arrays)
         self.worker, self.load = arrays["worker"].copy(), arrays["load"].copy()
         return self
 
@@ -187,8 +187,8 @@ class DrtCluster:
         self.effort.moved += int((before != after).sum())
 
     def _reassigned(self, handles: Integers) -> Moves:
-        rows = self.holdings.find(np.unique(handles))
-        return self.holdings.assign(rows, self._masks(self.holdings.handle[rows]))
+        rows = self.placement.find(np.unique(handles))
+        return self.placement.assign(rows, self._masks(self.placement.handle[rows]))
 
     def _masks(self, handles: Integers) -> Masks:
         return np.uint64(1) << self.worker[self.categories.of(handles)].astype(np.uint64)

@@ -7,13 +7,13 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.partitioners.window import Window, sampled
 from roamcast.match.port import Events, Matches
 from roamcast.match.routing.features import hashed_events
-from roamcast.match.routing.partition import Moves, Routed
-from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.placement import Placement
 
 __all__ = ["KdTree"]
 
@@ -91,15 +91,15 @@ class KdTree:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.holdings = Holdings()
+        self.placement = Placement()
         self.leaves = Leaves.whole(workers)
         self._window = Window(3)  # x, y, and what the event cost
 
-    def add(self, rows: Rows) -> Moves:
-        return self.holdings.add(rows, self.holdings.choose_terms(rows), self.leaves.masks(rows.box))
+    def add(self, rows: IndexRows) -> Moves:
+        return self.placement.add(rows, self.placement.choose_terms(rows), self.leaves.masks(rows.box))
 
     def remove(self, handles: Integers) -> Moves:
-        return self.holdings.remove(handles)
+        return self.placement.remove(handles)
 
     def route(self, events: Events) -> Routed:
         worker = self.leaves.workers_of(np.asarray(events.x), np.asarray(events.y))
@@ -108,8 +108,8 @@ class KdTree:
 
     def observe(self, events: Events, matches: Matches) -> None:
         hashed = hashed_events(events)
-        self.holdings.see(hashed)
-        cost = 1.0 + np.bincount(self.holdings.admitted(hashed).event, minlength=len(events.x))
+        self.placement.see(hashed)
+        cost = 1.0 + np.bincount(self.placement.admitted(hashed).event, minlength=len(events.x))
         rows = np.stack([events.x, events.y, cost], axis=1)
         rows = rows[np.isfinite(rows).all(axis=1)]
         self._window.put(rows[sampled(len(rows))])
@@ -121,15 +121,15 @@ class KdTree:
             return Moves.joined([])
         self.leaves = Leaves.divided(np.stack([x, y], axis=1), cost, self.workers)
         self._window.forget()
-        rows = self.holdings.live
-        return self.holdings.assign(rows, self.leaves.masks(self.holdings.box[rows]))
+        rows = self.placement.live
+        return self.placement.assign(rows, self.leaves.masks(self.placement.box[rows]))
 
     def arrays(self) -> Arrays:
-        return {**self.holdings.arrays(), **self._window.arrays(), "leaves": self.leaves.box}
+        return {**self.placement.arrays(), **self._window.arrays(), "leaves": self.leaves.box}
 
     @classmethod
     def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
         self = cls(workers)
-        self.holdings, self._window = Holdings.of_arrays(arrays), Window.of_arrays(arrays)
+        self.placement, self._window = Placement.of_arrays(arrays), Window.of_arrays(arrays)
         self.leaves = Leaves(arrays["leaves"].copy())
         return self

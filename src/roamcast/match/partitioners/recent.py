@@ -7,9 +7,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.ragged import taken
+from roamcast.match.index.rows import gather_ragged, sample_evenly
 from roamcast.match.index.segments import Arrays
-from roamcast.match.index.select import spread
 from roamcast.match.routing.features import Hashed
 
 __all__ = ["Recent"]
@@ -26,7 +25,7 @@ class Recent:
         self.events = nothing if events is None else events
 
     def put(self, events: Hashed) -> None:
-        some = spread(len(events.x), _AT_ONCE)
+        some = sample_evenly(len(events.x), _AT_ONCE)
         old = np.arange(max(len(self.events.x) + len(some) - _MOST, 0), len(self.events.x))
         parts = [_chosen(self.events, old), _chosen(events, some)]
         x, y, term = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y", "term"))
@@ -42,5 +41,5 @@ class Recent:
 
 
 def _chosen(events: Hashed, rows: npt.NDArray[np.int64]) -> Hashed:
-    first, at = taken(events.first[:-1], np.diff(events.first), rows)
+    first, at = gather_ragged(events.first[:-1], np.diff(events.first), rows)
     return Hashed(events.x[rows], events.y[rows], first, events.term[at])

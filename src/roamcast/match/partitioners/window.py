@@ -7,8 +7,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.match.index.rows import sample_evenly
 from roamcast.match.index.segments import Arrays
-from roamcast.match.index.select import spread
 
 __all__ = ["Window", "sampled"]
 
@@ -20,7 +20,7 @@ _AT_ONCE: Final = 1 << 12
 
 def sampled(count: int) -> npt.NDArray[np.int64]:
     """Some of so many, evenly spread."""
-    return spread(count, _AT_ONCE)
+    return sample_evenly(count, _AT_ONCE)
 
 
 class Window:

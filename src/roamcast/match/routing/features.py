@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
-from roamcast.match.index.dictionary import TermLists, encode
+from roamcast.match.index.dictionary import TermLists, encode_terms
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.seeds import seed_of
 from roamcast.match.kernels.probing import MOST_CELLS, NO_TERM, STRIPS, Hashed, mix_cells, mix_terms, number_strips
 from roamcast.match.kernels.texts import hash_texts
@@ -95,7 +95,7 @@ def least_terms(lists: TermLists) -> Keys:
     return least
 
 
-def rarest_terms(rows: Rows, weight: Integers | None = None) -> RarestTerms:
+def rarest_terms(rows: IndexRows, weight: Integers | None = None) -> RarestTerms:
     """Among these rows. `weight` has for each text how often it was seen elsewhere, if that is known."""
     often = np.bincount(rows.terms.code, minlength=len(rows.terms.texts.start))
     often = often if weight is None else often + weight
@@ -143,7 +143,7 @@ def mixed(key: Keys, term: Keys) -> Keys:
 
 
 def hashed_events(events: Events) -> Hashed:
-    lists = encode(events.terms)
+    lists = encode_terms(events.terms)
     x, y = np.asarray(events.x, np.float64), np.asarray(events.y, np.float64)
     return Hashed(x, y, lists.first, hashed_terms(lists))
 

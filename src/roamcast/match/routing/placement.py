@@ -7,8 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
-from roamcast.match.index.ragged import taken
+from roamcast.match.index.rows import IndexRows, gather_ragged
 from roamcast.match.index.segments import Arrays
 from roamcast.match.port import Events
 from roamcast.match.routing.features import (
@@ -23,9 +22,9 @@ from roamcast.match.routing.features import (
     rarest_terms,
     text_hashes,
 )
-from roamcast.match.routing.partition import MOST_WORKERS, Moves, Routed, moves_between
+from roamcast.match.routing.partitioner import MAX_WORKERS, Moves, Routed, moves_between
 
-__all__ = ["Admitted", "Holdings"]
+__all__ = ["Admitted", "Placement"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -44,7 +43,7 @@ class Admitted(NamedTuple):
     row: Integers
 
 
-class Holdings:
+class Placement:
     """By row, in the order of handles: `box`, `term` and `second` (see RarestTerms), and `mask`: a bit for each worker;
     0: gone.
 
@@ -61,7 +60,7 @@ class Holdings:
         self._often: Integers = np.zeros(_SKETCH, np.int64)
         self._posted: _Posted | None = None
 
-    def choose_terms(self, rows: Rows) -> RarestTerms:
+    def choose_terms(self, rows: IndexRows) -> RarestTerms:
         """By all subscriptions and events that were seen."""
         np.add.at(self._often, hashed_terms(rows.terms) % np.uint64(_SKETCH), 1)
         return rarest_terms(rows, self._often[text_hashes(rows.terms) % np.uint64(_SKETCH)])
@@ -69,7 +68,7 @@ class Holdings:
     def see(self, events: Hashed) -> None:
         np.add.at(self._often, events.term % np.uint64(_SKETCH), 1)
 
-    def add(self, rows: Rows, term: RarestTerms, mask: Keys) -> Moves:
+    def add(self, rows: IndexRows, term: RarestTerms, mask: Keys) -> Moves:
         """`mask` has a bit at least. Those of `rows` may change later by `assign`."""
         self.handle = np.append(self.handle, rows.handle)
         self.box = np.concatenate([self.box, rows.box])
@@ -149,7 +148,7 @@ class Holdings:
 
 
 class _Posted(NamedTuple):
-    """Rows by feature, in the order of features; and the levels there are."""
+    """IndexRows by feature, in the order of features; and the levels there are."""
 
     key: Keys
     row: Integers
@@ -164,7 +163,7 @@ class _Posted(NamedTuple):
     def find(self, events: Hashed) -> Admitted:
         asked = features_of_events(events, self.levels)
         first, end = (np.searchsorted(self.key, asked.key, side) for side in ("left", "right"))
-        _, at = taken(first, end - first, np.arange(len(first)))
+        _, at = gather_ragged(first, end - first, np.arange(len(first)))
         event, row = np.repeat(asked.of, end - first), self.row[at]
         found = np.unique(event * np.int64(len(self.row) + 1) + row)
         return Admitted(*np.divmod(found, np.int64(len(self.row) + 1)))
@@ -176,5 +175,5 @@ def _routed(event: Integers, mask: Keys) -> Routed:
     concerned = int(np.bitwise_or.reduce(mask, initial=np.uint64(0)))
     for worker in range(concerned.bit_length()):
         here = event[(mask & np.uint64(1 << worker)) != 0]
-        found.append(np.unique(here) * MOST_WORKERS + worker)
-    return Routed(*np.divmod(np.sort(np.concatenate(found)), MOST_WORKERS))
+        found.append(np.unique(here) * MAX_WORKERS + worker)
+    return Routed(*np.divmod(np.sort(np.concatenate(found)), MAX_WORKERS))

@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.errors import CapacityError, CorruptionError
-from roamcast.match.index.build import Rows, Seen
+from roamcast.lsm import first_to_merge
+from roamcast.match.index.build import TermFrequency
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.seeds import seed_of
 from roamcast.match.index.segments import Arrays, Opened, SegmentFolder
 from roamcast.match.kernels.probing import ANYONE, DIGEST, Scratch, Table, digest_features, list_holders, probe
@@ -33,15 +35,15 @@ from roamcast.match.routing.features import (
     rarest_terms,
     widths_of,
 )
-from roamcast.match.routing.partition import Routed
+from roamcast.match.routing.partitioner import Routed
 
-__all__ = ["Router", "Routes", "Tables", "new_secret"]
+__all__ = ["Router", "RoutingTableRef", "RoutingTables", "new_secret"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-_LIKE: Final = 2  # a neighbour up to so many times as large is merged
+_RATIO: Final = 2
 _FINE: Final = 1  # cells as wide as a box
 _CROWDED: Final = 4  # entries in a bucket, on average, are fewer
 _FEWEST_BITS: Final = 8  # of a bucket: 32 at most are left
@@ -59,7 +61,7 @@ def _seed(secret: str) -> Keys:
     return seed_of(secret.encode())
 
 
-class Routes(NamedTuple):
+class RoutingTableRef(NamedTuple):
     """A table by its checksum, and how many entries it has."""
 
     table: str
@@ -67,7 +69,7 @@ class Routes(NamedTuple):
 
 
 class Router:
-    """Routes events by all tables of a stack."""
+    """RoutingTableRef events by all tables of a stack."""
 
     def __init__(self, tables: Sequence[Opened]) -> None:
         self._tables = tables
@@ -96,18 +98,23 @@ class Router:
         return sum(table.nbytes for table in self._tables)
 
 
-class Tables:
+class RoutingTables:
     """Stacks of tables in a folder. The same stack, rows and secret give the same stack."""
 
     def __init__(self, folder: Path) -> None:
         self._files = SegmentFolder(folder)
 
-    def open(self, stack: Sequence[Routes]) -> Router:
+    def open(self, stack: Sequence[RoutingTableRef]) -> Router:
         return Router([self._files.open(routes.table) for routes in stack])
 
     def push(
-        self, stack: tuple[Routes, ...], rows: Rows, worker: Integers, secret: str, seen: Seen | None = None
-    ) -> tuple[Routes, ...]:
+        self,
+        stack: tuple[RoutingTableRef, ...],
+        rows: IndexRows,
+        worker: Integers,
+        secret: str,
+        seen: TermFrequency | None = None,
+    ) -> tuple[RoutingTableRef, ...]:
         """With the features of these rows, each held by the worker beside it.
 
         `secret` is one for all of a stack, for tables have digests, not features. Who knows it can choose features that
@@ -118,12 +125,10 @@ class Tables:
         if not len(features.key):
             return stack
         seed = _seed(secret)
-        kept, count, parts = list(stack), len(features.key), [features.wanted(seed)]
-        while kept and kept[-1].entries <= _LIKE * count:
-            count += kept[-1].entries
-            parts.append(_Wanted.listed(self._files.open(kept.pop().table).arrays, seed))
-        table = _table(seed, parts)
-        return (*kept, Routes(self._files.write(table), len(table["worker"])))
+        first = first_to_merge([*(ref.entries for ref in stack), len(features.key)], ratio=_RATIO)
+        merged = (self._files.open(ref.table).arrays for ref in stack[first:])
+        table = _table(seed, [features.wanted(seed), *(_Wanted.listed(arrays, seed) for arrays in merged)])
+        return (*stack[:first], RoutingTableRef(self._files.write(table), len(table["worker"])))
 
 
 class _Features(NamedTuple):

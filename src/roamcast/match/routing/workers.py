@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows, build
-from roamcast.match.index.index import Index, Layered
+from roamcast.match.index.build import build
+from roamcast.match.index.index import Index, OpenSegment
+from roamcast.match.index.rows import IndexRows, concatenate_rows, select_events, select_rows
 from roamcast.match.index.segments import Opened
-from roamcast.match.index.select import chosen_events, chosen_rows, joined
 from roamcast.match.port import Events, Matches
 from roamcast.match.routing.features import hashed_events
-from roamcast.match.routing.partition import NOWHERE, Moves, Partitioner
-from roamcast.match.routing.placement import Holdings
+from roamcast.match.routing.partitioner import NOWHERE, Moves, Partitioner
+from roamcast.match.routing.placement import Placement
 
 __all__ = ["Matched", "Workers"]
 
@@ -36,12 +36,12 @@ class Workers:
     def __init__(self, partitioner: Partitioner) -> None:
         self.partitioner = partitioner
         self.moved = 0  # subscriptions that went from one worker to another
-        self._ledger = Holdings()
-        self._rows: Rows | None = None
+        self._ledger = Placement()
+        self._rows: IndexRows | None = None
         self._indexes: list[Index | None] = [None] * partitioner.workers
 
-    def add(self, rows: Rows) -> None:
-        self._rows = rows if self._rows is None else joined(self._rows, rows)
+    def add(self, rows: IndexRows) -> None:
+        self._rows = rows if self._rows is None else concatenate_rows(self._rows, rows)
         moves = self.partitioner.add(rows)
         term = self._ledger.choose_terms(rows)
         new = np.isin(moves.handle, rows.handle)
@@ -65,7 +65,7 @@ class Workers:
         found, messages, checks = [], [], []
         for worker in range(self.partitioner.workers):
             rows = routed.event[routed.worker == worker]
-            matches = self._index(worker).match(chosen_events(events, rows))
+            matches = self._index(worker).match(select_events(events, rows))
             found.append((rows[matches.event], matches.subscription))
             sent = np.zeros(len(events.x), np.bool_)
             sent[rows] = True
@@ -114,7 +114,7 @@ class Workers:
             layers = []
             held = self.held(worker)
             if self._rows is not None and len(held):
-                rows = chosen_rows(self._rows, np.flatnonzero(np.isin(self._rows.handle, held)))
-                layers.append(Layered(Opened.in_memory(build(rows)._asdict()), None))
+                rows = select_rows(self._rows, np.flatnonzero(np.isin(self._rows.handle, held)))
+                layers.append(OpenSegment(Opened.in_memory(build(rows)._asdict()), None))
             index = self._indexes[worker] = Index(layers)
         return index

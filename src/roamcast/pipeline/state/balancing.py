@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.match.index.lsm import rows_of
-from roamcast.match.index.select import spread
-from roamcast.match.partitioners.cuts import Looks
-from roamcast.match.partitioners.places import places_of_rows
+from roamcast.match.index.rows import index_rows, sample_evenly
+from roamcast.match.partitioners.cuts import LoadSample
+from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.pipeline.state.indexing import wanted_by
 from roamcast.pipeline.state.lookups import Integers, Lookups
 from roamcast.pipeline.state.shards import Partition
@@ -32,11 +31,11 @@ def balanced(partition: Partition, sifted: pa.Table, subscriptions: Lookups, une
     Other cuts are a little better with every sample, and each time much would move for it.
     """
     pairs = sifted["subscriptions"].combine_chunks()
-    some = spread(len(pairs.flatten()), _SAMPLE)
+    some = sample_evenly(len(pairs.flatten()), _SAMPLE)
     event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[some]
     place, still = _places(subscriptions, pairs.flatten().to_numpy()[some])
     held, _ = _places(subscriptions, subscriptions.some(_SAMPLE))
-    looks, workers = Looks.of(event[still], place), len(partition.shares)
+    looks, workers = LoadSample.of(event[still], place), len(partition.shares)
     each = max(len(np.unique(looks.event)), 1) / workers
     if partition.cuts.unevenness(workers, looks, held) < uneven * (1 + _DOUBT / np.sqrt(each)):
         return partition
@@ -49,4 +48,4 @@ def _places(subscriptions: Lookups, numbers: Integers) -> tuple[npt.NDArray[np.f
     rows = subscriptions.take(numbers, _PLACED)
     still = pc.is_null(rows["around"])
     rows = rows.filter(still)
-    return places_of_rows(rows_of(rows["handle"].to_numpy(), wanted_by(rows))), still.to_numpy()
+    return curve_keys_of_rows(index_rows(rows["handle"].to_numpy(), wanted_by(rows))), still.to_numpy()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.match.index.term_statistics import TermCounts
+from roamcast.match.index.term_statistics import TermStatistics
 from roamcast.pipeline.letters.dedupe import Intake, Source, take_in
 from roamcast.pipeline.letters.numbers import Numbered, Receiver, in_order, number_letters
 from roamcast.pipeline.letters.pending import Notified, bound, first_readings, matched, thinned
@@ -97,7 +97,7 @@ class Books:
         self._balance = balance
         self._uneven = uneven
         self._state = state
-        self._terms = TermCounts()  # of events since the start: which terms are rare only makes matching faster
+        self._terms = TermStatistics()  # of events since the start: which terms are rare only makes matching faster
         self._parts = state.parts
         self._regions = state.regions(manifest)
         self._history = history

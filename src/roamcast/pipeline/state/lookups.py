@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.match.index.select import spread
+from roamcast.match.index.rows import sample_evenly
 from roamcast.pipeline.schemas import TABLES, Table
 from roamcast.pipeline.state.parts import Part, PartFolder
 
@@ -99,7 +99,7 @@ class Lookups:
     def some(self, most: int) -> Integers:
         """The numbers of at most so many rows, evenly spread; some of them may be replaced by others."""
         first = np.cumsum([0, *(layer.rows.num_rows for layer in self._layers)])
-        chosen = spread(int(first[-1]), most)
+        chosen = sample_evenly(int(first[-1]), most)
         level = np.searchsorted(first, chosen, "right") - 1
         numbers: Integers = (level << _ROW_BITS) + chosen - first[level]
         return numbers

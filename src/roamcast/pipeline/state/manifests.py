@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.match.index.lsm import Layer, Layers
-from roamcast.match.routing.router import Tables
+from roamcast.match.index.lsm import IndexStore, SegmentRef
+from roamcast.match.routing.router import RoutingTables
 from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state.indexing import Indexed, index_changes, with_handles
 from roamcast.pipeline.state.moving_regions import Regions
@@ -58,7 +58,7 @@ class Manifest:
     partition: Partition | None = None
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[SegmentRef, ...]:
         """The segments of the index, of all workers."""
         return (*self.index.stack, *(self.partition.layers if self.partition else ()))
 
@@ -73,8 +73,8 @@ class StateFolder:
         self.folder = folder
         self.parts = PartFolder(folder / "parts")
         self.segments = folder / "segments"
-        self.layers = Layers(self.segments)
-        self.arranger = Arranger(self.layers, Tables(self.segments), self.parts)
+        self.layers = IndexStore(self.segments)
+        self.arranger = Arranger(self.layers, RoutingTables(self.segments), self.parts)
 
     def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
         """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
@@ -169,7 +169,7 @@ class StateFolder:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
             index = content["index"]
-            stack = tuple(Layer(**layer) for layer in index["stack"])
+            stack = tuple(SegmentRef(**layer) for layer in index["stack"])
             indexed = Indexed(stack, tuple(index["leaving"]), index["handles"])
             regions = dict(content["regions"])
             partition = Partition.from_json(content["partition"])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.journal.records import POSITION
-from roamcast.match.index.moving import NEVER, CircleTest, Moved, MovingRegions
+from roamcast.match.index.moving import NEVER, CircleTest, MovingRegions, RegionBoxes
 from roamcast.match.index.segments import Arrays, SegmentFolder
 from roamcast.pipeline.schemas import EARLIEST, LATEST, POSITIONS, SUBSCRIPTIONS
 from roamcast.pipeline.state.control import SetAside
@@ -27,7 +27,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _OWN: Final = ("node", "subscriber", "handle", "space", "around", "since", "until")
 _NOBODY: Final = pa.schema([SUBSCRIPTIONS.schema.field(name) for name in _OWN]).empty_table()
-_UNMOVED: Final = Moved(np.empty(0, np.int64), np.empty((0, 4)))
+_UNMOVED: Final = RegionBoxes(np.empty(0, np.int64), np.empty((0, 4)))
 _FOREVER: Final = np.iinfo(np.int64).max
 
 
@@ -49,7 +49,7 @@ class Told(NamedTuple):
     """
 
     regions: Regions
-    boxes: Moved
+    boxes: RegionBoxes
     trails: Mapping[str, Arrays]
     set_aside: list[SetAside]
 
@@ -129,7 +129,7 @@ class Regions:
             live = Lookup(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
         return Told(Regions(live, where, None), _last_boxes(boxes), trails, set_aside)
 
-    def _replaced(self, regions: MovingRegions, changed: pa.Table) -> Moved:
+    def _replaced(self, regions: MovingRegions, changed: pa.Table) -> RegionBoxes:
         """Remove the regions that ended with the last batch, and add those that are new, nowhere yet."""
         mine = self._owners.rows["handle"].filter(pc.equal(self._owners.rows["space"], regions.space.name))
         if len(mine) < len(regions):
@@ -223,8 +223,8 @@ def _steps(owners: Lookup, positions: pa.Table) -> _Steps:
     return steps.chosen(rows[np.argsort(handle[rows], kind="stable")])
 
 
-def _last_boxes(boxes: list[Moved]) -> Moved:
+def _last_boxes(boxes: list[RegionBoxes]) -> RegionBoxes:
     """Of several boxes of a region the last."""
     handle, box = np.concatenate([b.handle for b in boxes]), np.concatenate([b.box for b in boxes])
     distinct, last = np.unique(handle[::-1], return_index=True)
-    return Moved(distinct, box[::-1][last])
+    return RegionBoxes(distinct, box[::-1][last])

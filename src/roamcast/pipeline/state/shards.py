@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.match.index.build import Rows, Seen
-from roamcast.match.index.lsm import Layer, Layers
-from roamcast.match.index.moving import Moved
-from roamcast.match.index.select import chosen_rows, joined
+from roamcast.match.index.build import TermFrequency
+from roamcast.match.index.lsm import IndexStore, SegmentRef
+from roamcast.match.index.moving import RegionBoxes
+from roamcast.match.index.rows import IndexRows, concatenate_rows, select_rows
 from roamcast.match.partitioners.cuts import Cuts
-from roamcast.match.partitioners.places import places_of_rows
-from roamcast.match.routing.partition import MOST_WORKERS
-from roamcast.match.routing.router import Routes, Tables, new_secret
+from roamcast.match.partitioners.hilbert import curve_keys_of_rows
+from roamcast.match.routing.partitioner import MAX_WORKERS
+from roamcast.match.routing.router import RoutingTableRef, RoutingTables, new_secret
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state.indexing import Indexed, index_changes, rows_to_index
 from roamcast.pipeline.state.parts import Part, PartFolder
@@ -42,7 +42,7 @@ _STALE: Final = 0.25  # of all subscriptions: when so many are gone or elsewhere
 class Share(NamedTuple):
     """What one worker needs: its index, and its rows of the table of subscriptions (and perhaps some of others)."""
 
-    stack: tuple[Layer, ...] = ()
+    stack: tuple[SegmentRef, ...] = ()
     rows: tuple[Part, ...] = ()
 
 
@@ -55,12 +55,12 @@ class Partition(NamedTuple):
     shares: tuple[Share, ...]
     cuts: Cuts
     secret: str
-    routes: tuple[Routes, ...] = ()
+    routes: tuple[RoutingTableRef, ...] = ()
     stale: int = 0
     planned: Cuts | None = None
 
     @property
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[SegmentRef]:
         return (layer for share in self.shares for layer in share.stack)
 
     @property
@@ -84,7 +84,7 @@ class Partition(NamedTuple):
         if content is None:
             return None
         shares = (
-            Share(tuple(Layer(**layer) for layer in share["stack"]), tuple(Part(**part) for part in share["rows"]))
+            Share(tuple(SegmentRef(**layer) for layer in share["stack"]), tuple(Part(**part) for part in share["rows"]))
             for share in content["shares"]
         )
         cuts, planned = (
@@ -93,7 +93,7 @@ class Partition(NamedTuple):
         )
         if cuts is None:
             raise ValueError("a partition without cuts")
-        routes = tuple(Routes(**each) for each in content["routes"])
+        routes = tuple(RoutingTableRef(**each) for each in content["routes"])
         return cls(tuple(shares), cuts, content["secret"], routes, content["stale"], planned)
 
 
@@ -105,7 +105,7 @@ def shares_for(plan: Plan, asked: int, before: Partition | None, *, cores: int, 
     """
     if plan == "replicated" or (plan == "auto" and not is_large):
         return 0
-    known = len(before.shares) if before else min(max(2, cores), MOST_WORKERS)
+    known = len(before.shares) if before else min(max(2, cores), MAX_WORKERS)
     return asked or known
 
 
@@ -115,7 +115,7 @@ class Arranger:
     The same state and batch give the same, but for a new secret where shares are made.
     """
 
-    def __init__(self, layers: Layers, tables: Tables, parts: PartFolder) -> None:
+    def __init__(self, layers: IndexStore, tables: RoutingTables, parts: PartFolder) -> None:
         self._layers = layers
         self._tables = tables
         self._parts = parts
@@ -131,8 +131,8 @@ class Arranger:
             return before, None
         rows = self._all_rows(before, partition)
         if not workers:
-            return before._replace(stack=self._layers.change((), added=rows)), None
-        place = np.empty(0) if rows is None else places_of_rows(rows)
+            return before._replace(stack=self._layers.apply((), added=rows)), None
+        place = np.empty(0) if rows is None else curve_keys_of_rows(rows)
         cuts = Cuts.even(workers, place)
         empty = Partition((Share(),) * workers, cuts, new_secret())
         if rows is None:
@@ -140,18 +140,18 @@ class Arranger:
         return before._replace(stack=()), self._with(empty, rows, cuts.workers_of(place), told(rows.handle))
 
     def changed(
-        self, before: Indexed, partition: Partition | None, rows: pa.Table, boxes: Moved, seen: Seen
+        self, before: Indexed, partition: Partition | None, rows: pa.Table, boxes: RegionBoxes, seen: TermFrequency
     ) -> tuple[Indexed, Partition | None]:
         """As `index_changes` has it."""
         if partition is None:
             return index_changes(self._layers, before, rows, boxes, seen), None
         there = boxes.handle < before.handles
         if there.any():
-            partition = self._reboxed(partition, Moved(boxes.handle[there], boxes.box[there]), seen)
+            partition = self._reboxed(partition, RegionBoxes(boxes.handle[there], boxes.box[there]), seen)
         if rows.num_rows:
             handles: Integers = rows["handle"].to_numpy()
             added = rows_to_index(rows.filter(pa.array(handles >= before.handles)), boxes)
-            place = places_of_rows(added)
+            place = curve_keys_of_rows(added)
             if not partition.live and len(place) >= len(partition.cuts.at):  # the first say where wishes are
                 partition = partition._replace(cuts=Cuts.even(len(partition.shares), place))
             worker = partition.cuts.workers_of(place)
@@ -166,31 +166,36 @@ class Arranger:
         for number, share in enumerate(partition.shares):
             rows = self._layers.rows(share.stack)
             if rows is not None:
-                worker = cuts.workers_of(places_of_rows(rows))
+                worker = cuts.workers_of(curve_keys_of_rows(rows))
                 away = np.flatnonzero(worker != number)
-                found.append((chosen_rows(rows, away), worker[away]))
+                found.append((select_rows(rows, away), worker[away]))
         partition = partition._replace(cuts=cuts, planned=None)
         if not found:
             return partition
-        moving, workers = reduce(joined, (rows for rows, _ in found)), np.concatenate([worker for _, worker in found])
+        moving, workers = (
+            reduce(concatenate_rows, (rows for rows, _ in found)),
+            np.concatenate([worker for _, worker in found]),
+        )
         return self._with(partition, moving, workers, told(moving.handle), moving.handle)
 
     def _with(
         self,
         partition: Partition,
-        added: Rows,
+        added: IndexRows,
         worker: Integers,
         told: pa.Table,
         gone: npt.ArrayLike = (),
-        seen: Seen | None = None,
+        seen: TermFrequency | None = None,
     ) -> Partition:
         """Without those who are `gone`; then each of `added` with the worker beside it. A share is told of them, and of
         all others that `told` has: they may be its."""
         handles = told["handle"].to_numpy()
         elsewhere, shares = np.isin(handles, added.handle), []
         for number, share in enumerate(partition.shares):
-            mine = chosen_rows(added, np.flatnonzero(worker == number))
-            stack = self._layers.merge(self._layers.change(share.stack, gone=gone, added=mine, seen=seen), seen)
+            mine = select_rows(added, np.flatnonzero(worker == number))
+            stack = self._layers.compact(
+                self._layers.apply(share.stack, removed=gone, added=mine, frequency=seen), seen
+            )
             some = told.filter(pa.array(~elsewhere | np.isin(handles, mine.handle)))
             rows = self._parts.push(SUBSCRIPTIONS, share.rows, some, partial(self._not_in, stack))
             shares.append(Share(stack, rows))
@@ -200,28 +205,28 @@ class Arranger:
             stale=partition.stale + np.size(gone),
         )
 
-    def _not_in(self, stack: tuple[Layer, ...], rows: pa.Table) -> npt.NDArray[np.bool_]:
+    def _not_in(self, stack: tuple[SegmentRef, ...], rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Those that a share need not know."""
         held = self._layers.rows(stack)
         return np.isin(rows["handle"].to_numpy(), () if held is None else held.handle, invert=True)
 
-    def _reboxed(self, partition: Partition, boxes: Moved, seen: Seen) -> Partition:
+    def _reboxed(self, partition: Partition, boxes: RegionBoxes, seen: TermFrequency) -> Partition:
         """Regions that have moved stay with their workers."""
         shares, routes = [], partition.routes
         for number, share in enumerate(partition.shares):
-            stack = self._layers.rebox(share.stack, boxes.handle, boxes.box, seen) if share.stack else ()
+            stack = self._layers.replace_boxes(share.stack, boxes.handle, boxes.box, seen) if share.stack else ()
             moved = self._layers.rows(stack, boxes.handle)
             if moved is not None:
                 worker = np.full(len(moved.handle), number)
                 routes = self._tables.push(routes, moved, worker, partition.secret, seen)
-            shares.append(share._replace(stack=self._layers.merge(stack, seen)))
+            shares.append(share._replace(stack=self._layers.compact(stack, seen)))
         return partition._replace(shares=tuple(shares), routes=routes, stale=partition.stale + len(boxes.handle))
 
-    def _fresh(self, partition: Partition, seen: Seen) -> Partition:
+    def _fresh(self, partition: Partition, seen: TermFrequency) -> Partition:
         """With a router that does not remember too many who are gone."""
         if partition.stale <= _STALE * partition.live + 1024:
             return partition
-        routes: tuple[Routes, ...] = ()
+        routes: tuple[RoutingTableRef, ...] = ()
         for number, share in enumerate(partition.shares):
             rows = self._layers.rows(share.stack)
             if rows is not None:
@@ -229,7 +234,7 @@ class Arranger:
                 routes = self._tables.push(routes, rows, worker, partition.secret, seen)
         return partition._replace(routes=routes, stale=0)
 
-    def _all_rows(self, indexed: Indexed, partition: Partition | None) -> Rows | None:
+    def _all_rows(self, indexed: Indexed, partition: Partition | None) -> IndexRows | None:
         stacks = [share.stack for share in partition.shares] if partition else [indexed.stack]
         found = [rows for stack in stacks if (rows := self._layers.rows(stack)) is not None]
-        return reduce(joined, found) if found else None
+        return reduce(concatenate_rows, found) if found else None

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, with_homes
 from roamcast.match.index.index import Candidates, Index
-from roamcast.match.index.lsm import Layer
+from roamcast.match.index.lsm import SegmentRef
 from roamcast.match.index.moving import CircleTest
 from roamcast.match.index.segments import file_name
 from roamcast.match.port import Events
-from roamcast.match.routing.router import Router, Routes
+from roamcast.match.routing.router import Router, RoutingTableRef
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SIFTED_SCHEMA, SUBSCRIPTIONS
 from roamcast.pipeline.state.indexing import open_index, open_router
 from roamcast.pipeline.state.lookups import Found, Integers, Lookups
@@ -49,13 +49,13 @@ class Sieve(NamedTuple):
     folder: Path
     subscriptions: tuple[Part, ...]
     bindings: tuple[Part, ...]
-    stack: tuple[Layer, ...]
+    stack: tuple[SegmentRef, ...]
     batch: int
     sources: frozenset[tuple[str, str]] = frozenset()
     moving: tuple[Moving, ...] = ()
     supplier: Supplier | None = None
     partition: Partition | None = None
-    routes: tuple[Routes, ...] = ()
+    routes: tuple[RoutingTableRef, ...] = ()
 
     @property
     def files(self) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _sifted(records: pa.RecordBatch, state: State, sieve: Sieve) -> pa.RecordBat
     rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
     events = records.take(pa.array(rows))
     facts = Facts(events)
-    (matched, looked_at), bound = match(facts, state, sieve.batch), join(facts, state.bindings)
+    (matched, scanned), bound = match(facts, state, sieve.batch), join(facts, state.bindings)
     told = np.unique(np.concatenate((matched.key, bound.key, _newest(events), _of(events, sieve.sources))))
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
     json[rows[told]] = as_json(events.take(pa.array(told)))
@@ -141,7 +141,7 @@ def _sifted(records: pa.RecordBatch, state: State, sieve: Sieve) -> pa.RecordBat
         "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
         "subscriptions": lists(matched, rows, records.num_rows),
         "bindings": lists(bound, rows, records.num_rows),
-        "candidates": pa.array(([looked_at] + [0] * (records.num_rows - 1))[: records.num_rows], pa.int64()),
+        "candidates": pa.array(([scanned] + [0] * (records.num_rows - 1))[: records.num_rows], pa.int64()),
     }
     return pa.RecordBatch.from_pydict(columns, SIFTED_SCHEMA)
 
@@ -197,12 +197,12 @@ def match(facts: Facts, state: State, batch: int) -> tuple[Found, int]:
     """Pairs of rows, of events and of subscriptions, ordered by event; and how many candidates were looked at."""
     events = facts.events
     points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
-    portions, looked_at = [], 0
+    portions, scanned = [], 0
     for found in state.segments.candidates(points):
         portions.append(_decided(found, points, facts, state, batch))
-        looked_at += found.looked_at
+        scanned += found.scanned
     key, row = (np.concatenate(columns) for columns in zip(*portions, strict=True))
-    return Found(key, row), looked_at
+    return Found(key, row), scanned
 
 
 def _decided(found: Candidates, points: Events, facts: Facts, state: State, batch: int) -> Found:

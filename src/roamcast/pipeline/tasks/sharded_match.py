@@ -76,7 +76,7 @@ def match_share(sieve: Sieve, partition: Partition) -> Callable[[Batches], Batch
 
 def _found(events: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
     state = fetched(sieve)
-    found, looked_at = match(Facts(events), state, sieve.batch)
+    found, scanned = match(Facts(events), state, sieve.batch)
     told = np.unique(found.key)
     if not len(told):  # the work is told all the same
         told = np.arange(min(events.num_rows, 1))
@@ -89,7 +89,7 @@ def _found(events: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
         "event": pa.array(as_json(chosen), pa.string()),
         "attributes": chosen["body"],
         "subscriptions": lists(Found(np.searchsorted(told, found.key), handles), np.arange(len(told)), len(told)),
-        "candidates": pa.array(([looked_at] + [0] * (len(told) - 1))[: len(told)], pa.int64()),
+        "candidates": pa.array(([scanned] + [0] * (len(told) - 1))[: len(told)], pa.int64()),
     }
     return pa.RecordBatch.from_pydict({name: columns[name] for name in SIFTED_SCHEMA.names}, SIFTED_SCHEMA)
 

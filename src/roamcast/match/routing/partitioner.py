@@ -7,17 +7,17 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.port import Events, Matches
 
-__all__ = ["MOST_WORKERS", "NOWHERE", "Moves", "Partitioner", "Routed", "moves_between"]
+__all__ = ["MAX_WORKERS", "NOWHERE", "Moves", "Partitioner", "Routed", "moves_between"]
 
 Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 NOWHERE: Final = -1
-MOST_WORKERS: Final = 64
+MAX_WORKERS: Final = 64
 
 
 class Routed(NamedTuple):
@@ -50,7 +50,7 @@ class Partitioner(Protocol):
 
     workers: int
 
-    def add(self, rows: Rows) -> Moves:
+    def add(self, rows: IndexRows) -> Moves:
         """Subscriptions come; others may move because of it."""
 
     def remove(self, handles: Integers) -> Moves:
@@ -91,7 +91,7 @@ def _paired(moves: Moves) -> Moves:
     coming, going = moves.source == NOWHERE, moves.target == NOWHERE
     arrived, left = (Moves(*(column[some] for column in moves)) for some in (coming, going))
     number_in, number_out = _turns(arrived.handle), _turns(left.handle)
-    key_in, key_out = arrived.handle * MOST_WORKERS + number_in, left.handle * MOST_WORKERS + number_out
+    key_in, key_out = arrived.handle * MAX_WORKERS + number_in, left.handle * MAX_WORKERS + number_out
     _, at_in, at_out = np.intersect1d(key_in, key_out, assume_unique=True, return_indices=True)
     arrived.source[at_in] = left.source[at_out]
     rest = np.delete(np.arange(len(left.handle)), at_out)

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.build import Rows
+from roamcast.match.index.rows import IndexRows
 from roamcast.match.partitioners.categories import bounded
 from roamcast.match.routing.features import least_terms
 
-__all__ = ["places_of", "places_of_rows"]
+__all__ = ["curve_keys", "curve_keys_of_rows"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ _OCTAVES: Final = 32  # that coordinates reach over, on either side of 0
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def places_of(handle: Integers, box: Floats, term: Keys) -> Floats:
+def curve_keys(handle: Integers, box: Floats, term: Keys) -> Floats:
     """From 0 to 1: by the centres of boxes, then by term, then by handle.
 
     Axes are logarithmic, so that the curve reaches as far as coordinates do, and is fine where they are small.
@@ -35,9 +35,9 @@ def places_of(handle: Integers, box: Floats, term: Keys) -> Floats:
     return (_hilbert(cell[:, 0], cell[:, 1]) + (by_term + by_handle / 256) / 256) / 4**_BITS
 
 
-def places_of_rows(rows: Rows) -> Floats:
+def curve_keys_of_rows(rows: IndexRows) -> Floats:
     """By what rows themselves say, whatever else there is: so they are always the same."""
-    return places_of(rows.handle, rows.box, least_terms(rows.terms))
+    return curve_keys(rows.handle, rows.box, least_terms(rows.terms))
 
 
 def _hilbert(x: Integers, y: Integers) -> Floats:
