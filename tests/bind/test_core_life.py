@@ -10,16 +10,16 @@ from roamcast.bind.lcesm.messages import (
     Bound,
     Deactivated,
     PlacesChanged,
+    SourceDemanded,
+    SourceIdle,
     SourceRemoved,
     StateChanged,
     SubscriberChanged,
     SubscriberRemoved,
     Unbound,
     Unsubscribed,
-    Unwanted,
-    Wanted,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import NotFoundError
 
 NEAREST = "Select Where &location in nearest"
@@ -35,13 +35,13 @@ def test_leaving_the_place_stops_and_coming_back_starts_anew() -> None:
     node.subscribe("p", "ann", f"{NEAREST} Life-control #location in stage")
     assert node.move("ann", 11, 5) == [
         Unbound("p", "mic", 4),
-        StateChanged("p", State.STOP, "ann is not in stage", 4),
-        Unwanted("mic", 4),
+        StateChanged("p", SubscriptionState.STOP, "ann is not in stage", 4),
+        SourceIdle("mic", 4),
     ]
     assert node.move("ann", 10, 5) == [
         Bound("p", "mic", 5),
-        StateChanged("p", State.ACTIVE, None, 5),
-        Wanted("mic", 5),
+        StateChanged("p", SubscriptionState.ACTIVE, None, 5),
+        SourceDemanded("mic", 5),
     ]
 
 
@@ -54,7 +54,7 @@ def test_started_anew_without_a_source() -> None:
     node.move("ann", 11, 5)
     node.tell(SourceRemoved("mic"))
     why = "no source is registered"
-    assert node.move("ann", 5, 5) == [StateChanged("p", State.START, why, 6)]
+    assert node.move("ann", 5, 5) == [StateChanged("p", SubscriptionState.START, why, 6)]
 
 
 def test_an_agent_and_a_stopped_subscription() -> None:
@@ -116,7 +116,7 @@ def test_the_match_plan_is_active_at_once() -> None:
     """A subscription of the match plan needs no source and no position."""
     node = Node()
     node.subscriber("ann")
-    assert node.subscribe("p", "ann", FIRE) == [StateChanged("p", State.ACTIVE, None, 2), Activated("p", 2)]
+    assert node.subscribe("p", "ann", FIRE) == [StateChanged("p", SubscriptionState.ACTIVE, None, 2), Activated("p", 2)]
 
 
 def test_the_match_plan_obeys_its_life_control() -> None:
@@ -124,11 +124,11 @@ def test_the_match_plan_obeys_its_life_control() -> None:
     node = Node(STAGE)
     node.subscriber("ann", (50, 50))
     assert node.subscribe("p", "ann", f"{FIRE} Life-control #location in stage") == [
-        StateChanged("p", State.STOP, "ann is not in stage", 2)
+        StateChanged("p", SubscriptionState.STOP, "ann is not in stage", 2)
     ]
-    assert node.move("ann", 5, 5) == [StateChanged("p", State.ACTIVE, None, 3), Activated("p", 3)]
+    assert node.move("ann", 5, 5) == [StateChanged("p", SubscriptionState.ACTIVE, None, 3), Activated("p", 3)]
     why = "ann is not in stage"
-    assert node.move("ann", 50, 50) == [StateChanged("p", State.STOP, why, 4), Deactivated("p", 4)]
+    assert node.move("ann", 50, 50) == [StateChanged("p", SubscriptionState.STOP, why, 4), Deactivated("p", 4)]
 
 
 def test_places_that_change() -> None:
@@ -151,7 +151,7 @@ def test_a_subscriber_that_is_removed() -> None:
     node.subscribe("p", "ann", f"{NEAREST} Life-control #location in stage")
     node.subscribe("q", "ann", FIRE)
     effects = node.tell(SubscriberRemoved("ann"))
-    assert {Unbound("p", "a", 5), Deactivated("q", 5), Unwanted("a", 5)} <= set(effects)
+    assert {Unbound("p", "a", 5), Deactivated("q", 5), SourceIdle("a", 5)} <= set(effects)
     assert node.states() == {}
     with pytest.raises(NotFoundError):
         node.move("ann", 1)

@@ -7,8 +7,8 @@ from binding import Node, places, query
 
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
+    EntityMoved,
     Message,
-    Moved,
     PlacesChanged,
     SourceChanged,
     SourceRegistered,
@@ -39,7 +39,7 @@ STAGE = places(stage=(0, 0, 10, 10))
         SubscriberChanged("nobody", {}),
         SubscriberRemoved("nobody"),
         SubscriberRemoved("lamp"),
-        Moved("nobody", 0, 0, 1),
+        EntityMoved("nobody", 0, 0, 1),
         Subscribed("q", "nobody", query(NEAREST)),
         Subscribed("q", "lamp", query(NEAREST)),
         Unsubscribed("nothing"),
@@ -86,7 +86,7 @@ def test_the_same_message_twice() -> None:
         SourceRegistered("lamp", {"context": "light"}, Position("lamp", 1, 1, 0)),
         SubscriberRegistered("ann", {}, Position("ann", 0, 0, 0)),
         Subscribed("p", "ann", query(LIGHT)),
-        Moved("ann", 5, 5, 3),
+        EntityMoved("ann", 5, 5, 3),
         SourceChanged("lamp", {"context": "light"}),
         SubscriberChanged("ann", {}),
         PlacesChanged(STAGE),
@@ -113,8 +113,8 @@ def test_an_older_move_is_ignored_and_counted() -> None:
     node.source("a", (0, 0))
     node.subscriber("ann", (1, 0))
     node.subscribe("p", "ann", IN_REACH)
-    node.tell(Moved("a", 2, 0, 100))
-    assert node.tell(Moved("a", 999, 0, 99)) == []
+    node.tell(EntityMoved("a", 2, 0, 100))
+    assert node.tell(EntityMoved("a", 999, 0, 99)) == []
     assert node.binder.stale_moves == 1
 
 
@@ -130,7 +130,7 @@ def test_effects_never_go_back_in_time() -> None:
     [
         SourceRegistered("a", {}, Position("a", 0, 91, 0)),
         SubscriberRegistered("b", {}, Position("b", 181, 0, 0)),
-        Moved("ann", float("nan"), 0, 1),
+        EntityMoved("ann", float("nan"), 0, 1),
     ],
     ids=repr,
 )

@@ -10,13 +10,13 @@ from binding import query
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Bound,
-    Registered,
+    EntityRegistered,
     SourceRegistered,
     StateChanged,
     Subscribed,
     SubscriberRegistered,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.model import Position
 from roamcast.space import PLANAR
 
@@ -24,7 +24,7 @@ COUNT = 20_000
 NEAREST = query("Select Where &location in nearest")
 
 
-def messages(count: int) -> Iterator[Registered | Subscribed]:
+def messages(count: int) -> Iterator[EntityRegistered | Subscribed]:
     yield SourceRegistered("lamp", {}, Position("lamp", 0, 0, 0))
     for number in range(count):
         id = f"subscriber-{number}"
@@ -37,7 +37,7 @@ def restored(count: int) -> Binder:
     """As it was, each subscription active since a time of its own."""
     binder = Binder(PLANAR)
     bindings = (Bound(f"{number:032x}", "lamp", 10**9 + number) for number in range(count))
-    states = (StateChanged(f"{number:032x}", State.ACTIVE, None, 10**9 + number) for number in range(count))
+    states = (StateChanged(f"{number:032x}", SubscriptionState.ACTIVE, None, 10**9 + number) for number in range(count))
     assert binder.restore(messages(count), bindings, states, 10**9 + count) == []
     return binder
 

@@ -16,7 +16,7 @@ from profiles import brief
 
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import Subscribed
-from roamcast.bind.lcesm.views import Status
+from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
@@ -160,7 +160,7 @@ class Life(RuleBasedStateMachine):
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
 
 
-def answered(world: World, ids: list[str]) -> list[Status]:
+def answered(world: World, ids: list[str]) -> list[SubscriptionStatus]:
     """How these stand, when all is journalled. After refusals memory may be made anew a little later."""
 
     def is_well() -> bool:

@@ -156,7 +156,7 @@ class BackboneModel(RuleBasedStateMachine):
                 for other in linked
                 for id, (_, query) in other.queries.items()
             )
-            wanted = station.backbone.announcer.is_wanted(news)
+            wanted = station.backbone.announcer.is_demanded(news)
             assert wanted or not (named or could)
             assert not wanted or named or could or silent  # the silent want what they wanted
 

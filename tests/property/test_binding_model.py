@@ -19,11 +19,13 @@ from roamcast.bind.lcesm.messages import (
     Bound,
     Deactivated,
     Effect,
+    EntityMoved,
     Message,
-    Moved,
     PlacesChanged,
     PositionForgotten,
     SourceChanged,
+    SourceDemanded,
+    SourceIdle,
     SourceMessage,
     SourceRegistered,
     SourceRemoved,
@@ -34,10 +36,8 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRemoved,
     Unbound,
     Unsubscribed,
-    Unwanted,
-    Wanted,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse, plan_of
 from roamcast.model import Position
@@ -101,7 +101,7 @@ class BindingModel(RuleBasedStateMachine):
         self.binder = Binder(self.space, self.places())
         self.bound: dict[str, dict[str, int]] = {}
         self.told: dict[str, StateChanged] = {}
-        self.states: dict[str, State] = {}
+        self.states: dict[str, SubscriptionState] = {}
         self.active: set[str] = set()
         self.wanted: set[str] = set()
 
@@ -131,17 +131,17 @@ class BindingModel(RuleBasedStateMachine):
                     del self.bound[id][source]
                 case StateChanged(id, state):
                     assert id not in self.told or self.told[id].state != state
-                    assert (effect.why is None) == (state is State.ACTIVE)
+                    assert (effect.why is None) == (state is SubscriptionState.ACTIVE)
                     self.told[id] = effect
                 case Activated(id):
                     assert id not in self.active
                     self.active.add(id)
                 case Deactivated(id):
                     self.active.remove(id)
-                case Wanted(source):
+                case SourceDemanded(source):
                     assert source not in self.wanted
                     self.wanted.add(source)
-                case Unwanted(source):
+                case SourceIdle(source):
                     self.wanted.remove(source)
         self.follow()
 
@@ -158,13 +158,17 @@ class BindingModel(RuleBasedStateMachine):
         """The states that must be, from those that were."""
         states = {}
         for id in self.world.subscriptions:
-            before = self.states.get(id, State.STOP)
+            before = self.states.get(id, SubscriptionState.STOP)
             if not self.world.runs(id):
-                states[id] = State.STOP
+                states[id] = SubscriptionState.STOP
             elif self.world.qualifying(id) or plan_of(self.world.subscriptions[id][1]) == "match":
-                states[id] = State.ACTIVE
+                states[id] = SubscriptionState.ACTIVE
             else:
-                states[id] = State.START if before in (State.STOP, State.START) else State.INACTIVE
+                states[id] = (
+                    SubscriptionState.START
+                    if before in (SubscriptionState.STOP, SubscriptionState.START)
+                    else SubscriptionState.INACTIVE
+                )
         self.states = states
 
     @initialize(data=st.data())
@@ -236,7 +240,7 @@ class BindingModel(RuleBasedStateMachine):
                 messages.append(SourceChanged(id, attributes))
             if at is not None:
                 self.world.move(id, *at, self.now - 1)
-                messages.append(Moved(id, *at, self.now - 1))
+                messages.append(EntityMoved(id, *at, self.now - 1))
         self.now += 1
         self.hear(self.binder.handle_sources(messages, self.now))
 
@@ -255,9 +259,9 @@ class BindingModel(RuleBasedStateMachine):
     def move(self, id, at, late):
         if id in self.world.sources or id in self.world.subscribers:
             self.world.move(id, *at, self.now - late)
-            self.say(Moved(id, *at, self.now - late))
+            self.say(EntityMoved(id, *at, self.now - late))
         else:
-            self.refuse(Moved(id, *at, self.now))
+            self.refuse(EntityMoved(id, *at, self.now))
 
     @rule(data=st.data())
     def move_many(self, data):
@@ -341,11 +345,13 @@ class BindingModel(RuleBasedStateMachine):
         assert {id: status.state for id, status in statuses.items()} == self.states
         for id, status in statuses.items():
             assert self.told[id].state == status.state
-            assert (status.state is State.ACTIVE) == (status.why is None)
+            assert (status.state is SubscriptionState.ACTIVE) == (status.why is None)
             if status.plan == "bind":
-                assert (status.state is State.ACTIVE) == bool(status.sources)
-        assert all(told.state is State.STOP for id, told in self.told.items() if id not in statuses)
-        matching = {id for id, status in statuses.items() if status.plan == "match" and status.state is State.ACTIVE}
+                assert (status.state is SubscriptionState.ACTIVE) == bool(status.sources)
+        assert all(told.state is SubscriptionState.STOP for id, told in self.told.items() if id not in statuses)
+        matching = {
+            id for id, status in statuses.items() if status.plan == "match" and status.state is SubscriptionState.ACTIVE
+        }
         assert self.active == matching
 
     @invariant()
@@ -358,8 +364,8 @@ class BindingModel(RuleBasedStateMachine):
                 expected.setdefault(query.expression_key, set()).add(id)
         assert {expression: set(agent.members) for expression, agent in agents.items()} == expected
         for agent in agents.values():
-            assert set(agent.active) == {id for id in agent.members if self.states[id] is State.ACTIVE}
-            assert set(agent.inactive) == {id for id in agent.members if self.states[id] is State.INACTIVE}
+            assert set(agent.active) == {id for id in agent.members if self.states[id] is SubscriptionState.ACTIVE}
+            assert set(agent.inactive) == {id for id in agent.members if self.states[id] is SubscriptionState.INACTIVE}
 
     @invariant()
     def wanted_is_what_bindings_name(self):

@@ -8,7 +8,7 @@ import pytest
 from registries import START, added, apply, entity, followed, record
 
 from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import EVENT, REMOVAL, Record
 from roamcast.model import Position, Standing, Subscription
@@ -81,7 +81,7 @@ UNKNOWN: dict[str, Change] = {
     "position": Position("nobody", 1, 1, 10),
     "attributes": AttributesSet("nobody", {}),
     "removal": EntityRemoved("nobody"),
-    "state": StateChanged("nobody", State.STOP, None, 1),
+    "state": StateChanged("nobody", SubscriptionState.STOP, None, 1),
     "body": BodySet("nobody", "{}"),
     "standing": StandingEnded("nobody"),
     "binding": Bound("nobody", "x", 1),
@@ -135,7 +135,10 @@ def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
     """Once it has been active, it has joined for good."""
     apply(registry, followed("q"))
     told = []
-    for at, state in enumerate((State.START, State.ACTIVE, State.INACTIVE, State.STOP), start=10):
+    for at, state in enumerate(
+        (SubscriptionState.START, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE, SubscriptionState.STOP),
+        start=10,
+    ):
         apply(registry, StateChanged("q", state, f"why {at}", at))
         told.append(registry.subscription("q").standing)
     assert told == [
@@ -148,7 +151,7 @@ def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
 
 def test_a_standing_ends(registry: RegistryStore) -> None:
     """The subscription simply runs from then on, and may have a standing again."""
-    apply(registry, added("q"), StateChanged("q", State.STOP, "why", 7))
+    apply(registry, added("q"), StateChanged("q", SubscriptionState.STOP, "why", 7))
     assert registry.subscription("q").standing == Standing("stop", "why", 7, joined=False)
     apply(registry, StandingEnded("q"))
     assert registry.subscription("q") == added("q").subscription

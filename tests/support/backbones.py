@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import Answer, Ask, News, request_of
+from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement, request_of
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Effect,
+    EntityMoved,
     Message,
-    Moved,
     PositionForgotten,
     SourceChanged,
     SourceMessage,
@@ -23,7 +23,7 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRegistered,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Query, check, parse, plan_of
 from roamcast.model import Position
 from roamcast.space import PLANAR
@@ -35,12 +35,12 @@ class Registry:
     """The sources of a node, as it would have them on disk."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, News] = {}
+        self.sources: dict[str, SourceAnnouncement] = {}
 
-    def __iter__(self) -> Iterator[News]:
+    def __iter__(self) -> Iterator[SourceAnnouncement]:
         return iter(list(self.sources.values()))
 
-    def get(self, id: str) -> News | None:
+    def get(self, id: str) -> SourceAnnouncement | None:
         return self.sources.get(id)
 
 
@@ -65,7 +65,7 @@ class Station:
         self.looking: set[str] = set()  # subscriptions
         self.urgent: set[str] = set()
         for other in sorted(self.peers):
-            self.backbone.join(other)
+            self.backbone.add_peer(other)
         for news in self.registry:
             self.tell(SourceRegistered(news.source, news.attributes or {}, news.position), 0)
         for id, at in self.subscribers.items():
@@ -90,14 +90,14 @@ class Station:
         for effect in effects:
             if isinstance(effect, StateChanged):
                 self._look(effect.subscription, effect.state)
-        self.urgent.update(self.backbone.demand(effects))
+        self.urgent.update(self.backbone.apply_demand(effects))
 
-    def _look(self, id: str, state: State | None) -> None:
+    def _look(self, id: str, state: SubscriptionState | None) -> None:
         """As a node does: of plan bind sources are looked for also while a life-control stops it."""
         query = self.queries[id][1]
-        looks = state is not None and (plan_of(query) == "bind" or state is State.ACTIVE)
+        looks = state is not None and (plan_of(query) == "bind" or state is SubscriptionState.ACTIVE)
         if looks != (id in self.looking):
-            self.urgent.update(self.backbone.look_for(request_of(query), 1 if looks else -1))
+            self.urgent.update(self.backbone.add_requests(request_of(query), 1 if looks else -1))
             (self.looking.add if looks else self.looking.discard)(id)
 
     # What happens at this node
@@ -106,37 +106,37 @@ class Station:
         """Register it, or change and move it."""
         known = self.registry.get(id)
         at = Position(id, x, y, now)
-        self.registry.sources[id] = News(id, attributes, at)
+        self.registry.sources[id] = SourceAnnouncement(id, attributes, at)
         if known is None:
             self.tell(SourceRegistered(id, attributes, at), now)
         else:
             self.tell(SourceChanged(id, attributes), now)
-            self.tell(Moved(id, x, y, now), now)
-        self.backbone.announcer.changed([id])
+            self.tell(EntityMoved(id, x, y, now), now)
+        self.backbone.announcer.announce([id])
 
     def move_source(self, id: str, x: float, y: float, time: int, now: int) -> None:
         """What is older than what is known is ignored."""
         known, at = self.registry.sources[id], Position(id, x, y, time)
         if at.counts_after(known.position):
             self.registry.sources[id] = replace(known, position=at)
-            self.tell(Moved(id, x, y, time), now)
-            self.backbone.announcer.changed([id])
+            self.tell(EntityMoved(id, x, y, time), now)
+            self.backbone.announcer.announce([id])
 
     def forget_position(self, id: str, now: int) -> None:
         self.registry.sources[id] = replace(self.registry.sources[id], position=None)
         self.tell(PositionForgotten(id), now)
-        self.backbone.announcer.changed([id])
+        self.backbone.announcer.announce([id])
 
     def remove_source(self, id: str, now: int) -> None:
         del self.registry.sources[id]
         self.tell(SourceRemoved(id), now)
-        self.backbone.announcer.changed([id])
+        self.backbone.announcer.announce([id])
 
     def move_subscriber(self, id: str, x: float, y: float, now: int) -> None:
         at = Position(id, x, y, now)
         new = id not in self.subscribers
         self.subscribers[id] = at
-        self.tell(SubscriberRegistered(id, {}, at) if new else Moved(id, x, y, now), now)
+        self.tell(SubscriberRegistered(id, {}, at) if new else EntityMoved(id, x, y, now), now)
 
     def subscribe(self, id: str, subscriber: str, text: str, now: int) -> None:
         query = check(parse(text))
@@ -150,11 +150,11 @@ class Station:
     def expel(self, other: str, now: int) -> None:
         """It is heard no more, and not answered."""
         self.peers.discard(other)
-        self.hear(self.backbone.leave(other), now)
+        self.hear(self.backbone.remove_peer(other), now)
 
     def invite(self, other: str) -> None:
         self.peers.add(other)
-        self.backbone.join(other)
+        self.backbone.add_peer(other)
 
     def bound(self) -> dict[str, tuple[str, ...]]:
         return {status.id: tuple(status.sources) for status in self.binder.statuses()}
@@ -169,9 +169,9 @@ class Network:
     now: int = 1
     is_calm: bool = False
     asked: int = 0
-    under_way: list[tuple[int, str, Ask | Answer]] = field(default_factory=list)
+    under_way: list[tuple[int, str, DiscoveryRequest | DiscoveryResponse]] = field(default_factory=list)
 
-    def send(self, to: str, message: Ask | Answer) -> None:
+    def send(self, to: str, message: DiscoveryRequest | DiscoveryResponse) -> None:
         copies = 1 if self.is_calm else self.random.choice([0, 1, 1, 1, 2])
         longest = 1 if self.is_calm else 30
         for _ in range(copies):
@@ -184,7 +184,7 @@ class Network:
             for other in sorted(station.peers):
                 if other in station.urgent or self.random.random() < 0.2:
                     self.asked += 1
-                    self.send(other, station.backbone.seeker(other).ask())
+                    self.send(other, station.backbone.requester(other).request())
             station.urgent.clear()
         due = [item for item in self.under_way if item[0] <= self.now]
         self.under_way = [item for item in self.under_way if item[0] > self.now]
@@ -192,12 +192,12 @@ class Network:
             station = self.stations[to]
             if not station.is_up or message.node not in station.peers:
                 continue
-            if isinstance(message, Ask):
-                self.send(message.node, station.backbone.announcer.ask(message))
+            if isinstance(message, DiscoveryRequest):
+                self.send(message.node, station.backbone.announcer.respond(message))
             else:
-                station.hear(station.backbone.hear(message, self.now), self.now)
+                station.hear(station.backbone.receive(message, self.now), self.now)
         for station in self.up():
-            station.hear(station.backbone.lapse(self.now), self.now)
+            station.hear(station.backbone.expire(self.now), self.now)
 
     def settle(self) -> None:
         """No more losses, and time enough for whatever is to be noticed."""
@@ -221,7 +221,7 @@ def expected(network: Network, station: Station) -> dict[str, tuple[str, ...]]:
         for news in other.registry:
             mine = other is station
             told = SourceRegistered(news.source, news.attributes or {}, news.position) if mine else None
-            binder.handle(told or news.registered(other.name), 1)
+            binder.handle(told or news.to_registration(other.name), 1)
     for id, at in station.subscribers.items():
         binder.handle(SubscriberRegistered(id, {}, replace(at)), 1)
     for id, (subscriber, query) in station.queries.items():

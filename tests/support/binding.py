@@ -11,8 +11,8 @@ from shapely.geometry import box
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Effect,
+    EntityMoved,
     Message,
-    Moved,
     SourceRegistered,
     Subscribed,
     SubscriberRegistered,
@@ -56,7 +56,7 @@ class Node:
         return self.tell(Subscribed(id, subscriber, query(text)))
 
     def move(self, id: str, x: float, y: float = 0.0) -> list[Effect]:
-        return self.tell(Moved(id, x, y, self.now))
+        return self.tell(EntityMoved(id, x, y, self.now))
 
     def sources(self, subscription: str) -> tuple[str, ...]:
         return self.binder.status(subscription).sources

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import Record
 from roamcast.model import Position, Standing, Subscription
 from roamcast.store.registry import refusals
@@ -195,7 +195,7 @@ def _apply(tables: _Tables, change: Change) -> None:
         case StateChanged(id, state, why, at):
             subscription = _subscription(tables, id)
             joined = subscription.standing is not None and subscription.standing.joined
-            standing = Standing(state.value, why, at, joined or state is State.ACTIVE)
+            standing = Standing(state.value, why, at, joined or state is SubscriptionState.ACTIVE)
             tables.subscriptions[id] = replace(subscription, standing=standing)
         case Bound(id, source, at):
             _subscription(tables, id)

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import Request
-from roamcast.bind.lcesm.messages import Wanted
+from roamcast.bind.discovery.messages import SourceRequest
+from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, Sender
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
@@ -174,10 +174,10 @@ class Node:
         nodes = {node for bound in bindings if (node := local_name(bound.source)[1]) is not None}
         if nodes:
             for node in nodes:
-                backbone.join(node)
-            backbone.look_for(Request("bind", ""))
-            backbone.look_for(Request("match", ""))  # until it is known what is wanted, nobody is sent to sleep
-            backbone.demand(Wanted(bound.source, bound.at) for bound in bindings)
+                backbone.add_peer(node)
+            backbone.add_requests(SourceRequest("bind", ""))
+            backbone.add_requests(SourceRequest("match", ""))  # no source becomes idle until demand is known
+            backbone.apply_demand(SourceDemanded(bound.source, bound.at) for bound in bindings)
             ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 
     def _close(self) -> None:
@@ -227,7 +227,7 @@ class Node:
             "roamcast_sources_awake", "Sources that somebody wants to send.", self.bindery.surroundings.awake
         )
         self.metrics.gauge(
-            "roamcast_nodes_up", "Other nodes that answer.", lambda: self.bindery.surroundings.backbone.up
+            "roamcast_nodes_up", "Other nodes that answer.", lambda: self.bindery.surroundings.backbone.reachable
         )
         scene = self.scene
         if scene is not None:

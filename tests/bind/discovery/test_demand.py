@@ -1,4 +1,4 @@
-"""Which sources are to send, by bindings here and elsewhere and by what the match plan could admit."""
+"""Which sources are demanded: by bindings here and at peers, and by requests of the match plan."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ import pytest
 from backbones import Registry
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.demand import Demand
-from roamcast.bind.discovery.messages import Ask, Heard, Interest, News, Request
-from roamcast.bind.lcesm.messages import Unwanted, Wanted
+from roamcast.bind.discovery.demand import SourceDemand
+from roamcast.bind.discovery.messages import (
+    AnnouncementCursor,
+    DiscoveryInterest,
+    DiscoveryRequest,
+    SourceAnnouncement,
+    SourceRequest,
+)
+from roamcast.bind.lcesm.messages import SourceDemanded, SourceIdle
 from roamcast.model import Position
 
-NOISE, LIGHT, ANY = (Request("match", text) for text in ("&context = noise", "&context = light", ""))
+NOISE, LIGHT, ANY = (SourceRequest("match", text) for text in ("&context = noise", "&context = light", ""))
 IDS = "abcd"
 
 
 def put(registry: Registry, id: str, context: str) -> None:
-    registry.sources[id] = News(id, {"context": context}, Position(id, 0, 0, 1))
+    registry.sources[id] = SourceAnnouncement(id, {"context": context}, Position(id, 0, 0, 1))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_equals_looking_at_everything(seed: int) -> None:
-    """Whatever is bound, asked for and changed, and by whom: only what was concerned was looked at again."""
+def test_reviewing_concerned_sources_equals_reviewing_all(seed: int) -> None:
+    """Random bindings, requests and changes, here and at peers; only the sources reported as concerned are reviewed."""
     rng = random.Random(seed)
     registry = Registry()
     backbone = Backbone("here", 1, registry, 50)
-    demand = Demand(backbone, registry)
+    demand = SourceDemand(backbone, registry)
     bound: set[str] = set()
-    asked: set[Request] = set()
-    elsewhere = {"east": Interest(), "west": Interest()}
+    requests: set[SourceRequest] = set()
+    peer_interests = {"east": DiscoveryInterest(), "west": DiscoveryInterest()}
     known: dict[str, bool] = {}
     for step in range(300):
         concerned: list[str] = []
@@ -42,42 +48,42 @@ def test_equals_looking_at_everything(seed: int) -> None:
             case 1 if id in registry.sources:
                 del registry.sources[id]
                 bound.discard(id)
-                concerned += demand.hear([Unwanted(id, step)])
+                concerned += demand.apply([SourceIdle(id, step)])
             case 2 if id in registry.sources:
-                effect = Unwanted(id, step) if id in bound else Wanted(id, step)
+                effect = SourceIdle(id, step) if id in bound else SourceDemanded(id, step)
                 bound ^= {id}
-                concerned += demand.hear([effect, Wanted(f"{id}@east", step)])
+                concerned += demand.apply([effect, SourceDemanded(f"{id}@east", step)])
             case 3:
-                backbone.look_for(request, -1 if request in asked else 1)
-                asked ^= {request}
+                backbone.add_requests(request, -1 if request in requests else 1)
+                requests ^= {request}
                 concerned += IDS
             case _:
-                interest = Interest(frozenset(rng.sample([NOISE, LIGHT], rng.randint(0, 2))), frozenset(id))
-                elsewhere[other] = interest
-                backbone.announcer.ask(Ask(other, 1, step, interest, Heard()))
-                concerned += backbone.announcer.stirred
-                backbone.announcer.stirred.clear()
+                interest = DiscoveryInterest(frozenset(rng.sample([NOISE, LIGHT], rng.randint(0, 2))), frozenset(id))
+                peer_interests[other] = interest
+                backbone.announcer.respond(DiscoveryRequest(other, 1, step, interest, AnnouncementCursor()))
+                concerned += backbone.announcer.demand_changed
+                backbone.announcer.demand_changed.clear()
         changed = demand.review(concerned)
         expected = {
-            news.source: news.source in bound
-            or any(it.admits(news.attributes or {}) for it in asked)
-            or any(news.source in of.wanted for of in elsewhere.values())
-            or any(it.admits(news.attributes or {}) for of in elsewhere.values() for it in of.requests)
-            for news in registry
+            source.source: source.source in bound
+            or any(it.admits(source.attributes or {}) for it in requests)
+            or any(source.source in of.demanded for of in peer_interests.values())
+            or any(it.admits(source.attributes or {}) for of in peer_interests.values() for it in of.requests)
+            for source in registry
         }
-        assert {news.source: demand.is_wanted(news.source) for news in registry} == expected
+        assert {source.source: demand.is_demanded(source.source) for source in registry} == expected
         before = {source: known.get(source, True) for source in expected}
         assert {source for source in changed if source in expected} == {
-            source for source, is_wanted in expected.items() if is_wanted != before[source]
+            source for source, is_demanded in expected.items() if is_demanded != before[source]
         }
         known = expected
 
 
-def test_a_source_that_nobody_has_looked_at_is_to_send() -> None:
-    """Until it is known better."""
+def test_a_source_is_demanded_until_it_is_reviewed() -> None:
+    """A new source may send before demand is known."""
     registry = Registry()
-    demand = Demand(Backbone("here", 1, registry, 50), registry)
+    demand = SourceDemand(Backbone("here", 1, registry, 50), registry)
     put(registry, "a", "noise")
-    assert demand.is_wanted("a")
+    assert demand.is_demanded("a")
     assert demand.review(["a"]) == ["a"]
-    assert not demand.is_wanted("a")
+    assert not demand.is_demanded("a")

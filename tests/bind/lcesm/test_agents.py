@@ -6,7 +6,7 @@ import pytest
 from binding import query
 
 from roamcast.bind.lcesm.agents import Agent, Choice, Group, choice_of
-from roamcast.bind.lcesm.states import Operation, State
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 from roamcast.bind.nearest.kernels.layout import Rule
 
 LIGHT = "&context = light and "
@@ -62,16 +62,16 @@ def test_anchors(expression: str, anchors: tuple[tuple[str, str], ...]) -> None:
 @pytest.mark.parametrize(
     ("state", "lost", "found", "operations"),
     [
-        (State.START, False, True, [Operation.JOIN]),
-        (State.START, False, False, []),
-        (State.ACTIVE, True, False, [Operation.INACTIVE]),
-        (State.ACTIVE, True, True, [Operation.INACTIVE, Operation.ACTIVE]),
-        (State.ACTIVE, False, True, []),
-        (State.INACTIVE, False, True, [Operation.ACTIVE]),
-        (State.INACTIVE, False, False, []),
+        (SubscriptionState.START, False, True, [Operation.JOIN]),
+        (SubscriptionState.START, False, False, []),
+        (SubscriptionState.ACTIVE, True, False, [Operation.INACTIVE]),
+        (SubscriptionState.ACTIVE, True, True, [Operation.INACTIVE, Operation.ACTIVE]),
+        (SubscriptionState.ACTIVE, False, True, []),
+        (SubscriptionState.INACTIVE, False, True, [Operation.ACTIVE]),
+        (SubscriptionState.INACTIVE, False, False, []),
     ],
 )
-def test_operations_that_follow(state: State, lost: bool, found: bool, operations: list[Operation]) -> None:
+def test_operations_that_follow(state: SubscriptionState, lost: bool, found: bool, operations: list[Operation]) -> None:
     """A source event makes inactive, a source found makes active; a change of source is both."""
     agent = Agent(query("Select Where &location in nearest"), group())
     assert list(agent.follow(state, lost=lost, found=found)) == operations

@@ -7,14 +7,14 @@ from binding import Node, places
 from roamcast.bind.lcesm.messages import (
     Bound,
     SourceChanged,
+    SourceDemanded,
+    SourceIdle,
     SourceRemoved,
     StateChanged,
     Unbound,
     Unsubscribed,
-    Unwanted,
-    Wanted,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 
 NEAREST = "Select Where &location in nearest"
 LIGHT = "Select Where &context = light and &location in nearest"
@@ -28,8 +28,8 @@ def test_a_source_is_found_at_once() -> None:
     node.subscriber("ann", (0, 0))
     assert node.subscribe("p", "ann", NEAREST) == [
         Bound("p", "lamp", 3),
-        StateChanged("p", State.ACTIVE, None, 3),
-        Wanted("lamp", 3),
+        StateChanged("p", SubscriptionState.ACTIVE, None, 3),
+        SourceDemanded("lamp", 3),
     ]
 
 
@@ -39,7 +39,7 @@ def test_nobody_qualifies() -> None:
     node.source("bell", (3, 4), context="noise")
     node.subscriber("ann", (0, 0))
     why = "no source with &context = light is registered"
-    assert node.subscribe("p", "ann", LIGHT) == [StateChanged("p", State.START, why, 3)]
+    assert node.subscribe("p", "ann", LIGHT) == [StateChanged("p", SubscriptionState.START, why, 3)]
 
 
 def test_a_source_that_comes_later_is_joined() -> None:
@@ -48,7 +48,11 @@ def test_a_source_that_comes_later_is_joined() -> None:
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", LIGHT)
     effects = node.source("lamp", (1, 1), context="light")
-    assert effects == [Bound("p", "lamp", 3), StateChanged("p", State.ACTIVE, None, 3), Wanted("lamp", 3)]
+    assert effects == [
+        Bound("p", "lamp", 3),
+        StateChanged("p", SubscriptionState.ACTIVE, None, 3),
+        SourceDemanded("lamp", 3),
+    ]
 
 
 def test_the_source_goes_out_of_reach_and_comes_back() -> None:
@@ -59,13 +63,13 @@ def test_the_source_goes_out_of_reach_and_comes_back() -> None:
     node.subscribe("p", "ann", IN_REACH)
     assert node.move("lamp", 31) == [
         Unbound("p", "lamp", 4),
-        StateChanged("p", State.INACTIVE, "the only source is not within 30 m", 4),
-        Unwanted("lamp", 4),
+        StateChanged("p", SubscriptionState.INACTIVE, "the only source is not within 30 m", 4),
+        SourceIdle("lamp", 4),
     ]
     assert node.move("lamp", 30) == [
         Bound("p", "lamp", 5),
-        StateChanged("p", State.ACTIVE, None, 5),
-        Wanted("lamp", 5),
+        StateChanged("p", SubscriptionState.ACTIVE, None, 5),
+        SourceDemanded("lamp", 5),
     ]
 
 
@@ -79,8 +83,8 @@ def test_from_one_source_to_the_next() -> None:
     assert node.move("ann", 9) == [
         Unbound("p", "a", 5),
         Bound("p", "b", 5),
-        Unwanted("a", 5),
-        Wanted("b", 5),
+        SourceIdle("a", 5),
+        SourceDemanded("b", 5),
     ]
 
 
@@ -91,8 +95,8 @@ def test_a_source_that_others_listen_to_stays_wanted() -> None:
     for id in ("ann", "bob"):
         node.subscriber(id, (0, 0))
         node.subscribe(f"p-{id}", id, IN_REACH)
-    assert not any(isinstance(effect, Unwanted) for effect in node.move("ann", 99))
-    assert Unwanted("a", 7) in node.move("bob", 99)
+    assert not any(isinstance(effect, SourceIdle) for effect in node.move("ann", 99))
+    assert SourceIdle("a", 7) in node.move("bob", 99)
 
 
 def test_a_nearer_source_appears() -> None:
@@ -139,7 +143,7 @@ def test_sources_that_are_placed_together() -> None:
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", NEAREST)
     effects = node.binder.handle_moves(["a", "b"], [9, 1], [0, 0], [4, 4], 5)
-    assert effects == [Bound("p", "b", 5), StateChanged("p", State.ACTIVE, None, 5), Wanted("b", 5)]
+    assert effects == [Bound("p", "b", 5), StateChanged("p", SubscriptionState.ACTIVE, None, 5), SourceDemanded("b", 5)]
 
 
 def test_a_binding_for_a_moment_is_not_told() -> None:
@@ -151,7 +155,7 @@ def test_a_binding_for_a_moment_is_not_told() -> None:
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", NEAREST)
     effects = node.binder.handle_moves(["a", "c"], [99, 2], [0, 0], [5, 5], 6)
-    assert effects == [Unbound("p", "a", 6), Bound("p", "c", 6), Unwanted("a", 6), Wanted("c", 6)]
+    assert effects == [Unbound("p", "a", 6), Bound("p", "c", 6), SourceIdle("a", 6), SourceDemanded("c", 6)]
 
 
 def test_a_subscriber_without_a_position() -> None:
@@ -160,7 +164,7 @@ def test_a_subscriber_without_a_position() -> None:
     node.source("lamp", (0, 0))
     node.subscriber("ann")
     why = "the position of ann is not known"
-    assert node.subscribe("p", "ann", NEAREST) == [StateChanged("p", State.START, why, 3)]
+    assert node.subscribe("p", "ann", NEAREST) == [StateChanged("p", SubscriptionState.START, why, 3)]
     assert Bound("p", "lamp", 4) in node.move("ann", 5)
 
 
@@ -172,8 +176,8 @@ def test_unsubscribing() -> None:
     node.subscribe("p", "ann", NEAREST)
     assert node.tell(Unsubscribed("p")) == [
         Unbound("p", "a", 4),
-        StateChanged("p", State.STOP, "it was removed", 4),
-        Unwanted("a", 4),
+        StateChanged("p", SubscriptionState.STOP, "it was removed", 4),
+        SourceIdle("a", 4),
     ]
     assert node.binder.agents() == []
 
@@ -186,7 +190,12 @@ def test_several_sources() -> None:
     node.source("a", (1, 0))
     node.source("b", (2, 0))
     assert node.sources("p") == ("a", "b")
-    assert node.source("c", (0, 0)) == [Unbound("p", "b", 5), Bound("p", "c", 5), Unwanted("b", 5), Wanted("c", 5)]
+    assert node.source("c", (0, 0)) == [
+        Unbound("p", "b", 5),
+        Bound("p", "c", 5),
+        SourceIdle("b", 5),
+        SourceDemanded("c", 5),
+    ]
 
 
 def test_anyof_takes_who_is_awake_already() -> None:

@@ -5,7 +5,7 @@ from binding import query
 
 from roamcast.bind.lcesm.agents import Agent, Group
 from roamcast.bind.lcesm.requirements import Requirement, Requirements
-from roamcast.bind.lcesm.states import Operation, State
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.lacl.syntax import Circle, Within
 
@@ -17,28 +17,30 @@ ANN, BOB = 7, 8
 
 def row(id: str = "p", subscriber: int = ANN, text: str | None = None, *, match: bool = False) -> Requirement:
     wanted = NEAREST if text is None else query(text)
-    return Requirement(id, subscriber, wanted, None if match else Agent(wanted, Group(None, 0)), State.START, 0)
+    return Requirement(
+        id, subscriber, wanted, None if match else Agent(wanted, Group(None, 0)), SubscriptionState.START, 0
+    )
 
 
 def test_start_waits_for_a_source() -> None:
     """A subscription of the bind plan starts in state start."""
     requirement = row()
     requirement.start()
-    assert requirement.state is State.START
+    assert requirement.state is SubscriptionState.START
 
 
 def test_start_is_at_once_active_in_the_match_plan() -> None:
     """A subscription of the match plan needs no source."""
     requirement = row(match=True)
     requirement.start()
-    assert requirement.state is State.ACTIVE
+    assert requirement.state is SubscriptionState.ACTIVE
 
 
 def test_operations_go_by_the_table() -> None:
     """A row changes its state by the operations only."""
     requirement = row()
     requirement.apply(Operation.JOIN, found=True)
-    assert requirement.state is State.ACTIVE
+    assert requirement.state is SubscriptionState.ACTIVE
     with pytest.raises(ConflictError):
         requirement.apply(Operation.JOIN, found=True)
 

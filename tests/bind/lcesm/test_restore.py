@@ -8,16 +8,16 @@ from roamcast.bind.lcesm.messages import (
     Activated,
     Bound,
     Effect,
-    Registered,
+    EntityRegistered,
+    SourceDemanded,
+    SourceIdle,
     SourceRegistered,
     StateChanged,
     Subscribed,
     SubscriberRegistered,
     Unbound,
-    Unwanted,
-    Wanted,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.model import Position
 from roamcast.space import PLANAR
@@ -35,7 +35,9 @@ P = Subscribed("p", "ann", query(ANY))
 
 
 def restore(
-    *messages: Registered | Subscribed, bindings: list[Bound] | None = None, states: list[StateChanged] | None = None
+    *messages: EntityRegistered | Subscribed,
+    bindings: list[Bound] | None = None,
+    states: list[StateChanged] | None = None,
 ) -> tuple[Binder, list[Effect]]:
     binder = Binder(PLANAR, places(stage=(0, 0, 10, 10)))
     return binder, binder.restore(messages, bindings or [], states or [], LATER)
@@ -47,13 +49,13 @@ def test_anyof_keeps_its_source() -> None:
     binder, effects = restore(source("a", 1), source("b", 2), ANN, P, bindings=had)
     assert effects == []
     status = binder.status("p")
-    assert (status.sources, status.state, status.since) == (("b",), State.ACTIVE, 7)
+    assert (status.sources, status.state, status.since) == (("b",), SubscriptionState.ACTIVE, 7)
 
 
 @pytest.mark.parametrize(("bound", "changed"), [(7, 3), (3, 7)])
 def test_since_the_later_of_binding_and_state(bound: int, changed: int) -> None:
     """A subscription is as it is since its last change, be it of its state or of its source."""
-    states = [StateChanged("p", State.ACTIVE, None, changed)]
+    states = [StateChanged("p", SubscriptionState.ACTIVE, None, changed)]
     binder, _ = restore(source("a", 1), ANN, P, bindings=[Bound("p", "a", bound)], states=states)
     assert binder.status("p").since == 7
 
@@ -63,8 +65,8 @@ def test_without_bindings_everything_is_new() -> None:
     _, effects = restore(source("a", 1), source("b", 2), ANN, P)
     assert effects == [
         Bound("p", "a", LATER),
-        StateChanged("p", State.ACTIVE, None, LATER),
-        Wanted("a", LATER),
+        StateChanged("p", SubscriptionState.ACTIVE, None, LATER),
+        SourceDemanded("a", LATER),
     ]
 
 
@@ -72,7 +74,12 @@ def test_a_source_that_no_longer_fits() -> None:
     """What is different is said: another source, and demand."""
     had = [Bound("p", "b", 7)]
     binder, effects = restore(source("a", 1), source("b", 99), ANN, P, bindings=had)
-    assert effects == [Unbound("p", "b", LATER), Bound("p", "a", LATER), Wanted("a", LATER), Unwanted("b", LATER)]
+    assert effects == [
+        Unbound("p", "b", LATER),
+        Bound("p", "a", LATER),
+        SourceDemanded("a", LATER),
+        SourceIdle("b", LATER),
+    ]
     assert binder.status("p").since == LATER
 
 
@@ -81,14 +88,14 @@ def test_a_source_that_is_gone() -> None:
     _, effects = restore(ANN, P, bindings=[Bound("p", "b", 7)])
     assert effects == [
         Unbound("p", "b", LATER),
-        StateChanged("p", State.INACTIVE, "no source is registered", LATER),
-        Unwanted("b", LATER),
+        StateChanged("p", SubscriptionState.INACTIVE, "no source is registered", LATER),
+        SourceIdle("b", LATER),
     ]
 
 
 def test_an_inactive_subscription_stays_inactive() -> None:
     """A subscription that was looking for a source goes on looking, and takes the next one by `active`."""
-    binder, effects = restore(ANN, P, states=[StateChanged("p", State.INACTIVE, "", 5)])
+    binder, effects = restore(ANN, P, states=[StateChanged("p", SubscriptionState.INACTIVE, "", 5)])
     assert effects == []
     assert binder.agents()[0].inactive == ("p",)
     assert binder.handle(source("a", 1), LATER)[:1] == [Bound("p", "a", LATER)]
@@ -99,15 +106,15 @@ def test_a_subscription_that_is_gone() -> None:
     _, effects = restore(source("a", 1), bindings=[Bound("p", "a", 7)])
     assert effects == [
         Unbound("p", "a", LATER),
-        StateChanged("p", State.STOP, "it was removed", LATER),
-        Unwanted("a", LATER),
+        StateChanged("p", SubscriptionState.STOP, "it was removed", LATER),
+        SourceIdle("a", LATER),
     ]
 
 
 def test_life_control_after_a_restart() -> None:
     """A subscription that was stopped and still is has nothing to say."""
     wanted = Subscribed("p", "ann", query(f"{ANY} Life-control #location in box(5, 5, 6, 6)"))
-    stopped = [StateChanged("p", State.STOP, "ann is not in box(5, 5, 6, 6)", 5)]
+    stopped = [StateChanged("p", SubscriptionState.STOP, "ann is not in box(5, 5, 6, 6)", 5)]
     _, effects = restore(source("a", 1), ANN, wanted, states=stopped)
     assert effects == []
 
@@ -115,9 +122,9 @@ def test_life_control_after_a_restart() -> None:
 def test_the_match_plan_after_a_restart() -> None:
     """An active subscription of the match plan is activated again only if nobody knew that it was."""
     wanted = Subscribed("p", "ann", query("Select all() Where &terms has (fire)"))
-    active = StateChanged("p", State.ACTIVE, None, 5)
+    active = StateChanged("p", SubscriptionState.ACTIVE, None, 5)
     assert restore(ANN, wanted, states=[active])[1] == []
-    assert restore(ANN, wanted)[1] == [StateChanged("p", State.ACTIVE, None, LATER), Activated("p", LATER)]
+    assert restore(ANN, wanted)[1] == [StateChanged("p", SubscriptionState.ACTIVE, None, LATER), Activated("p", LATER)]
 
 
 def test_several_sources_after_a_restart() -> None:
@@ -144,7 +151,7 @@ def test_a_subscription_of_nobody() -> None:
 
 
 @pytest.mark.parametrize("twice", [source("a", 1), ANN, P], ids=repr)
-def test_what_is_there_twice(twice: Registered | Subscribed) -> None:
+def test_what_is_there_twice(twice: EntityRegistered | Subscribed) -> None:
     """A registry in which an id comes twice is not restored."""
     with pytest.raises(ConflictError, match="taken"):
         restore(source("a", 1), ANN, P, twice)
@@ -162,4 +169,4 @@ def test_demand_after_a_restart() -> None:
     wanted = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
     binder, _ = restore(source("a", 1), ANN, wanted, bindings=[Bound("p", "a", 3)])
     assert binder.wanted == {"a"}
-    assert binder.handle(source("b", 2), LATER) == [Bound("p", "b", LATER), Wanted("b", LATER)]
+    assert binder.handle(source("b", 2), LATER) == [Bound("p", "b", LATER), SourceDemanded("b", LATER)]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from roamcast.bind.lcesm.messages import (
     Bound,
     Effect,
-    Moved,
+    EntityMoved,
     PositionForgotten,
     SourceChanged,
+    SourceDemanded,
     SourceMessage,
     SourceRegistered,
     SourceRemoved,
     Unbound,
-    Wanted,
 )
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.model import Position
@@ -78,7 +78,7 @@ def test_the_end_is_the_same_as_one_by_one(
         else:
             messages += [PositionForgotten(id)] if fate == "forget" else []
             messages += [SourceChanged(id, attributes)] if attributes is not None else []
-            messages += [Moved(id, *at, 5 if fate == "forget" else 20)] if at is not None else []
+            messages += [EntityMoved(id, *at, 5 if fate == "forget" else 20)] if at is not None else []
     at_once, in_turn = node_with(known, people), node_with(known, people)
     effects = at_once.binder.handle_sources(messages, 99)
     others = [effect for message in messages for effect in in_turn.tell(message)]
@@ -105,7 +105,7 @@ def test_nobody_is_bound_meanwhile() -> None:
     assert come.source == "s299"
     gone = node.binder.handle_sources([SourceRemoved(message.id) for message in new], 10)
     assert [effect.source for effect in gone if isinstance(effect, Bound)] == ["last"]
-    assert [effect.source for effect in gone if isinstance(effect, Wanted)] == ["last"]
+    assert [effect.source for effect in gone if isinstance(effect, SourceDemanded)] == ["last"]
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_nobody_is_bound_meanwhile() -> None:
         (SourceRemoved("nobody"), NotFoundError),
         (SourceChanged("ann", {}), NotFoundError),
         (PositionForgotten("nobody"), NotFoundError),
-        (Moved("new", 0, 0, 1), InputError),
-        (Moved("gone", 0, 0, 1), InputError),
+        (EntityMoved("new", 0, 0, 1), InputError),
+        (EntityMoved("gone", 0, 0, 1), InputError),
         (SourceRemoved("new"), InputError),
         (SourceRegistered("new", {}), InputError),
         (SourceRegistered("other", {}), ConflictError),
         (SourceRegistered("ann", {}), ConflictError),
         (SourceRegistered("far", {}, Position("far", float("inf"), 0, 1)), InputError),
-        (Moved("there", float("inf"), 0, 1), InputError),
+        (EntityMoved("there", float("inf"), 0, 1), InputError),
     ],
     ids=repr,
 )
@@ -133,7 +133,7 @@ def test_if_one_is_wrong_nothing_is_changed(wrong: SourceMessage, error: type[Ex
         node.source(id, (x, 0))
     node.subscribe("p", "ann", "Select Where &location in nearest")
     before = node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted
-    good = [SourceRemoved("gone"), SourceRegistered("new", {}, Position("new", 0, 0, 1)), Moved("there", 0, 0, 9)]
+    good = [SourceRemoved("gone"), SourceRegistered("new", {}, Position("new", 0, 0, 1)), EntityMoved("there", 0, 0, 9)]
     with pytest.raises(error):
         node.binder.handle_sources([*good, wrong], 9)
     assert (node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted) == before
@@ -150,6 +150,6 @@ def test_a_position_that_is_forgotten_makes_way_for_an_older_one() -> None:
     node.tell(PositionForgotten("lamp"))
     assert node.sources("p") == ()
     assert node.binder.status("p").why == "no position is known of any source"
-    node.tell(Moved("lamp", 5, 0, 2))
+    node.tell(EntityMoved("lamp", 5, 0, 2))
     assert node.sources("p") == ("lamp",)
     assert node.binder.where("lamp").position == Position("lamp", 5, 0, 2)

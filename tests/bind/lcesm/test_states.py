@@ -4,17 +4,17 @@ import itertools
 
 import pytest
 
-from roamcast.bind.lcesm.states import Operation, State, after
+from roamcast.bind.lcesm.states import Operation, SubscriptionState, after
 from roamcast.errors import ConflictError
 
 ALLOWED = {
-    (Operation.JOIN, State.START): State.ACTIVE,
-    (Operation.INACTIVE, State.ACTIVE): State.INACTIVE,
-    (Operation.ACTIVE, State.INACTIVE): State.ACTIVE,
-    (Operation.QUIT, State.START): State.STOP,
-    (Operation.QUIT, State.ACTIVE): State.STOP,
-    (Operation.QUIT, State.INACTIVE): State.STOP,
-    (Operation.QUIT, State.STOP): State.STOP,
+    (Operation.JOIN, SubscriptionState.START): SubscriptionState.ACTIVE,
+    (Operation.INACTIVE, SubscriptionState.ACTIVE): SubscriptionState.INACTIVE,
+    (Operation.ACTIVE, SubscriptionState.INACTIVE): SubscriptionState.ACTIVE,
+    (Operation.QUIT, SubscriptionState.START): SubscriptionState.STOP,
+    (Operation.QUIT, SubscriptionState.ACTIVE): SubscriptionState.STOP,
+    (Operation.QUIT, SubscriptionState.INACTIVE): SubscriptionState.STOP,
+    (Operation.QUIT, SubscriptionState.STOP): SubscriptionState.STOP,
 }
 PRECONDITIONS = {
     Operation.JOIN: lambda found, satisfied: found,
@@ -22,11 +22,11 @@ PRECONDITIONS = {
     Operation.ACTIVE: lambda found, satisfied: found,
     Operation.QUIT: lambda found, satisfied: True,
 }
-CELLS = list(itertools.product(Operation, State, (False, True), (False, True)))
+CELLS = list(itertools.product(Operation, SubscriptionState, (False, True), (False, True)))
 
 
 @pytest.mark.parametrize(("operation", "state", "found", "satisfied"), CELLS)
-def test_each_cell(operation: Operation, state: State, found: bool, satisfied: bool) -> None:
+def test_each_cell(operation: Operation, state: SubscriptionState, found: bool, satisfied: bool) -> None:
     """An operation leads where section 4.2 says, and is refused where it says nothing."""
     if (operation, state) in ALLOWED and PRECONDITIONS[operation](found, satisfied):
         assert after(operation, state, found=found, satisfied=satisfied) is ALLOWED[operation, state]

@@ -4,8 +4,8 @@ import pytest
 from binding import Node, places
 
 from roamcast.bind.lcesm.messages import SourceRemoved
-from roamcast.bind.lcesm.states import State
-from roamcast.bind.lcesm.views import AgentStatus, Status, Whereabouts
+from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, SubscriptionStatus
 from roamcast.errors import NotFoundError
 from roamcast.model import Position
 
@@ -92,7 +92,9 @@ def test_status(node: Node) -> None:
     node.source("lamp", (0, 0), context="light")
     node.subscribe("p", "ann", "select where &context=light and &location in nearest on @>5")
     text = "Select Where &context = light and &location in nearest\nOn @ > 5"
-    assert node.binder.status("p") == Status("p", "ann", text, "bind", State.ACTIVE, ("lamp",), 3, None)
+    assert node.binder.status("p") == SubscriptionStatus(
+        "p", "ann", text, "bind", SubscriptionState.ACTIVE, ("lamp",), 3, None
+    )
 
 
 def test_since_is_the_last_change_of_state_or_sources(node: Node) -> None:
@@ -108,7 +110,7 @@ def test_since_is_the_last_change_of_state_or_sources(node: Node) -> None:
 def test_where_a_subscriber_is(node: Node) -> None:
     """A subscriber has its own subscriptions."""
     node.subscribe("p", "ann", NEAREST)
-    expected = Whereabouts("ann", "subscriber", {"role": "guest"}, Position("ann", 20, 0, 0), ("p",))
+    expected = EntityStatus("ann", "subscriber", {"role": "guest"}, Position("ann", 20, 0, 0), ("p",))
     assert node.binder.where("ann") == expected
 
 
@@ -118,7 +120,7 @@ def test_where_a_source_is(node: Node) -> None:
     node.subscribe("q", "ann", NEAREST)
     node.subscribe("p", "ann", NEAREST)
     position = Position("lamp", 1, 2, 1)
-    assert node.binder.where("lamp") == Whereabouts("lamp", "source", {"context": "light"}, position, ("p", "q"))
+    assert node.binder.where("lamp") == EntityStatus("lamp", "source", {"context": "light"}, position, ("p", "q"))
 
 
 def test_where_nobody_is(node: Node) -> None:

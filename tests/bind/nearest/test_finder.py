@@ -9,7 +9,7 @@ from binding import query
 from roamcast.bind.lcesm.agents import Agent, Group, choice_of
 from roamcast.bind.lcesm.registry import STILL, Arrivals, Kind, Registry
 from roamcast.bind.lcesm.requirements import Requirement
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.finder import Finder, Found
 from roamcast.bind.nearest.id_table import Names
 from roamcast.bind.nearest.watch import Watch
@@ -48,7 +48,7 @@ class World:
         return Agent(wanted, Group(None, group))
 
     def row(self, id: str, agent: Agent) -> Requirement:
-        self.rows[id] = Requirement(id, self.ann, query(ONE), agent, State.START, 0)
+        self.rows[id] = Requirement(id, self.ann, query(ONE), agent, SubscriptionState.START, 0)
         return self.rows[id]
 
     def subscribe(self, id: str, agent: Agent) -> list[Change]:

@@ -10,7 +10,7 @@ import pytest
 from binderies import SECONDS, World, world
 from binding import places
 
-from roamcast.bind.lcesm.views import Status
+from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import LaclError
@@ -46,7 +46,7 @@ def restarted(node: World, known: Places) -> list[tuple[str, str, str]]:
     return node.told()[told:]
 
 
-def status(node: World, id: str) -> Status:
+def status(node: World, id: str) -> SubscriptionStatus:
     return node.bindery.ask(lambda following: following.status(id)).result(SECONDS)
 
 

@@ -7,16 +7,25 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from roamcast.bind.discovery.messages import Answer, Ask, Heard, Interest, News, Request
+from roamcast.bind.discovery.messages import (
+    AnnouncementCursor,
+    DiscoveryInterest,
+    DiscoveryRequest,
+    DiscoveryResponse,
+    SourceAnnouncement,
+    SourceRequest,
+)
 from roamcast.errors import InputError
 from roamcast.model import Position
 from roamcast.node.peers.discovery_codec import Asked, Told, decode_asked, decode_told, encode
 from roamcast.space import PLANAR
 
-INTEREST = Interest(frozenset([Request("bind", "&context = noise")]), frozenset(["b"]))
-ASKED = Asked(Ask("north", 1, 2, INTEREST, Heard(3, 4)), 2.0, (1.0, 2.0))
-CAM = News("cam", {"a": True, "b": 1.5, "c": "x"}, Position("cam", 1.0, 2.0, 5))
-TOLD = Told(Answer("north", 1, 2, 0, Heard(3, 4), (CAM, News("gone", None)), True), None)
+INTEREST = DiscoveryInterest(frozenset([SourceRequest("bind", "&context = noise")]), frozenset(["b"]))
+ASKED = Asked(DiscoveryRequest("north", 1, 2, INTEREST, AnnouncementCursor(3, 4)), 2.0, (1.0, 2.0))
+CAM = SourceAnnouncement("cam", {"a": True, "b": 1.5, "c": "x"}, Position("cam", 1.0, 2.0, 5))
+TOLD = Told(
+    DiscoveryResponse("north", 1, 2, 0, AnnouncementCursor(3, 4), (CAM, SourceAnnouncement("gone", None)), True), None
+)
 
 
 def test_what_was_said_is_heard() -> None:
@@ -30,9 +39,12 @@ def test_what_was_said_is_heard() -> None:
     [
         ASKED._replace(wait=-1.0),
         ASKED._replace(at=(1e300, 0.0)),
-        ASKED._replace(ask=replace(ASKED.ask, interest=Interest(frozenset([Request("bind", "&&&")])))),
+        ASKED._replace(ask=replace(ASKED.ask, interest=DiscoveryInterest(frozenset([SourceRequest("bind", "&&&")])))),
         ASKED._replace(
-            ask=replace(ASKED.ask, interest=Interest(frozenset(Request("match", f"&a = {n}") for n in range(2_001))))
+            ask=replace(
+                ASKED.ask,
+                interest=DiscoveryInterest(frozenset(SourceRequest("match", f"&a = {n}") for n in range(2_001))),
+            )
         ),
     ],
     ids=["no time to wait", "nowhere", "no condition", "too much"],
@@ -53,10 +65,10 @@ def test_questions_that_no_node_asks_are_refused(asked: Asked) -> None:
     ],
     ids=["no such year", "nowhere", "no id", "too much"],
 )
-def test_sources_that_could_not_be_registered_are_refused(news: News) -> None:
+def test_sources_that_could_not_be_registered_are_refused(news: SourceAnnouncement) -> None:
     """One answer must not stop a node for good."""
     with pytest.raises(InputError):
-        decode_told(encode(TOLD._replace(answer=replace(TOLD.answer, news=(news,)))), PLANAR)
+        decode_told(encode(TOLD._replace(answer=replace(TOLD.answer, announcements=(news,)))), PLANAR)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"ask": 1, "wait": 1, "at": None})])

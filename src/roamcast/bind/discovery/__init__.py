@@ -1,1 +1,1 @@
-"""Sources of other nodes: standing requests, announcements and demand."""
+"""Discovery of other nodes' sources: standing requests, announcements and demand."""

@@ -1,4 +1,4 @@
-"""A node's registry, as other nodes see it: which sources each is told of, and what is new for it. Sans-IO."""
+"""Announces the sources of this node to the nodes that request them. Sans-IO."""
 
 from __future__ import annotations
 
@@ -8,152 +8,160 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from roamcast.bind.discovery.messages import Answer, Ask, Heard, Interest, News, Sources
+from roamcast.bind.discovery.messages import (
+    AnnouncementCursor,
+    DiscoveryInterest,
+    DiscoveryRequest,
+    DiscoveryResponse,
+    LocalSources,
+    SourceAnnouncement,
+)
 from roamcast.bind.lcesm.messages import Attributes
 
 __all__ = ["Announcer"]
 
-_MOST: Final = 1_000  # sources in an answer
+_MAX_SIZE: Final = 1_000  # of the announcements in a response
 
 
-class _Asker:
-    """What a registry knows of a node that asks: its interest, and which sources it is told of.
+class _Requester:
+    """A node that polls this one: its interest, and the sources announced to it.
 
-    `_changed` has the number of the last announcement of each source, in the order of numbers, so that what is new is
-    found without a look at the rest. That one is gone is kept, also in `_gone`, until it was heard.
+    `_numbers` maps each source to the number of its last announcement, in ascending order, so that new announcements
+    are found without a scan. Removed sources stay in it, and in `_removed`, until the requester has received that.
     """
 
     def __init__(self, session: int) -> None:
         self.session = session
         self.version = -1
-        self.interest = Interest()
-        self.number = 0
-        self._changed: OrderedDict[str, int] = OrderedDict()
-        self._gone: OrderedDict[str, int] = OrderedDict()
-        self.told: set[str] = set()
+        self.interest = DiscoveryInterest()
+        self.last_number = 0
+        self.announced: set[str] = set()
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._removed: OrderedDict[str, int] = OrderedDict()
 
     def looks_for(self, attributes: Attributes) -> bool:
         return any(request.plan == "bind" and request.admits(attributes) for request in self.interest.requests)
 
-    def wants(self, source: News) -> bool:
-        return source.source in self.interest.wanted or any(
+    def demands(self, source: SourceAnnouncement) -> bool:
+        return source.source in self.interest.demanded or any(
             request.plan == "match" and request.admits(source.attributes or {}) for request in self.interest.requests
         )
 
-    def note(self, source: str, *, fits: bool) -> None:
-        """It is to be told of, or not any more."""
-        self.number += 1
-        self._changed[source] = self.number
-        self._changed.move_to_end(source)
-        if fits:
-            self.told.add(source)
-            self._gone.pop(source, None)
+    def announce(self, source: str, *, admitted: bool) -> None:
+        """Number a new announcement: the source as it is now, or its removal if it is not `admitted`."""
+        self.last_number += 1
+        self._numbers[source] = self.last_number
+        self._numbers.move_to_end(source)
+        if admitted:
+            self.announced.add(source)
+            self._removed.pop(source, None)
         else:
-            self.told.discard(source)
-            self._gone[source] = self.number
+            self.announced.discard(source)
+            self._removed[source] = self.last_number
 
-    def forget(self, heard: int) -> None:
-        """Up to this number all was heard: also of those that are gone."""
-        while self._gone and next(iter(self._gone.values())) <= heard:
-            source, _ = self._gone.popitem(last=False)
-            del self._changed[source]
+    def drop_removed(self, received: int) -> None:
+        """Forget removals up to this number: the requester has received them."""
+        while self._removed and next(iter(self._removed.values())) <= received:
+            source, _ = self._removed.popitem(last=False)
+            del self._numbers[source]
 
-    def since(self, heard: int) -> list[tuple[str, int]]:
-        """What was announced after this number, in order; after none, what there is."""
-        new = itertools.takewhile(lambda item: item[1] > heard, reversed(self._changed.items()))
-        return [item for item in new if heard or item[0] in self.told][::-1]
+    def announced_after(self, number: int) -> list[tuple[str, int]]:
+        """Sources with announcements after this number, in order. After 0, removals are left out."""
+        later = itertools.takewhile(lambda item: item[1] > number, reversed(self._numbers.items()))
+        return [item for item in later if number or item[0] in self.announced][::-1]
 
 
 class Announcer:
-    """A node's registry, as other nodes see it."""
+    """Responds to the discovery requests of other nodes."""
 
-    def __init__(self, node: str, session: int, sources: Sources, most: int = _MOST) -> None:
-        """`most` sources are told of in an answer, see `News.room`."""
+    def __init__(self, node: str, session: int, sources: LocalSources, max_size: int = _MAX_SIZE) -> None:
+        """`max_size` limits the total `SourceAnnouncement.size` of a response."""
         self._node = node
         self._session = session
         self._sources = sources
-        self._most = most
-        self._askers: dict[str, _Asker] = {}
-        self.stirred: set[str] = set()
-        """Sources that may be wanted now, or not any more; whoever looks at them clears it."""
+        self._max_size = max_size
+        self._requesters: dict[str, _Requester] = {}
+        self.demand_changed: set[str] = set()
+        """Local sources whose demand by other nodes may have changed. The caller reviews and clears it."""
 
     @property
     def requests(self) -> int:
-        """How many standing requests there are."""
-        return sum(len(asker.interest.requests) for asker in self._askers.values())
+        """The number of standing requests."""
+        return sum(len(requester.interest.requests) for requester in self._requesters.values())
 
-    def ask(self, ask: Ask) -> Answer:
-        """What there is to tell now."""
-        asker = self._askers.get(ask.node)
-        if asker is None or asker.session < ask.session:
-            if ask.interest is None:
-                return Answer(self._node, ask.session, -1, 0, Heard(self._session))
-            if asker is not None:
-                self._stir(asker.interest, Interest())
-            asker = self._askers[ask.node] = _Asker(ask.session)
-            if ask.heard.session == self._session:  # who was forgotten: all is told anew, and numbers go on
-                asker.number = ask.heard.number
-            ask = replace(ask, heard=Heard())
-        elif asker.session > ask.session:
-            return Answer(self._node, ask.session, -1, 0, Heard(self._session))  # to one that is no more
-        if ask.interest is not None and ask.version > asker.version:
-            self._look_for(asker, ask.version, ask.interest)
-        after = ask.heard.number if ask.heard.session == self._session else 0
-        asker.forget(after)
-        new = asker.since(after)
-        news = self._some(asker, new)
-        more = len(news) < len(new)
-        heard = Heard(self._session, new[len(news) - 1][1] if more else asker.number)
-        return Answer(self._node, ask.session, asker.version, after, heard, news, more)
+    def respond(self, request: DiscoveryRequest) -> DiscoveryResponse:
+        """Take over the requester's interest, and return the announcements after its cursor."""
+        requester = self._requesters.get(request.node)
+        unknown = DiscoveryResponse(self._node, request.session, -1, 0, AnnouncementCursor(self._session))
+        if requester is None or requester.session < request.session:
+            if request.interest is None:
+                return unknown
+            if requester is not None:
+                self._note_demand_change(requester.interest, DiscoveryInterest())
+            requester = self._requesters[request.node] = _Requester(request.session)
+            if request.cursor.session == self._session:  # removed earlier: announce everything under new numbers
+                requester.last_number = request.cursor.number
+            request = replace(request, cursor=AnnouncementCursor())
+        elif requester.session > request.session:
+            return unknown  # a late request of an earlier session
+        if request.interest is not None and request.version > requester.version:
+            self._set_interest(requester, request.version, request.interest)
+        after = request.cursor.number if request.cursor.session == self._session else 0
+        requester.drop_removed(after)
+        pending = requester.announced_after(after)
+        announcements = self._first_announcements(requester, pending)
+        more = len(announcements) < len(pending)
+        last = pending[len(announcements) - 1][1] if more else requester.last_number
+        cursor = AnnouncementCursor(self._session, last)
+        return DiscoveryResponse(self._node, request.session, requester.version, after, cursor, announcements, more)
 
-    def changed(self, sources: Iterable[str]) -> frozenset[str]:
-        """These were registered, changed, moved or removed; the nodes that there is news for."""
+    def announce(self, sources: Iterable[str]) -> frozenset[str]:
+        """Announce sources that were registered, changed, moved or removed. Returns the nodes this concerns."""
         concerned = set[str]()
         for source in sources:
-            now = self._sources.get(source)
-            for node, asker in self._askers.items():
-                fits = now is not None and asker.looks_for(now.attributes or {})
-                if fits or source in asker.told:
-                    asker.note(source, fits=fits)
+            current = self._sources.get(source)
+            for node, requester in self._requesters.items():
+                admitted = current is not None and requester.looks_for(current.attributes or {})
+                if admitted or source in requester.announced:
+                    requester.announce(source, admitted=admitted)
                     concerned.add(node)
         return frozenset(concerned)
 
-    def leave(self, node: str) -> None:
-        """It is no part of the backbone any more, and neither is what it asked for."""
-        asker = self._askers.pop(node, None)
-        if asker is not None:
-            self._stir(asker.interest, Interest())
+    def remove_peer(self, node: str) -> None:
+        """Drop a node and its standing requests."""
+        requester = self._requesters.pop(node, None)
+        if requester is not None:
+            self._note_demand_change(requester.interest, DiscoveryInterest())
 
-    def is_wanted(self, source: News) -> bool:
-        """Whether another node wants a source to send, as far as is known. One that is silent wants what it wanted."""
-        return any(asker.wants(source) for asker in self._askers.values())
+    def is_demanded(self, source: SourceAnnouncement) -> bool:
+        """Whether another node needs events of a local source. Unreachable nodes keep their last interest."""
+        return any(requester.demands(source) for requester in self._requesters.values())
 
-    def _look_for(self, asker: _Asker, version: int, interest: Interest) -> None:
-        before, asker.version, asker.interest = asker.interest, version, interest
-        self._stir(before, interest)
-        if before.requests == interest.requests:
+    def _set_interest(self, requester: _Requester, version: int, interest: DiscoveryInterest) -> None:
+        previous, requester.version, requester.interest = requester.interest, version, interest
+        self._note_demand_change(previous, interest)
+        if previous.requests == interest.requests:
             return
-        fitting = {one.source for one in self._sources if asker.looks_for(one.attributes or {})}
-        for source in sorted(fitting ^ asker.told):
-            asker.note(source, fits=source in fitting)
+        admitted = {one.source for one in self._sources if requester.looks_for(one.attributes or {})}
+        for source in sorted(admitted ^ requester.announced):
+            requester.announce(source, admitted=source in admitted)
 
-    def _stir(self, before: Interest, now: Interest) -> None:
-        self.stirred |= before.wanted ^ now.wanted
-        if before.matching != now.matching:
-            self.stirred |= {one.source for one in self._sources}
+    def _note_demand_change(self, previous: DiscoveryInterest, current: DiscoveryInterest) -> None:
+        self.demand_changed |= previous.demanded ^ current.demanded
+        if previous.match_requests != current.match_requests:
+            self.demand_changed |= {one.source for one in self._sources}
 
-    def _some(self, asker: _Asker, new: Iterable[tuple[str, int]]) -> tuple[News, ...]:
-        """As many as an answer holds, but at least one."""
-        told: list[News] = []
-        room = self._most
-        for source, _ in new:
-            news = self._told(asker, source)
-            room -= news.room
-            if told and room < 0:
+    def _first_announcements(
+        self, requester: _Requester, pending: Iterable[tuple[str, int]]
+    ) -> tuple[SourceAnnouncement, ...]:
+        """As many as fit into a response, at least one."""
+        announcements: list[SourceAnnouncement] = []
+        space_left = self._max_size
+        for source, _ in pending:
+            current = self._sources.get(source) if source in requester.announced else None
+            announcement = current or SourceAnnouncement(source, None)
+            space_left -= announcement.size
+            if announcements and space_left < 0:
                 break
-            told.append(news)
-        return tuple(told)
-
-    def _told(self, asker: _Asker, source: str) -> News:
-        now = self._sources.get(source) if source in asker.told else None
-        return now or News(source, None)
+            announcements.append(announcement)
+        return tuple(announcements)

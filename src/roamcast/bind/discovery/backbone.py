@@ -1,4 +1,4 @@
-"""A node among all others: it looks for what its subscriptions want, and tells of its own sources. Sans-IO."""
+"""One node among its peers: requests sources for local subscriptions and announces local sources. Sans-IO."""
 
 from __future__ import annotations
 
@@ -8,134 +8,138 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from roamcast.bind.discovery.announcer import Announcer
-from roamcast.bind.discovery.messages import Answer, Interest, Plan, Request, Sources
-from roamcast.bind.discovery.seeker import Seeker
-from roamcast.bind.lcesm.messages import Effect, SourceMessage, SourceRegistered, Unwanted, Wanted
+from roamcast.bind.discovery.messages import DiscoveryInterest, DiscoveryResponse, LocalSources, Plan, SourceRequest
+from roamcast.bind.discovery.requester import PeerRequester
+from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle, SourceMessage, SourceRegistered
 from roamcast.errors import NotFoundError
 from roamcast.model import local_name
 
 __all__ = ["Backbone"]
 
-_REQUESTS: Final = 1_000  # of a plan, in a question
-_ROOM: Final = 100_000
+_MAX_REQUESTS: Final = 1_000  # of each plan, sent to a peer
+_CAPACITY: Final = 100_000
 
 
 class Backbone:
-    """The dealings of one node with each other node.
+    """A node's requesters, one for each peer, and its announcer.
 
-    Whoever drives it asks every node that is joined with `seeker(node).ask()`, has its `announcer` answer the others,
-    gives the binder the messages that come of it, and tells here what the binder did. `limit` is in microseconds;
-    there is `room` for so many sources of each other node.
+    The driver sends `requester(peer).request()` to every peer, lets `announcer` respond to theirs, passes the messages
+    returned here to the binder, and the binder's effects to `apply_demand`. `timeout` is in microseconds; `capacity`
+    limits the sources of each peer, see `PeerRequester`.
     """
 
-    def __init__(self, node: str, session: int, sources: Sources, limit: int, room: int = _ROOM) -> None:
+    def __init__(self, node: str, session: int, sources: LocalSources, timeout: int, capacity: int = _CAPACITY) -> None:
         self.announcer = Announcer(node, session, sources)
         self._node = node
         self._session = session
-        self._limit = limit
-        self._room = room
-        self._seekers: dict[str, Seeker] = {}
+        self._timeout = timeout
+        self._capacity = capacity
+        self._requesters: dict[str, PeerRequester] = {}
         self._versions = itertools.count(1)
-        self._requests: Counter[Request] = Counter()
-        self._sought: dict[Plan, set[Request]] = {"bind": set(), "match": set()}
-        self._wanted: dict[str, set[str]] = {}
+        self._request_counts: Counter[SourceRequest] = Counter()
+        self._requests: dict[Plan, set[SourceRequest]] = {"bind": set(), "match": set()}
+        self._demanded: dict[str, set[str]] = {}  # by peer
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """The others."""
-        return tuple(self._seekers)
+    def peers(self) -> tuple[str, ...]:
+        return tuple(self._requesters)
 
     @property
-    def up(self) -> int:
-        """How many of them are heard of."""
-        return sum(seeker.is_up for seeker in self._seekers.values())
+    def reachable(self) -> int:
+        """The number of peers that respond."""
+        return sum(requester.is_reachable for requester in self._requesters.values())
 
     @property
-    def full(self) -> frozenset[str]:
-        """Those that have more sources than there is room for."""
-        return frozenset(node for node, seeker in self._seekers.items() if seeker.is_full)
-
-    def heard_at(self, node: str) -> int | None:
-        """When it was heard last; None if never, or it is not joined."""
-        seeker = self._seekers.get(node)
-        return None if seeker is None else seeker.heard_at
-
-    def seeker(self, node: str) -> Seeker:
-        """Raises NotFoundError for a node that is not joined."""
-        if node not in self._seekers:
-            raise NotFoundError(f"no node {node!r} is known here", where=node, hint="join it first")
-        return self._seekers[node]
-
-    def join(self, node: str) -> None:
-        """Another node. One that is joined already stays as it is."""
-        if node not in self._seekers and node != self._node:
-            self._seekers[node] = Seeker(self._node, self._session, node, self._limit, self._room, self._versions)
-            self._look(node)
-
-    def leave(self, node: str) -> list[SourceMessage]:
-        """It is no part of the backbone any more."""
-        self.announcer.leave(node)
-        self._wanted.pop(node, None)
-        seeker = self._seekers.pop(node, None)
-        return [] if seeker is None else seeker.forget()
+    def over_capacity(self) -> frozenset[str]:
+        """Peers with more requested sources than the capacity allows."""
+        return frozenset(peer for peer, requester in self._requesters.items() if requester.is_full)
 
     @property
-    def matching(self) -> Collection[Request]:
-        """What subscriptions of the match plan ask for here."""
-        return self._sought["match"]
+    def match_requests(self) -> Collection[SourceRequest]:
+        """The requests of local subscriptions of the match plan."""
+        return self._requests["match"]
 
-    def begin_again(self) -> None:
-        """Nothing is looked for, and nothing wanted, until it is said again."""
-        self._requests.clear()
-        self._sought = {"bind": set(), "match": set()}
-        self._wanted.clear()
+    def last_heard(self, peer: str) -> int | None:
+        """The time of a peer's last response; None if there was none or the peer is unknown."""
+        requester = self._requesters.get(peer)
+        return None if requester is None else requester.last_heard
 
-    def look_for(self, request: Request, times: int = 1) -> list[str]:
-        """So many subscriptions more, or fewer, that run want this; the nodes to be asked at once."""
-        self._requests[request] += times
-        sought = self._sought[request.plan]
-        if (self._requests[request] > 0) == (request in sought):
+    def requester(self, peer: str) -> PeerRequester:
+        """Raises NotFoundError for an unknown peer."""
+        if peer not in self._requesters:
+            raise NotFoundError(f"unknown node {peer!r}", where=peer, hint="join it first")
+        return self._requesters[peer]
+
+    def add_peer(self, peer: str) -> None:
+        """Start discovery with a node. Does nothing for a known peer or this node itself."""
+        if peer not in self._requesters and peer != self._node:
+            self._requesters[peer] = PeerRequester(
+                self._node, self._session, peer, self._timeout, self._capacity, self._versions
+            )
+            self._update_interest(peer)
+
+    def remove_peer(self, peer: str) -> list[SourceMessage]:
+        """Stop discovery with a node. Returns messages for the binder."""
+        self.announcer.remove_peer(peer)
+        self._demanded.pop(peer, None)
+        requester = self._requesters.pop(peer, None)
+        return [] if requester is None else requester.reset()
+
+    def reset_interest(self) -> None:
+        """Forget all requests and demand. They are to be reported again."""
+        self._request_counts.clear()
+        self._requests = {"bind": set(), "match": set()}
+        self._demanded.clear()
+
+    def add_requests(self, request: SourceRequest, count: int = 1) -> list[str]:
+        """Add running subscriptions with this request, or remove them if `count` is negative.
+
+        Returns the peers to poll at once.
+        """
+        self._request_counts[request] += count
+        requests = self._requests[request.plan]
+        if (self._request_counts[request] > 0) == (request in requests):
             return []
-        if request in sought:
-            del self._requests[request]
-            sought.remove(request)
+        if request in requests:
+            del self._request_counts[request]
+            requests.remove(request)
         else:
-            sought.add(request)
-        return [node for node in self._seekers if self._look(node)]
+            requests.add(request)
+        return [peer for peer in self._requesters if self._update_interest(peer)]
 
-    def demand(self, effects: Iterable[Effect]) -> list[str]:
-        """Sources of other nodes are wanted, or not any more; the nodes to be told at once."""
+    def apply_demand(self, effects: Iterable[Effect]) -> list[str]:
+        """Note which remote sources the binder's effects make demanded or idle. Returns the peers to poll at once."""
         concerned: dict[str, None] = {}
         for effect in effects:
             match effect:
-                case Wanted(name) | Unwanted(name):
-                    id, node = local_name(name)
-                    if node is not None:
-                        wanted = self._wanted.setdefault(node, set())
-                        (wanted.add if isinstance(effect, Wanted) else wanted.discard)(id)
-                        concerned[node] = None
+                case SourceDemanded(name) | SourceIdle(name):
+                    id, peer = local_name(name)
+                    if peer is not None:
+                        demanded = self._demanded.setdefault(peer, set())
+                        (demanded.add if isinstance(effect, SourceDemanded) else demanded.discard)(id)
+                        concerned[peer] = None
                 case _:
                     pass
-        return [node for node in concerned if node in self._seekers and self._look(node)]
+        return [peer for peer in concerned if peer in self._requesters and self._update_interest(peer)]
 
-    def hear(self, answer: Answer, now: int) -> list[SourceMessage]:
-        """Raises NotFoundError for a node that is not joined."""
-        return self.seeker(answer.node).hear(answer, now)
+    def receive(self, response: DiscoveryResponse, now: int) -> list[SourceMessage]:
+        """Take a peer's response. Returns messages for the binder. Raises NotFoundError for an unknown peer."""
+        return self.requester(response.node).receive(response, now)
 
-    def lapse(self, now: int) -> list[SourceMessage]:
-        """What has not been heard of for longer than the limit is gone."""
-        return [message for seeker in self._seekers.values() for message in seeker.lapse(now)]
+    def expire(self, now: int) -> list[SourceMessage]:
+        """Drop the sources of peers that do not respond any more. Returns messages for the binder."""
+        return [message for requester in self._requesters.values() for message in requester.expire(now)]
 
-    def sources(self) -> Iterator[SourceRegistered]:
-        """The sources of all other nodes that are known here, as a new binder is told of them."""
-        for node, seeker in self._seekers.items():
-            yield from (news.registered(node) for news in seeker.sources.values())
+    def remote_sources(self) -> Iterator[SourceRegistered]:
+        """The known sources of all peers, as messages for a new binder."""
+        for peer, requester in self._requesters.items():
+            yield from (source.to_registration(peer) for source in requester.sources.values())
 
-    def _look(self, node: str) -> bool:
-        requests = frozenset().union(*(_few(plan, sought) for plan, sought in self._sought.items()))
-        return self._seekers[node].look_for(Interest(requests, frozenset(self._wanted.get(node, ()))))
+    def _update_interest(self, peer: str) -> bool:
+        requests = frozenset().union(*(_limit(plan, requests) for plan, requests in self._requests.items()))
+        return self._requesters[peer].set_interest(DiscoveryInterest(requests, frozenset(self._demanded.get(peer, ()))))
 
 
-def _few(plan: Plan, sought: set[Request]) -> set[Request]:
-    """Who looks for very many things is told of everything: a question must not grow with subscriptions."""
-    return sought if len(sought) <= _REQUESTS else {Request(plan, "")}
+def _limit(plan: Plan, requests: set[SourceRequest]) -> set[SourceRequest]:
+    """Bound the size of a message: too many requests become one for all sources."""
+    return requests if len(requests) <= _MAX_REQUESTS else {SourceRequest(plan, "")}

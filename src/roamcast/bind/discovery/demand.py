@@ -1,58 +1,60 @@
-"""Which sources of a node are to send: those that somebody wants. Sans-IO."""
+"""Decides which sources of this node should send events. Sans-IO."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import News, Sources
-from roamcast.bind.lcesm.messages import Effect, Unwanted, Wanted
+from roamcast.bind.discovery.messages import LocalSources, SourceAnnouncement
+from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle
 from roamcast.model import local_name
 
-__all__ = ["Demand"]
+__all__ = ["SourceDemand"]
 
 
-class Demand:
-    """A source is wanted while a binding names it, here or at another node, or a subscription of the match plan that
-    runs could admit its events. Who is new sends until it is told otherwise.
+class SourceDemand:
+    """The demanded and idle sources of this node.
+
+    A source is demanded while a binding here or at a peer names it, or while a running subscription of the match plan
+    may admit its events. New sources count as demanded until they are reviewed.
     """
 
-    def __init__(self, backbone: Backbone, sources: Sources) -> None:
+    def __init__(self, backbone: Backbone, sources: LocalSources) -> None:
         self._backbone = backbone
         self._sources = sources
         self._bound: set[str] = set()
-        self._asleep: set[str] = set()
+        self._idle: set[str] = set()
 
-    def is_wanted(self, source: str) -> bool:
-        return source not in self._asleep
+    def is_demanded(self, source: str) -> bool:
+        return source not in self._idle
 
-    def begin_again(self) -> None:
-        """No binding names any source here, until it is said again."""
+    def reset_bindings(self) -> None:
+        """Forget all local bindings. They are to be reported again with `apply`."""
         self._bound.clear()
 
-    def hear(self, effects: Iterable[Effect]) -> list[str]:
-        """What the binder did; the sources of this node that it concerns."""
+    def apply(self, effects: Iterable[Effect]) -> list[str]:
+        """Take over the binder's effects. Returns the local sources to review."""
         concerned = []
         for effect in effects:
-            if isinstance(effect, Wanted | Unwanted) and local_name(effect.source)[1] is None:
-                (self._bound.add if isinstance(effect, Wanted) else self._bound.discard)(effect.source)
+            if isinstance(effect, SourceDemanded | SourceIdle) and local_name(effect.source)[1] is None:
+                (self._bound.add if isinstance(effect, SourceDemanded) else self._bound.discard)(effect.source)
                 concerned.append(effect.source)
         return concerned
 
     def review(self, sources: Iterable[str]) -> list[str]:
-        """Look again whether these are wanted; those of which it has changed."""
+        """Decide again for these sources. Returns those that changed between demanded and idle."""
         changed = []
         for id in dict.fromkeys(sources):
             source = self._sources.get(id)
-            sleeps = source is not None and not self._wants(source)
-            if sleeps != (id in self._asleep):
-                (self._asleep.add if sleeps else self._asleep.discard)(id)
+            is_idle = source is not None and not self._needs(source)
+            if is_idle != (id in self._idle):
+                (self._idle.add if is_idle else self._idle.discard)(id)
                 changed.append(id)
         return changed
 
-    def _wants(self, source: News) -> bool:
+    def _needs(self, source: SourceAnnouncement) -> bool:
         return (
             source.source in self._bound
-            or any(request.admits(source.attributes or {}) for request in self._backbone.matching)
-            or self._backbone.announcer.is_wanted(source)
+            or any(request.admits(source.attributes or {}) for request in self._backbone.match_requests)
+            or self._backbone.announcer.is_demanded(source)
         )

@@ -1,10 +1,11 @@
-"""Discovery between nodes: standing requests, and what registries announce to those who made them. Sans-IO.
+"""The messages of discovery: standing requests for sources, and announcements of sources that satisfy them. Sans-IO.
 
-Every node asks every other, over and over: it says which sources it looks for, which it wants to send, and how far it
-has heard; it is answered as soon as there is news, and now and then anyway. Questions and answers may be lost, late or
-come twice: each says where it stands. Sessions rise with every start of a node, numbers within a session.
+Every node polls every other node. A request says which sources the node looks for, which sources it wants to send
+events, and up to where it has received announcements. The response comes as soon as there is something to announce, or
+after a timeout. Requests and responses may be lost, delayed or duplicated, so each carries its full context. A session
+number grows with every start of a node; announcements are numbered within a session.
 
-Here is what they say; an `Announcer` answers, a `Seeker` asks.
+An `Announcer` responds to requests, a `PeerRequester` sends them.
 """
 
 from __future__ import annotations
@@ -21,31 +22,41 @@ from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
 from roamcast.model import Position, global_name
 
-__all__ = ["Answer", "Ask", "Heard", "Interest", "News", "Plan", "Request", "Sources", "request_of"]
+__all__ = [
+    "AnnouncementCursor",
+    "DiscoveryInterest",
+    "DiscoveryRequest",
+    "DiscoveryResponse",
+    "LocalSources",
+    "Plan",
+    "SourceAnnouncement",
+    "SourceRequest",
+    "request_of",
+]
 
 Plan: TypeAlias = Literal["bind", "match"]
 
 
-class Request(NamedTuple):
-    """A standing request for sources that satisfy a condition on their attributes; an empty one is satisfied by all.
+class SourceRequest(NamedTuple):
+    """A standing request for sources whose attributes satisfy a condition. The empty condition admits every source.
 
-    For the bind plan they are announced wherever they are: which is the best is for the node to say whose subscriber it
-    is. For the match plan they are only wanted.
+    Sources for the bind plan are announced wherever they are: the node of the subscriber decides which one is best.
+    Sources for the match plan are not announced; they are only asked to send events.
     """
 
     plan: Plan
     condition: str
 
     def admits(self, attributes: Attributes) -> bool:
-        """Whether events of a source could be wanted."""
+        """Whether a source with these attributes may satisfy the condition."""
         condition = _condition(self.condition)
         return condition is None or may_hold(condition, attributes)
 
 
-def request_of(query: Query) -> Request:
-    """What a subscription asks of other nodes. Equal requests are one."""
+def request_of(query: Query) -> SourceRequest:
+    """The request that a subscription makes to other nodes. Equivalent queries have equal requests."""
     condition = query.source_expression
-    return Request(plan_of(query), "" if condition is None else condition_text(normalised(condition)))
+    return SourceRequest(plan_of(query), "" if condition is None else condition_text(normalised(condition)))
 
 
 @lru_cache(maxsize=100_000)
@@ -53,80 +64,83 @@ def _condition(text: str) -> Condition | None:
     return parse(f"Select all() Where {text}").where if text else None
 
 
-class Interest(NamedTuple):
-    """What a node looks for, and the sources of the one it asks that it wants to send."""
+class DiscoveryInterest(NamedTuple):
+    """What a node wants from a peer: its standing requests, and the peer's sources it needs events of."""
 
-    requests: frozenset[Request] = frozenset()
-    wanted: frozenset[str] = frozenset()
+    requests: frozenset[SourceRequest] = frozenset()
+    demanded: frozenset[str] = frozenset()
 
     @property
-    def matching(self) -> frozenset[Request]:
+    def match_requests(self) -> frozenset[SourceRequest]:
         return frozenset(request for request in self.requests if request.plan == "match")
 
-    @property
-    def without_sources(self) -> Interest:
-        """So that none is announced."""
-        return self._replace(requests=self.matching)
+    def without_bind_requests(self) -> DiscoveryInterest:
+        """The same interest, but for which no source is announced."""
+        return self._replace(requests=self.match_requests)
 
 
-class Heard(NamedTuple):
-    """How far the announcements of a registry go, or were heard."""
+class AnnouncementCursor(NamedTuple):
+    """An offset in the announcements of a node: its session, and the last number in it."""
 
     session: int = 0
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """`interest` is left out when the registry has this `version` of it."""
+class DiscoveryRequest:
+    """A poll of one node by another. `cursor` is the last announcement received.
+
+    `interest` is None if the peer already has this `version` of it.
+    """
 
     node: str
     session: int
     version: int
-    interest: Interest | None
-    heard: Heard
+    interest: DiscoveryInterest | None
+    cursor: AnnouncementCursor
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """A source as it is now; without attributes it is gone, or no longer asked for."""
+class SourceAnnouncement:
+    """The current registration of a source. `attributes` is None if it was removed or is no longer requested."""
 
     source: str
     attributes: Attributes | None
     position: Position | None = None
 
     @property
-    def room(self) -> int:
-        """How many it counts for: one, and one more for each 1,000 characters of attributes."""
+    def size(self) -> int:
+        """What it counts towards size limits: 1, plus 1 for each 1,000 characters of attributes."""
         texts = (text for item in (self.attributes or {}).items() for text in item if isinstance(text, str))
         return 1 + sum(map(len, texts)) // 1_000
 
-    def registered(self, node: str) -> SourceRegistered:
-        """How another node's binder is told of it."""
-        name, at = global_name(self.source, node), self.position
-        return SourceRegistered(name, self.attributes or {}, None if at is None else replace(at, entity=name))
+    def to_registration(self, node: str) -> SourceRegistered:
+        """The message that registers this source of another node with the local binder."""
+        name, position = global_name(self.source, node), self.position
+        local_position = None if position is None else replace(position, entity=name)
+        return SourceRegistered(name, self.attributes or {}, local_position)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What changed `after` a number; if that is 0, what there is. `version` is that of the interest it is about.
+class DiscoveryResponse:
+    """The announcements after number `after`, up to `cursor`. If `after` is 0, all current ones.
 
-    `asker` is the session of the one who asked. A version of -1 says that it is not known: its interest is needed.
-    `more`: there is more than an answer holds, to be asked for at once.
+    `requester_session` and `version` tell which session and version of the interest this responds to. Version -1 means
+    that the interest is not known and must be sent again. `more` means that announcements are left: poll again at once.
     """
 
     node: str
-    asker: int
+    requester_session: int
     version: int
     after: int
-    heard: Heard
-    news: tuple[News, ...] = ()
+    cursor: AnnouncementCursor
+    announcements: tuple[SourceAnnouncement, ...] = ()
     more: bool = False
 
 
-class Sources(Protocol):
-    """The sources of a node. Each has attributes."""
+class LocalSources(Protocol):
+    """The registered sources of this node. Each has attributes (perhaps empty), never None."""
 
-    def __iter__(self) -> Iterator[News]: ...
+    def __iter__(self) -> Iterator[SourceAnnouncement]: ...
 
-    def get(self, id: str) -> News | None: ...
+    def get(self, id: str) -> SourceAnnouncement | None: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roamcast.bind.lcesm.messages import Attributes
-from roamcast.bind.lcesm.states import Operation, State
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 from roamcast.bind.nearest.kernels.layout import Rule
 from roamcast.lacl import Query, holds
 from roamcast.lacl.conditions import Attribute
@@ -71,13 +71,13 @@ class Agent:
         self.group: Final = group
         self.members = 0
 
-    def follow(self, state: State, *, lost: bool, found: bool) -> tuple[Operation, ...]:
+    def follow(self, state: SubscriptionState, *, lost: bool, found: bool) -> tuple[Operation, ...]:
         """The operations that follow when a subscription's source no longer fits (`lost`) or it has one (`found`)."""
-        if state is State.ACTIVE and lost:
+        if state is SubscriptionState.ACTIVE and lost:
             return (Operation.INACTIVE, Operation.ACTIVE) if found else (Operation.INACTIVE,)
-        if state is State.ACTIVE or not found:
+        if state is SubscriptionState.ACTIVE or not found:
             return ()
-        return (Operation.JOIN,) if state is State.START else (Operation.ACTIVE,)
+        return (Operation.JOIN,) if state is SubscriptionState.START else (Operation.ACTIVE,)
 
 
 def _anchors(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:

@@ -15,11 +15,11 @@ from roamcast.bind.lcesm.messages import (
     Attributes,
     Bound,
     Effect,
+    EntityMoved,
+    EntityRegistered,
     Message,
-    Moved,
     PlacesChanged,
     PositionForgotten,
-    Registered,
     SourceChanged,
     SourceMessage,
     SourceRegistered,
@@ -37,7 +37,7 @@ from roamcast.bind.lcesm.requirement_manager import RequirementManager
 from roamcast.bind.lcesm.requirements import Requirement
 from roamcast.bind.lcesm.restore import Before, differences
 from roamcast.bind.lcesm.source_batch import Tidings
-from roamcast.bind.lcesm.views import AgentStatus, Status, Views, Whereabouts
+from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, SubscriptionStatus, Views
 from roamcast.bind.nearest.finder import Finder
 from roamcast.bind.nearest.hot import Run
 from roamcast.bind.nearest.id_table import Names
@@ -94,7 +94,7 @@ class Binder:
         match message:
             case SourceChanged() | SourceRemoved() | PositionForgotten():
                 return self.handle_sources([message], now)
-            case Moved(entity, x, y, time):
+            case EntityMoved(entity, x, y, time):
                 self._move([entity], [x], [y], [time])
             case SourceRegistered() | SubscriberRegistered():
                 self._register(message)
@@ -142,7 +142,7 @@ class Binder:
 
     def restore(
         self,
-        messages: Iterable[Registered | Subscribed],
+        messages: Iterable[EntityRegistered | Subscribed],
         bindings: Iterable[Bound],
         states: Iterable[StateChanged],
         now: int,
@@ -166,15 +166,15 @@ class Binder:
         self._finder.restore([row for row in rows if row.agent is not None], before.sources)
         return differences(before, rows, self._finder.sources_of(rows), self.wanted, self._why, self._ledger.at)
 
-    def status(self, subscription: str) -> Status:
+    def status(self, subscription: str) -> SubscriptionStatus:
         """Raises NotFoundError."""
         return self._views.statuses([self._requirements.table.get(subscription)])[0]
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[SubscriptionStatus]:
         """Of all subscriptions, by id."""
         return self._views.statuses(sorted(self._requirements.table.all(), key=lambda row: row.id))
 
-    def where(self, entity: str) -> Whereabouts:
+    def where(self, entity: str) -> EntityStatus:
         """Raises NotFoundError."""
         return self._views.where(self._registry.get(entity))
 
@@ -215,7 +215,7 @@ class Binder:
         self._requirements.follow(self._bindings.change(moves, before, [*now, *placed]))
         self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.handle)])
 
-    def _register(self, message: Registered) -> None:
+    def _register(self, message: EntityRegistered) -> None:
         if message.id not in self._registry:
             new = Arrivals()
             new.add(message.id, message.attributes, message.position)
@@ -233,7 +233,7 @@ class Binder:
         if kind == "source":
             self._change(STILL, (), map(self._registry.at, handles.tolist()))
 
-    def _enter(self, messages: Iterable[Registered | Subscribed]) -> None:
+    def _enter(self, messages: Iterable[EntityRegistered | Subscribed]) -> None:
         """Many messages of one kind. Nothing is bound yet."""
         kind: Kind = "source"
         new = Arrivals()
@@ -271,5 +271,5 @@ def _taken(by: Entity) -> ConflictError:
     return ConflictError(f"the id {by.id!r} is taken by a {by.kind}", where="id", hint=hint)
 
 
-def _kind(message: Registered) -> Kind:
+def _kind(message: EntityRegistered) -> Kind:
     return "source" if isinstance(message, SourceRegistered) else "subscriber"

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from roamcast.bind.lcesm.messages import Activated, Bound, Deactivated, Effect, StateChanged, Unbound, Unwanted, Wanted
+from roamcast.bind.lcesm.messages import (
+    Activated,
+    Bound,
+    Deactivated,
+    Effect,
+    SourceDemanded,
+    SourceIdle,
+    StateChanged,
+    Unbound,
+)
 from roamcast.bind.lcesm.requirements import Requirement
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.k_nearest import Found
 
 __all__ = ["Ledger"]
@@ -23,7 +32,7 @@ class Ledger:
     def __init__(self) -> None:
         self.at = 0
         self._notes: list[Sequence[Found]] = []
-        self._touched: dict[Requirement, State | None] = {}
+        self._touched: dict[Requirement, SubscriptionState | None] = {}
 
     def open(self, now: int) -> None:
         """Begin anew; time does not go back."""
@@ -68,15 +77,15 @@ def _net(changes: Iterable[Bound | Unbound]) -> Iterable[Bound | Unbound]:
     return left.values()
 
 
-def state_effects(row: Requirement, before: State | None, why: str | None, at: int) -> list[Effect]:
+def state_effects(row: Requirement, before: SubscriptionState | None, why: str | None, at: int) -> list[Effect]:
     """Of a state that was another before; None: there was none."""
     effects: list[Effect] = [StateChanged(row.id, row.state, why, at)]
-    if row.agent is None and row.state is State.ACTIVE:
+    if row.agent is None and row.state is SubscriptionState.ACTIVE:
         effects.append(Activated(row.id, at))
-    elif row.agent is None and before is State.ACTIVE:
+    elif row.agent is None and before is SubscriptionState.ACTIVE:
         effects.append(Deactivated(row.id, at))
     return effects
 
 
 def demand_effect(source: str, wanted: bool, at: int) -> Effect:
-    return Wanted(source, at) if wanted else Unwanted(source, at)
+    return SourceDemanded(source, at) if wanted else SourceIdle(source, at)

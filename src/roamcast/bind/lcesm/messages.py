@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Query
 from roamcast.lacl.conditions import Attribute
 from roamcast.model import Position
@@ -21,12 +21,14 @@ __all__ = [
     "Bound",
     "Deactivated",
     "Effect",
+    "EntityMoved",
+    "EntityRegistered",
     "Message",
-    "Moved",
     "PlacesChanged",
     "PositionForgotten",
-    "Registered",
     "SourceChanged",
+    "SourceDemanded",
+    "SourceIdle",
     "SourceMessage",
     "SourceRegistered",
     "SourceRemoved",
@@ -37,8 +39,6 @@ __all__ = [
     "SubscriberRemoved",
     "Unbound",
     "Unsubscribed",
-    "Unwanted",
-    "Wanted",
     "same_attributes",
 ]
 
@@ -102,7 +102,7 @@ class SubscriberRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class EntityMoved:
     """An entity was here at `time`. Older than what is known of it: ignored and counted."""
 
     entity: str
@@ -132,8 +132,8 @@ class PlacesChanged:
     places: Places
 
 
-Registered: TypeAlias = SourceRegistered | SubscriberRegistered
-SourceMessage: TypeAlias = SourceRegistered | SourceChanged | SourceRemoved | PositionForgotten | Moved
+EntityRegistered: TypeAlias = SourceRegistered | SubscriberRegistered
+SourceMessage: TypeAlias = SourceRegistered | SourceChanged | SourceRemoved | PositionForgotten | EntityMoved
 Message: TypeAlias = (
     SourceMessage
     | SubscriberRegistered
@@ -166,7 +166,7 @@ class StateChanged:
     """`why` says to a person why the subscription hears nothing; None when it is active."""
 
     subscription: str
-    state: State
+    state: SubscriptionState
     why: str | None
     at: int
 
@@ -188,7 +188,7 @@ class Deactivated:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SourceDemanded:
     """A binding names this source, and none did before."""
 
     source: str
@@ -196,11 +196,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class SourceIdle:
     """No binding names this source any more."""
 
     source: str
     at: int
 
 
-Effect: TypeAlias = Bound | Unbound | StateChanged | Activated | Deactivated | Wanted | Unwanted
+Effect: TypeAlias = Bound | Unbound | StateChanged | Activated | Deactivated | SourceDemanded | SourceIdle

@@ -12,7 +12,7 @@ from roamcast.bind.lcesm.location_listener import Listener
 from roamcast.bind.lcesm.messages import Subscribed
 from roamcast.bind.lcesm.registry import Registry
 from roamcast.bind.lcesm.requirements import Requirement, Requirements
-from roamcast.bind.lcesm.states import Operation, State
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 from roamcast.bind.nearest.finder import Finder, Found
 from roamcast.lacl import holds, plan_of
 
@@ -57,7 +57,7 @@ class RequirementManager:
             if id(query) not in agents:
                 agents[id(query)] = self._bindings.allot(query) if plan_of(query) == "bind" else None
             agent = agents[id(query)]
-            row = Requirement(message.id, subscriber, query, agent, State.START, self._ledger.at)
+            row = Requirement(message.id, subscriber, query, agent, SubscriptionState.START, self._ledger.at)
             self.table.add(row)
             row.start()
             if agent is not None:

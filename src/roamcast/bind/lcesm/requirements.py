@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roamcast.bind.lcesm.agents import Agent
-from roamcast.bind.lcesm.states import Operation, State, after
+from roamcast.bind.lcesm.states import Operation, SubscriptionState, after
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.lacl import Query
 from roamcast.lacl.syntax import Inside, Region, leaves
@@ -26,14 +26,14 @@ class Requirement:
     subscriber: int
     query: Query
     agent: Agent | None
-    state: State
+    state: SubscriptionState
     since: int
     watcher: int = -1
     earlier: Requirement | None = None
 
     @property
     def runs(self) -> bool:
-        return self.state is not State.STOP
+        return self.state is not SubscriptionState.STOP
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -45,7 +45,7 @@ class Requirement:
 
     def start(self) -> None:
         """It runs (anew): with an agent it waits for a source, without one it is active at once."""
-        self.state = State.START if self.agent is not None else State.ACTIVE
+        self.state = SubscriptionState.START if self.agent is not None else SubscriptionState.ACTIVE
 
     def apply(self, operation: Operation, *, found: bool = False, satisfied: bool = False) -> None:
         """Raises ConflictError where the table of states does not allow it."""

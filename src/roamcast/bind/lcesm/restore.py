@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from roamcast.bind.lcesm.effects import demand_effect, state_effects
 from roamcast.bind.lcesm.messages import Bound, Effect, StateChanged, Unbound
 from roamcast.bind.lcesm.requirements import Requirement, Requirements
-from roamcast.bind.lcesm.states import Operation, State
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 
 __all__ = ["Before", "differences"]
 
@@ -28,14 +28,14 @@ class Before:
         sources: Iterable[str],
     ) -> None:
         self.sources: dict[Requirement, tuple[str, ...]] = {}
-        self.states: dict[Requirement, State] = {}
-        self.gone: dict[str, State] = {}
+        self.states: dict[Requirement, SubscriptionState] = {}
+        self.gone: dict[str, SubscriptionState] = {}
         self.lost: list[Bound] = []
         named = {source: (source,) for source in sources}
         for bound in bindings:
             row, had = table.find(bound.subscription), named.get(bound.source) or (bound.source,)
             if row is None:
-                self.gone[bound.subscription] = State.ACTIVE
+                self.gone[bound.subscription] = SubscriptionState.ACTIVE
                 self.lost.append(bound)
             elif row not in self.sources:
                 self.sources[row], row.since = had, bound.at
@@ -68,15 +68,15 @@ def differences(
     """
     lost: list[Effect] = [Unbound(bound.subscription, bound.source, at) for bound in before.lost]
     found: list[Effect] = []
-    ended = (id for id, state in before.gone.items() if state is not State.STOP)
-    states: list[Effect] = [StateChanged(id, State.STOP, "it was removed", at) for id in ended]
+    ended = (id for id, state in before.gone.items() if state is not SubscriptionState.STOP)
+    states: list[Effect] = [StateChanged(id, SubscriptionState.STOP, "it was removed", at) for id in ended]
     for row, has in zip(rows, sources, strict=True):
         had = before.sources.get(row, ())
-        state = before.states.get(row, State.ACTIVE if had else None)
+        state = before.states.get(row, SubscriptionState.ACTIVE if had else None)
         if has:
             row.apply(Operation.JOIN, found=True)
-        elif row.state is State.START and state in (State.ACTIVE, State.INACTIVE):
-            row.state = State.INACTIVE
+        elif row.state is SubscriptionState.START and state in (SubscriptionState.ACTIVE, SubscriptionState.INACTIVE):
+            row.state = SubscriptionState.INACTIVE
         if row.state is state and (had == has or set(had) == set(has)):
             continue
         row.since = at

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from roamcast.bind.lcesm.messages import (
     Attributes,
-    Moved,
+    EntityMoved,
     PositionForgotten,
     SourceChanged,
     SourceMessage,
@@ -60,7 +60,7 @@ class Tidings:
                     told.changed[id] = attributes
                 case PositionForgotten(id):
                     told.unplaced[id] = None
-                case Moved(id, x, y, time):
+                case EntityMoved(id, x, y, time):
                     told.moves.add(id, x, y, time)
         others = {*told.changed, *told.unplaced, *told.moves.ids}
         for id in once:

@@ -8,10 +8,10 @@ from typing import Final
 
 from roamcast.errors import ConflictError
 
-__all__ = ["Operation", "State", "after"]
+__all__ = ["Operation", "SubscriptionState", "after"]
 
 
-class State(StrEnum):
+class SubscriptionState(StrEnum):
     START = "start"  # it runs, and its agent has not found a source yet
     ACTIVE = "active"  # it has a source
     INACTIVE = "inactive"  # it had one, and its agent looks for another
@@ -25,15 +25,15 @@ class Operation(StrEnum):
     QUIT = "quit"
 
 
-_AFTER: Final[Mapping[tuple[Operation, State], State]] = {
-    (Operation.JOIN, State.START): State.ACTIVE,
-    (Operation.INACTIVE, State.ACTIVE): State.INACTIVE,
-    (Operation.ACTIVE, State.INACTIVE): State.ACTIVE,
-    **{(Operation.QUIT, state): State.STOP for state in State},
+_AFTER: Final[Mapping[tuple[Operation, SubscriptionState], SubscriptionState]] = {
+    (Operation.JOIN, SubscriptionState.START): SubscriptionState.ACTIVE,
+    (Operation.INACTIVE, SubscriptionState.ACTIVE): SubscriptionState.INACTIVE,
+    (Operation.ACTIVE, SubscriptionState.INACTIVE): SubscriptionState.ACTIVE,
+    **{(Operation.QUIT, state): SubscriptionState.STOP for state in SubscriptionState},
 }
 
 
-def after(operation: Operation, state: State, *, found: bool, satisfied: bool) -> State:
+def after(operation: Operation, state: SubscriptionState, *, found: bool, satisfied: bool) -> SubscriptionState:
     """The state that an operation leads to. Raises ConflictError where it is not allowed.
 
     `found`: the agent has found a qualifying source; join and active need one. `satisfied`: the location constraint

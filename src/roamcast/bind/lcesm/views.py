@@ -14,7 +14,7 @@ from roamcast.bind.lcesm.location_listener import Listener
 from roamcast.bind.lcesm.messages import Attributes
 from roamcast.bind.lcesm.registry import Entity, Kind, Registry
 from roamcast.bind.lcesm.requirements import Requirement, Requirements
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.finder import Finder
 from roamcast.lacl import Plan, holds, plan_of, to_text
 from roamcast.lacl.printing import condition_text, number_text, region_text
@@ -22,25 +22,25 @@ from roamcast.lacl.syntax import Condition, Inside, Not, Region, Within, conjunc
 from roamcast.model import Position
 from roamcast.space import Space
 
-__all__ = ["AgentStatus", "Status", "Views", "Whereabouts"]
+__all__ = ["AgentStatus", "EntityStatus", "SubscriptionStatus", "Views"]
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class SubscriptionStatus:
     """A subscription now. `why` it hears nothing is None when it is active; `since` its state and sources are so."""
 
     id: str
     subscriber: str
     text: str
     plan: Plan
-    state: State
+    state: SubscriptionState
     sources: tuple[str, ...]
     since: int
     why: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class EntityStatus:
     """An entity now. `subscriptions` are a subscriber's own, or those that are bound to a source."""
 
     id: str
@@ -78,9 +78,9 @@ class Views:
         self._finder = finder
         self._listener = listener
 
-    def statuses(self, rows: Sequence[Requirement]) -> list[Status]:
+    def statuses(self, rows: Sequence[Requirement]) -> list[SubscriptionStatus]:
         return [
-            Status(
+            SubscriptionStatus(
                 row.id,
                 self._registry.id(row.subscriber),
                 to_text(row.query),
@@ -93,13 +93,13 @@ class Views:
             for row, sources in zip(rows, self._finder.sources_of(rows), strict=True)
         ]
 
-    def where(self, entity: Entity) -> Whereabouts:
+    def where(self, entity: Entity) -> EntityStatus:
         if entity.kind == "source":
             subscriptions = sorted(self._finder.subscriptions_of(entity.handle))
         else:
             subscriptions = sorted(row.id for row in self._requirements.of(entity.handle))
         position = self._registry.position(entity)
-        return Whereabouts(entity.id, entity.kind, entity.attributes, position, tuple(subscriptions))
+        return EntityStatus(entity.id, entity.kind, entity.attributes, position, tuple(subscriptions))
 
     def agents(self) -> list[AgentStatus]:
         """By expression."""
@@ -112,8 +112,8 @@ class Views:
                 agent.expression,
                 len(agent.group.sources),
                 tuple(sorted(row.id for row in rows)),
-                tuple(sorted(row.id for row in rows if row.state is State.ACTIVE)),
-                tuple(sorted(row.id for row in rows if row.state is State.INACTIVE)),
+                tuple(sorted(row.id for row in rows if row.state is SubscriptionState.ACTIVE)),
+                tuple(sorted(row.id for row in rows if row.state is SubscriptionState.INACTIVE)),
             )
             for agent, rows in sorted(served.items(), key=lambda item: item[0].expression)
         ]
@@ -122,9 +122,9 @@ class Views:
         """Why a subscription hears nothing. In brief it costs the same however many sources there are."""
         if row.id not in self._requirements:
             return "it was removed"
-        if row.state is State.STOP and row.query.life_control is not None:
+        if row.state is SubscriptionState.STOP and row.query.life_control is not None:
             return self._why_stopped(row, row.query.life_control)
-        if row.agent is None or row.state is State.ACTIVE:
+        if row.agent is None or row.state is SubscriptionState.ACTIVE:
             return None
         if not self._registry.placed(row.subscriber):
             return f"the position of {self._registry.id(row.subscriber)} is not known"

@@ -26,14 +26,14 @@ from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Bound,
     Effect,
-    Registered,
+    EntityRegistered,
     SourceRegistered,
     StateChanged,
     Subscribed,
     SubscriberRegistered,
     Unbound,
 )
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.reference import choose
 from roamcast.bind.nearest.watch import Rule
 from roamcast.lab.bench.kdtrees import KDTrees
@@ -79,7 +79,7 @@ class Town:
     def id(self, entity: int) -> str:
         return f"source-{entity}" if entity < self.sources else f"subscriber-{entity - self.sources}"
 
-    def messages(self) -> Iterator[Registered | Subscribed]:
+    def messages(self) -> Iterator[EntityRegistered | Subscribed]:
         """Everybody, and what they want. Subscriptions of the same words share a query, as in a node."""
         for entity in range(self.sources + self.subscriptions):
             id = self.id(entity)
@@ -224,7 +224,7 @@ def _restore(binder: Binder, town: Town, bound: Integers) -> list[Effect]:
         Bound(_subscription(row), town.id(source), row) for row, source in enumerate(bound.tolist()) if source >= 0
     )
     states = (
-        StateChanged(_subscription(row), State.START if source < 0 else State.ACTIVE, None, row)
+        StateChanged(_subscription(row), SubscriptionState.START if source < 0 else SubscriptionState.ACTIVE, None, row)
         for row, source in enumerate(bound.tolist())
     )
     return binder.restore(town.messages(), bindings, states, 0)

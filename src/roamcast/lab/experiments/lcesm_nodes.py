@@ -10,9 +10,16 @@ import numpy as np
 from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import News, request_of
+from roamcast.bind.discovery.messages import SourceAnnouncement, request_of
 from roamcast.bind.lcesm.binder import Binder
-from roamcast.bind.lcesm.messages import Effect, Message, Moved, SourceRegistered, Subscribed, SubscriberRegistered
+from roamcast.bind.lcesm.messages import (
+    Effect,
+    EntityMoved,
+    Message,
+    SourceRegistered,
+    Subscribed,
+    SubscriberRegistered,
+)
 from roamcast.lab.experiments.lcesm_room import Listeners, Sensors
 from roamcast.lab.experiments.lcesm_run import QUERY
 from roamcast.model import Position, global_name, local_name
@@ -36,16 +43,16 @@ class _Node:
     """A binder, its part of the backbone, and the sensors that are registered here."""
 
     def __init__(self, name: str, others: Iterable[str]) -> None:
-        self.sensors: dict[str, News] = {}
+        self.sensors: dict[str, SourceAnnouncement] = {}
         self.binder = Binder(PLANAR)
         self.backbone = Backbone(name, 1, self, _LIMIT)
         for other in others:
-            self.backbone.join(other)
+            self.backbone.add_peer(other)
 
-    def __iter__(self) -> Iterator[News]:
+    def __iter__(self) -> Iterator[SourceAnnouncement]:
         return iter(self.sensors.values())
 
-    def get(self, id: str) -> News | None:
+    def get(self, id: str) -> SourceAnnouncement | None:
         return self.sensors.get(id)
 
 
@@ -63,23 +70,23 @@ class Nodes:
         """It is registered there, or has moved; other nodes hear of it with `announce`."""
         here, new = self._nodes[node], id not in self._nodes[node].sensors
         at = Position(id, x, y, now)
-        here.sensors[id] = News(id, _CONTEXT, at)
-        self._tell(node, SourceRegistered(id, _CONTEXT, at) if new else Moved(id, x, y, now), now)
+        here.sensors[id] = SourceAnnouncement(id, _CONTEXT, at)
+        self._tell(node, SourceRegistered(id, _CONTEXT, at) if new else EntityMoved(id, x, y, now), now)
 
     def announce(self, node: str, sensors: Iterable[str], now: int) -> None:
         """The questions of those whom this concerns are answered, all sensors in one answer."""
-        for asker in sorted(self._nodes[node].backbone.announcer.changed(sensors)):
+        for asker in sorted(self._nodes[node].backbone.announcer.announce(sensors)):
             self._exchange(asker, node, "news", now)
 
     def subscribe(self, node: str, id: str, x: float, y: float, now: int) -> None:
         """A listener is registered there, and looks for the nearest sensor."""
         self._tell(node, SubscriberRegistered(id, {}, Position(id, x, y, now)), now)
         self._tell(node, Subscribed(id, id, QUERY), now)
-        for other in self._nodes[node].backbone.look_for(request_of(QUERY)):
+        for other in self._nodes[node].backbone.add_requests(request_of(QUERY)):
             self._exchange(node, other, "find", now)
 
     def move_listener(self, node: str, id: str, x: float, y: float, now: int) -> None:
-        self._tell(node, Moved(id, x, y, now), now)
+        self._tell(node, EntityMoved(id, x, y, now), now)
 
     def idle(self, now: int) -> None:
         """Whoever has not been answered for long is, and asks again."""
@@ -98,19 +105,19 @@ class Nodes:
     def _exchange(self, asker: str, asked: str, cause: Cause, now: int) -> None:
         """A question and its answer, and whatever follows from it."""
         backbone = self._nodes[asker].backbone
-        answer = self._nodes[asked].backbone.announcer.ask(backbone.seeker(asked).ask())
+        answer = self._nodes[asked].backbone.announcer.respond(backbone.requester(asked).request())
         self._quiet[asker, asked] = now
         self.spent[cause, "questions"] += 1
         self.spent[cause, "answers"] += 1
-        self.spent[cause, "announcements"] += len(answer.news)
-        if told := backbone.hear(answer, now):
+        self.spent[cause, "announcements"] += len(answer.announcements)
+        if told := backbone.receive(answer, now):
             self._follow(asker, self._nodes[asker].binder.handle_sources(told, now), now)
 
     def _tell(self, node: str, message: Message, now: int) -> None:
         self._follow(node, self._nodes[node].binder.handle(message, now), now)
 
     def _follow(self, node: str, effects: list[Effect], now: int) -> None:
-        for other in self._nodes[node].backbone.demand(effects):
+        for other in self._nodes[node].backbone.apply_demand(effects):
             self._exchange(node, other, "demand", now)
 
 

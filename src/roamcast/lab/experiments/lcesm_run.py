@@ -13,13 +13,13 @@ from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Bound,
     Effect,
-    Registered,
+    EntityRegistered,
+    SourceDemanded,
+    SourceIdle,
     SourceRegistered,
     Subscribed,
     SubscriberRegistered,
     Unbound,
-    Unwanted,
-    Wanted,
 )
 from roamcast.lab.experiments.lcesm_room import Listeners, Sensors
 from roamcast.lacl import check, parse
@@ -86,7 +86,7 @@ class Lcesm:
 
     def _begin(
         self, sensors: tuple[Floats, Floats], listeners: tuple[Floats, Floats]
-    ) -> Iterator[Registered | Subscribed]:
+    ) -> Iterator[EntityRegistered | Subscribed]:
         for id, x, y in zip(self._sensors, *_lists(sensors), strict=True):
             yield SourceRegistered(id, {"context": "temperature"}, Position(id, x, y, 0))
         for id, x, y in zip(self._listeners, *_lists(listeners), strict=True):
@@ -117,8 +117,8 @@ class Lcesm:
                 case Unbound(subscription, source):
                     if self.bound[self._listeners[subscription]] == self._sensors[source]:
                         self.bound[self._listeners[subscription]] = -1
-                case Wanted(source) | Unwanted(source):
-                    self.awake[self._sensors[source]] = isinstance(effect, Wanted)
+                case SourceDemanded(source) | SourceIdle(source):
+                    self.awake[self._sensors[source]] = isinstance(effect, SourceDemanded)
                     self.signals += 1
                 case _:
                     pass

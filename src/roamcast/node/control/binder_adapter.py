@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from roamcast.bind.discovery.messages import Request, request_of
+from roamcast.bind.discovery.messages import SourceRequest, request_of
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Activated,
@@ -15,8 +15,10 @@ from roamcast.bind.lcesm.messages import (
     Bound,
     Deactivated,
     Effect,
+    EntityRegistered,
     Message,
-    Registered,
+    SourceDemanded,
+    SourceIdle,
     SourceMessage,
     SourceRegistered,
     StateChanged,
@@ -24,11 +26,9 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRegistered,
     Unbound,
     Unsubscribed,
-    Unwanted,
-    Wanted,
 )
-from roamcast.bind.lcesm.states import State
-from roamcast.bind.lcesm.views import Status, Whereabouts
+from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.views import EntityStatus, SubscriptionStatus
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
@@ -67,9 +67,9 @@ class _Row:
     joined: bool
     expression: str | None
     is_around: bool
-    state: State = State.START
+    state: SubscriptionState = SubscriptionState.START
     waits: Standing | None = None
-    sought: Request | None = None
+    sought: SourceRequest | None = None
     binding: str = ""
 
     def binding_body(self) -> str:
@@ -91,7 +91,7 @@ class Following:
         self._around: dict[str, set[str]] = {}  # by subscriber: what the pipeline has around it
         self.states: Counter[str] = Counter()
         self.bindings = 0
-        self._sought: Counter[Request] = Counter()
+        self._sought: Counter[SourceRequest] = Counter()
         self._demand: list[Effect] = []
 
     @classmethod
@@ -113,7 +113,7 @@ class Following:
             if around.is_told:
                 following._around.setdefault(around.subscriber, set()).add(around.id)
         standing, bindings = registry.standing(), registry.live_bindings()
-        messages: list[Registered | Subscribed] = [*map(registered, entities), *others]
+        messages: list[EntityRegistered | Subscribed] = [*map(registered, entities), *others]
         states = []
         for subscription in standing:
             asked = queries.stored(subscription)
@@ -124,13 +124,13 @@ class Following:
             following._add(subscription, asked)
             messages.append(Subscribed(subscription.id, subscription.subscriber, asked.query))
             if stands is not None:
-                states.append(StateChanged(subscription.id, State(stands.state), stands.why, stands.since))
+                states.append(StateChanged(subscription.id, SubscriptionState(stands.state), stands.why, stands.since))
         following.bindings = len(bindings)
         outcome = following._outcome(following._binder.restore(messages, bindings, states, at))
         outcome.changes += following._new_reasons(standing)
-        following._demand = [Wanted(source, at) for source in following._binder.wanted]
+        following._demand = [SourceDemanded(source, at) for source in following._binder.wanted]
         for source, count in registry.always_running().items():
-            following._sought[Request("match", source)] += count
+            following._sought[SourceRequest("match", source)] += count
         return following, outcome
 
     def __contains__(self, subscription: str) -> bool:
@@ -152,9 +152,9 @@ class Following:
 
     def seek(self, source: str, times: int) -> None:
         """So many subscriptions more, or fewer, that simply run want events of sources with this condition."""
-        self._sought[Request("match", source)] += times
+        self._sought[SourceRequest("match", source)] += times
 
-    def stirred(self) -> tuple[Counter[Request], list[Effect]]:
+    def stirred(self) -> tuple[Counter[SourceRequest], list[Effect]]:
         """What is asked of sources more often, or less, and which are wanted, since it was asked last."""
         sought, self._sought = self._sought, Counter()
         demand, self._demand = self._demand, []
@@ -208,14 +208,16 @@ class Following:
         final = [Record(REMOVAL, row.subscriber, id=id, time=at)] if row.body is None else []
         return Outcome(records=final)
 
-    def status(self, subscription: str) -> Status:
+    def status(self, subscription: str) -> SubscriptionStatus:
         row = self._rows.get(subscription)
         if row is None or row.waits is None:
             return self._binder.status(subscription)
         text, plan = to_text(row.query), plan_of(row.query)
-        return Status(subscription, row.subscriber, text, plan, row.state, (), row.waits.since, row.waits.why)
+        return SubscriptionStatus(
+            subscription, row.subscriber, text, plan, row.state, (), row.waits.since, row.waits.why
+        )
 
-    def where(self, entity: str) -> Whereabouts:
+    def where(self, entity: str) -> EntityStatus:
         return self._binder.where(entity)
 
     def binding_record(self, bound: Bound) -> Record:
@@ -224,7 +226,7 @@ class Following:
 
     def _add(self, subscription: Subscription, asked: Asked, waits: Standing | None = None) -> None:
         stands = subscription.standing
-        state = State.START if stands is None else State(stands.state)
+        state = SubscriptionState.START if stands is None else SubscriptionState(stands.state)
         joined = stands is not None and stands.joined
         expression = None if waits else asked.expression
         row = _Row(
@@ -240,7 +242,7 @@ class Following:
         """Of plan match events of any source that may do are wanted while it runs. Of plan bind sources are looked for
         also while a life-control stops it: when it starts, the best of all nodes is known.
         """
-        looks = row.body is None or row.state is State.ACTIVE
+        looks = row.body is None or row.state is SubscriptionState.ACTIVE
         sought = request_of(row.query) if runs and row.waits is None and looks else None
         if sought != row.sought:
             for request, times in ((row.sought, -1), (sought, 1)):
@@ -253,11 +255,11 @@ class Following:
         changes: list[Change] = []
         for subscription in standing:
             stands = subscription.standing
-            if stands is None or not subscription.places or stands.state != State.STOP.value:
+            if stands is None or not subscription.places or stands.state != SubscriptionState.STOP.value:
                 continue
             now = self.status(subscription.id)
-            if now.state is State.STOP and now.why != stands.why:
-                changes.append(StateChanged(subscription.id, State.STOP, now.why, stands.since))
+            if now.state is SubscriptionState.STOP and now.why != stands.why:
+                changes.append(StateChanged(subscription.id, SubscriptionState.STOP, now.why, stands.since))
         return changes
 
     def _body(self, bound: Bound) -> str:
@@ -296,7 +298,7 @@ class Following:
                 case Deactivated(id, at):
                     outcome.records.append(Record(REMOVAL, self._rows[id].subscriber, id=id, time=at))
                     self.leave_alone(id, self._rows[id].subscriber)
-                case Wanted() | Unwanted():
+                case SourceDemanded() | SourceIdle():
                     self._demand.append(effect)
         for row in joined:
             row.joined = True
@@ -316,7 +318,7 @@ def _agreed() -> Iterator[None]:
         raise RuntimeError(f"the binder does not agree with the registry: {error}") from error
 
 
-def registered(entity: Entity) -> Registered:
+def registered(entity: Entity) -> EntityRegistered:
     attributes: Attributes = entity.attributes
     if entity.kind == "source":
         return SourceRegistered(entity.id, attributes, entity.position)

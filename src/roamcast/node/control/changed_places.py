@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 
 from roamcast.bind.lcesm.messages import StateChanged, Unbound
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Subscription
 from roamcast.node.control.binder_adapter import Outcome
@@ -48,10 +48,10 @@ def _stopped(subscription: Subscription, reason: str, at: int) -> Outcome:
     if subscription.is_told:
         outcome.records.append(Record(REMOVAL, subscription.subscriber, id=id, time=at))
     stands = subscription.standing
-    if stands is None or stands.state != State.STOP.value:
-        outcome.changes.append(StateChanged(id, State.STOP, reason, at))
+    if stands is None or stands.state != SubscriptionState.STOP.value:
+        outcome.changes.append(StateChanged(id, SubscriptionState.STOP, reason, at))
     elif stands.why != reason:
-        outcome.changes.append(StateChanged(id, State.STOP, reason, stands.since))
+        outcome.changes.append(StateChanged(id, SubscriptionState.STOP, reason, stands.since))
     return outcome
 
 

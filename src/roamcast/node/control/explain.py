@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from roamcast.bind.lcesm.views import Status
+from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.deliver.outbox import Sender
 from roamcast.lacl import Query, holds, plan_of
 from roamcast.lacl.conditions import Attribute
@@ -64,7 +64,7 @@ class Progress:
 
 def explain(
     query: Query,
-    status: Status,
+    status: SubscriptionStatus,
     event: Happened,
     *,
     subscriber: Entity | None,
@@ -97,7 +97,7 @@ def verdict(checks: Sequence[Check]) -> bool | None:
     return False if False in found else None if None in found else True
 
 
-def _active(status: Status) -> Check:
+def _active(status: SubscriptionStatus) -> Check:
     runs = status.state.value == "active"
     why = status.why or f"since {iso(status.since)}"
     return Check("active", runs, why if runs else f"{status.state.value}: {why}")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.demand import Demand
-from roamcast.bind.discovery.messages import Answer, Ask, News
+from roamcast.bind.discovery.demand import SourceDemand
+from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.bind.lcesm.messages import SourceMessage
 from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import Following
@@ -41,7 +41,7 @@ class Surroundings:
         """After so many seconds of silence the sources of another node are gone. There is `room` for so many each."""
         self._own = _OwnSources(directory)
         self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000), room)
-        self._demand = Demand(self.backbone, self._own)
+        self._demand = SourceDemand(self.backbone, self._own)
         self._news = Stir()
         self._asleep: set[str] = set()
         self._silence = silence
@@ -61,59 +61,59 @@ class Surroundings:
 
     def heard_at(self, node: str) -> int | None:
         """When another node was heard last, by the clock of this one; None if it never was."""
-        at = self.backbone.heard_at(node)
+        at = self.backbone.last_heard(node)
         return None if at is None else self._clock.now() - (_now() - at)
 
     def join(self, node: str) -> None:
-        self.backbone.join(node)
+        self.backbone.add_peer(node)
 
     def leave(self, node: str) -> list[SourceMessage]:
-        return self.backbone.leave(node)
+        return self.backbone.remove_peer(node)
 
-    def question(self, node: str) -> Ask:
+    def question(self, node: str) -> DiscoveryRequest:
         """Raises NotFoundError for a node that is not joined."""
-        return self.backbone.seeker(node).ask()
+        return self.backbone.requester(node).request()
 
-    def answer(self, ask: Ask) -> Answer:
-        answer = self.backbone.announcer.ask(ask)
+    def answer(self, ask: DiscoveryRequest) -> DiscoveryResponse:
+        answer = self.backbone.announcer.respond(ask)
         self._review(())
         return answer
 
-    def hear(self, answer: Answer) -> list[SourceMessage]:
+    def hear(self, answer: DiscoveryResponse) -> list[SourceMessage]:
         """For the binder. Raises NotFoundError for a node that is not joined."""
-        return self.backbone.hear(answer, _now())
+        return self.backbone.receive(answer, _now())
 
     def lapse(self) -> list[SourceMessage]:
         """For the binder: who has been silent for too long is gone."""
-        before = self.backbone.up
-        messages = self.backbone.lapse(_now())
-        if self.backbone.up < before:
-            log.warning("%d nodes are silent for %g s: gone", before - self.backbone.up, self._silence)
+        before = self.backbone.reachable
+        messages = self.backbone.expire(_now())
+        if self.backbone.reachable < before:
+            log.warning("%d nodes are silent for %g s: gone", before - self.backbone.reachable, self._silence)
         self._look_for_room()
         return messages
 
     def begin_again(self, following: Following) -> None:
         """Everything in memory is made anew."""
-        self.backbone.begin_again()
-        self._demand.begin_again()
+        self.backbone.reset_interest()
+        self._demand.reset_bindings()
         self.follow(following, (source.source for source in self._own))
 
     def note(self, following: Following, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
         """What a group did. `entities` of these `ids` are as they are now; None is gone."""
         sources = [id for id, entity in zip(ids, entities, strict=True) if entity is None or entity.kind == "source"]
-        askers = self.backbone.announcer.changed(sources)
+        askers = self.backbone.announcer.announce(sources)
         self._news |= Stir(askers=askers)
         self.follow(following, sources)
 
     def follow(self, following: Following, sources: Iterable[str]) -> None:
         """What the binder did, and what subscriptions ask for now; and these sources have changed."""
         sought, effects = following.stirred()
-        seekers = set(self.backbone.demand(effects))
-        review = [*sources, *self._demand.hear(effects)]
+        seekers = set(self.backbone.apply_demand(effects))
+        review = [*sources, *self._demand.apply(effects)]
         for request, times in sought.items():
-            was = request in self.backbone.matching
-            seekers.update(self.backbone.look_for(request, times) if times else ())
-            if was != (request in self.backbone.matching):
+            was = request in self.backbone.match_requests
+            seekers.update(self.backbone.add_requests(request, times) if times else ())
+            if was != (request in self.backbone.match_requests):
                 review += (one.source for one in self._own if request.admits(one.attributes or {}))
         self._news |= Stir(seekers=frozenset(seekers))
         self._review(review)
@@ -122,13 +122,13 @@ class Surroundings:
         """All is journalled: let it be heard."""
         news, self._news = self._news, Stir()
         for source in news.sources:
-            (self._asleep.discard if self._demand.is_wanted(source) else self._asleep.add)(source)
+            (self._asleep.discard if self._demand.is_demanded(source) else self._asleep.add)(source)
         if any(news):
             self.heard(news)
 
     def _look_for_room(self) -> None:
         """Say it once of each node."""
-        full = self.backbone.full
+        full = self.backbone.over_capacity
         for node in sorted(full - self._full):
             log.warning(
                 "%s has more than %d sources that are looked for here, and none of them is bound: raise "
@@ -139,7 +139,7 @@ class Surroundings:
         self._full = full
 
     def _review(self, sources: Iterable[str]) -> None:
-        stirred = self.backbone.announcer.stirred
+        stirred = self.backbone.announcer.demand_changed
         changed = self._demand.review([*sources, *stirred])
         stirred.clear()
         self._news |= Stir(sources=frozenset(changed))
@@ -151,16 +151,16 @@ class _OwnSources:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def __iter__(self) -> Iterator[News]:
+    def __iter__(self) -> Iterator[SourceAnnouncement]:
         return (_news(entity) for entity in self._directory if entity.kind == "source")
 
-    def get(self, id: str) -> News | None:
+    def get(self, id: str) -> SourceAnnouncement | None:
         entity = self._directory.find(id)
         return None if entity is None or entity.kind != "source" else _news(entity)
 
 
-def _news(entity: Entity) -> News:
-    return News(entity.id, entity.attributes, entity.position)
+def _news(entity: Entity) -> SourceAnnouncement:
+    return SourceAnnouncement(entity.id, entity.attributes, entity.position)
 
 
 def _now() -> int:

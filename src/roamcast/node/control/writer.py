@@ -16,8 +16,8 @@ from copy import copy
 from typing import Any, TypeVar
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import Answer
-from roamcast.bind.discovery.messages import Ask as Question
+from roamcast.bind.discovery.messages import DiscoveryRequest as Question
+from roamcast.bind.discovery.messages import DiscoveryResponse
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
@@ -153,11 +153,11 @@ class Bindery:
         """What another node is to be asked now. Raises NotFoundError."""
         return self._submit(lambda _: self.surroundings.question(node), asks=True)
 
-    def answer(self, question: Question) -> Future[Answer]:
+    def answer(self, question: Question) -> Future[DiscoveryResponse]:
         """What another node is to be told."""
         return self._submit(lambda _: self.surroundings.answer(question), asks=True)
 
-    def hear(self, answer: Answer) -> Future[None]:
+    def hear(self, answer: DiscoveryResponse) -> Future[None]:
         """What another node has told."""
         return self._submit(lambda work: work.hear(self.surroundings.hear(answer)))
 
@@ -320,7 +320,7 @@ class Bindery:
         """Make everything in memory anew from the registry, and store what is different now."""
         entities = self._registry.entities()
         self.directory.reload(entities)
-        others = self.surroundings.backbone.sources()
+        others = self.surroundings.backbone.remote_sources()
         following, outcome = Following.restored(entities, others, self._registry, self._queries, self._clock.now())
         self._outgoing.behind = True
         self._store(outcome)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import Answer, Heard
+from roamcast.bind.discovery.messages import AnnouncementCursor, DiscoveryResponse
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.control.peer_sources import Stir
 from roamcast.node.control.writer import Bindery
@@ -82,7 +82,7 @@ class Discovery:
             while True:
                 bell.clear()
                 answer = await asyncio.wrap_future(self._bindery.answer(asked.ask))
-                at_once = asked.ask.interest is not None or answer.version < 0 or bool(answer.news)
+                at_once = asked.ask.interest is not None or answer.version < 0 or bool(answer.announcements)
                 left = end - loop.time()
                 if at_once or left <= 0 or self.bells.stopped or not await rung(bell, left):
                     return Told(answer, self._at)
@@ -132,7 +132,7 @@ class Discovery:
         if told.at is not None:
             self.places[line.node] = told.at
         await asyncio.wrap_future(self._bindery.hear(told.answer))
-        is_new, line.heard = told.answer.heard != line.heard, told.answer.heard
+        is_new, line.heard = told.answer.cursor != line.heard, told.answer.cursor
         if (told.answer.more or told.answer.version < 0) and not is_new:
             raise UnavailableError(f"{line.node} says the same again and again", where=peer.url)
         return told.answer.more or told.answer.version < 0
@@ -148,7 +148,7 @@ class _Line:
 
     def __init__(self, node: str, discovery: Discovery) -> None:
         self.node = node
-        self.heard = Heard()
+        self.heard = AnnouncementCursor()
         self.urgent = asyncio.Event()
         self._discovery = discovery
         self.tasks = [asyncio.create_task(work) for work in (self._poll(), self._hurry())]
@@ -182,13 +182,13 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
         peer = peers.find(node)
         if peer is None:
             return
-        backbone.join(node)
+        backbone.add_peer(node)
         more = True
         while more:
-            asked = Asked(backbone.seeker(node).ask(), 0.0, None)
+            asked = Asked(backbone.requester(node).request(), 0.0, None)
             answer = decode_told(await exchange.post(peer, SOURCES, encode(asked)), space).answer
             _check(answer, peer)
-            backbone.hear(answer, time.monotonic_ns() // 1_000)
+            backbone.receive(answer, time.monotonic_ns() // 1_000)
             more = answer.more or answer.version < 0
 
     async def round() -> None:
@@ -206,7 +206,7 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
     asyncio.run(round())
 
 
-def _check(answer: Answer, peer: Peer) -> None:
+def _check(answer: DiscoveryResponse, peer: Peer) -> None:
     if answer.node != peer.domain:
         raise UnavailableError(f"{peer.domain} answers as {answer.node}", where=peer.url)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from roamcast.bind.discovery.messages import Answer, Ask, News
+from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
 from roamcast.node.http.schemas import ID
 from roamcast.space import Space
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Asked(NamedTuple):
     """A question, for how many seconds the answer may be waited for, and where the node is that asks."""
 
-    ask: Ask
+    ask: DiscoveryRequest
     wait: float
     at: tuple[float, float] | None
 
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 class Told(NamedTuple):
     """An answer, and where the node is that gives it."""
 
-    answer: Answer
+    answer: DiscoveryResponse
     at: tuple[float, float] | None
 
 
@@ -68,17 +68,17 @@ def decode_told(body: bytes, space: Space) -> Told:
     """Raises InputError, also for a source that could not be registered here."""
     told = _decoded(_TOLD, body)
     try:
-        if len(told.answer.news) > _MOST_NEWS:
-            raise ValueError(f"{len(told.answer.news)} sources")
+        if len(told.answer.announcements) > _MOST_NEWS:
+            raise ValueError(f"{len(told.answer.announcements)} sources")
         _check_point(told.at, space)
-        for news in told.answer.news:
+        for news in told.answer.announcements:
             _check_news(news, space)
     except (ValueError, RoamcastError) as error:
         raise _refusal(error) from error
     return told
 
 
-def _check_news(news: News, space: Space) -> None:
+def _check_news(news: SourceAnnouncement, space: Space) -> None:
     if not _ID.fullmatch(news.source):
         raise ValueError(f"{news.source[:200]!r} is no id")
     numbers = [value for value in (news.attributes or {}).values() if isinstance(value, float)]

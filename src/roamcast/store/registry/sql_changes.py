@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import BindParameter, Connection, bindparam, case, func, or_, select, true
 
 from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import State
+from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.store.engine import portions
@@ -134,7 +134,13 @@ def _remove_subscriptions(connection: Connection, removed: Sequence[Subscription
 def _set_states(connection: Connection, changes: Sequence[StateChanged]) -> None:
     _check_subscriptions(connection, [change.subscription for change in changes])
     rows = [
-        {"of": c.subscription, "state": c.state.value, "why": c.why, "at": c.at, "active": c.state is State.ACTIVE}
+        {
+            "of": c.subscription,
+            "state": c.state.value,
+            "why": c.why,
+            "at": c.at,
+            "active": c.state is SubscriptionState.ACTIVE,
+        }
         for c in changes
     ]
     connection.execute(_state, rows)

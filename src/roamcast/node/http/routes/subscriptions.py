@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.lcesm.messages import Bound
-from roamcast.bind.lcesm.states import State
-from roamcast.bind.lcesm.views import Status
+from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Standing, Subscription, iso
 from roamcast.node.control.explain import Check, Happened, Progress, explain, verdict
@@ -115,12 +115,14 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
     }
 
 
-async def _status_of(node: Node, found: Subscription) -> Status:
+async def _status_of(node: Node, found: Subscription) -> SubscriptionStatus:
     """As it is now. Raises NotFoundError if it has been removed meanwhile."""
     id = found.id
     if found.standing is None:
         why = _nowhere(node, found)
-        return Status(id, found.subscriber, found.text, "match", State.ACTIVE, (), found.accepted, why)
+        return SubscriptionStatus(
+            id, found.subscriber, found.text, "match", SubscriptionState.ACTIVE, (), found.accepted, why
+        )
     question = node.bindery.ask(lambda following: following.status(id) if id in following else None)
     status = await acknowledged(question)
     if status is None:
@@ -128,7 +130,7 @@ async def _status_of(node: Node, found: Subscription) -> Status:
     return replace(status, why=status.why or _nowhere(node, found))
 
 
-def _explained(node: Node, found: Subscription, status: Status, given: EventIn) -> list[Check]:
+def _explained(node: Node, found: Subscription, status: SubscriptionStatus, given: EventIn) -> list[Check]:
     source = None if given.source is None else node.directory.find(given.source)
     x, y = given.x, given.y
     if x is None and source is not None and source.position is not None:
@@ -248,7 +250,7 @@ def _running(subscription: Subscription, why: str | None) -> dict[str, Any]:
     }
 
 
-def _shown(status: Status) -> dict[str, Any]:
+def _shown(status: SubscriptionStatus) -> dict[str, Any]:
     return {
         "id": status.id,
         "subscriber": status.subscriber,
