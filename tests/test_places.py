@@ -1,4 +1,4 @@
-"""Named places: read from GeoJSON, asked by point."""
+"""Named places: reading GeoJSON and point queries."""
 
 from __future__ import annotations
 
@@ -46,63 +46,63 @@ def places() -> Places:
 
 
 def test_names_keep_their_order(places: Places) -> None:
-    """Names come in the order of the file."""
+    """Names are in the order of the file."""
     assert places.names == ("hall", "garden", "fiji")
 
 
-def test_a_file_reads_like_its_text(tmp_path: Path) -> None:
-    """A Path is read as a file of GeoJSON."""
+def test_a_file_is_read_like_a_text(tmp_path: Path) -> None:
+    """A Path names a GeoJSON file."""
     path = tmp_path / "places.geojson"
     path.write_text(text(GARDEN))
     assert Places.from_geojson(path).names == ("garden",)
 
 
-def test_contains_counts_borders_in_and_holes_out(places: Places) -> None:
-    """Outer and inner borders are inside, a hole and NaN are not."""
+def test_borders_are_inside_and_holes_are_outside(places: Places) -> None:
+    """Outer and inner borders are inside; holes and NaN are not."""
     x, y = [1, 0, 10, 4, 5, 11, math.nan], [1, 0, 5, 5, 5, 5, 5]
     assert places.contains("hall", x, y).tolist() == [True, True, True, True, False, False, False]
 
 
 def test_contains_takes_arrays(places: Places) -> None:
-    """The answer has the shape of the points."""
+    """The result has the shape of the points."""
     assert places.contains("garden", np.full((2, 3), 15.0), np.ones((2, 3))).shape == (2, 3)
 
 
-def test_at_names_every_place_that_holds_the_point(places: Places) -> None:
-    """A point on a common border lies in both places."""
+def test_at_returns_every_place_that_contains_the_point(places: Places) -> None:
+    """A point on a common border is in both places."""
     assert (places.at(10, 5), places.at(1, 1), places.at(50, 50)) == (["hall", "garden"], ["hall"], [])
 
 
 def test_bounds_is_the_smallest_box(places: Places) -> None:
-    """A plain polygon has plain bounds."""
+    """A polygon that is not split has ordinary bounds."""
     assert places.bounds("garden") == Box(10, 0, 20, 10)
 
 
-def test_bounds_of_a_place_cut_at_the_antimeridian_cross_it(places: Places) -> None:
-    """A place on both sides of the antimeridian gets a box with min_x > max_x, not one round the world."""
+def test_the_bounds_of_a_place_split_at_the_antimeridian_cross_it(places: Places) -> None:
+    """The box has min_x > max_x and does not span all longitudes."""
     assert places.bounds("fiji") == Box(177, -19, -178, -15)
 
 
-def test_planar_places_never_cross() -> None:
-    """In planar space 180 is a number like any other."""
+def test_planar_bounds_never_cross() -> None:
+    """In planar space 180 has no special meaning."""
     assert Places.from_geojson(text(FIJI), PLANAR).bounds("fiji") == Box(-180, -19, 180, -15)
 
 
-def test_a_place_round_the_world_keeps_its_bounds() -> None:
-    """One polygon from -180 to 180 has no gap to leave out."""
+def test_a_place_with_all_longitudes_keeps_its_bounds() -> None:
+    """A polygon from -180 to 180 has no gap."""
     belt = feature("belt", polygon(ring(-180, -5, 180, 5)))
     assert Places.from_geojson(text(belt)).bounds("belt") == Box(-180, -5, 180, 5)
 
 
-def test_an_unknown_name_is_answered_with_close_ones(places: Places) -> None:
-    """A misspelt name gets a hint."""
+def test_an_unknown_name_gets_a_hint_with_similar_names(places: Places) -> None:
+    """For misspelt names."""
     with pytest.raises(NotFoundError) as caught:
         places.get("gardn")
     assert "'garden'" in (caught.value.hint or "")
 
 
-def test_no_features_are_no_places() -> None:
-    """An empty collection is legal."""
+def test_an_empty_collection_has_no_places() -> None:
+    """An empty collection is valid."""
     assert Places.from_geojson(text()).names == ()
 
 
@@ -110,35 +110,35 @@ CROSSED = polygon([[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]])
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
-        ("{", "GeoJSON: not JSON"),
+        ("{", "GeoJSON: invalid JSON"),
         ("[]", "not a FeatureCollection"),
         ('{"type": "Feature"}', "not a FeatureCollection"),
         (text(1), "feature 1: not a Feature"),
-        (text(HALL, {"type": "Feature", "properties": None, "geometry": None}), "feature 2: has no name"),
-        (text(feature("", polygon(ring(0, 0, 1, 1)))), "feature 1: has no name"),
-        (text(feature(7, polygon(ring(0, 0, 1, 1)))), "feature 1: has no name"),
-        (text(HALL, GARDEN, HALL), "feature 3: a second place named 'hall'"),
-        (text(feature("p", {"type": "Point", "coordinates": [0, 0]})), "its geometry is Point"),
-        (text(feature("p", None)), "its geometry is missing"),
-        (text(feature("p", polygon([[0, 0], [1, 1]]))), "not the coordinates of a Polygon"),
-        (text(feature("p", polygon([[0, "a"]] * 4))), "not the coordinates of a Polygon"),
-        (text(feature("p", {"type": "Polygon"})), "not the coordinates of a Polygon"),
-        (text(feature("p", {"type": "Polygon", "coordinates": []})), "is empty"),
-        (text(feature("p", CROSSED)), "not a valid polygon: Self-intersection"),
+        (text(HALL, {"type": "Feature", "properties": None, "geometry": None}), "feature 2: the place has no name"),
+        (text(feature("", polygon(ring(0, 0, 1, 1)))), "feature 1: the place has no name"),
+        (text(feature(7, polygon(ring(0, 0, 1, 1)))), "feature 1: the place has no name"),
+        (text(HALL, GARDEN, HALL), "feature 3: duplicate place 'hall'"),
+        (text(feature("p", {"type": "Point", "coordinates": [0, 0]})), "unsupported geometry: Point"),
+        (text(feature("p", None)), "unsupported geometry: missing"),
+        (text(feature("p", polygon([[0, 0], [1, 1]]))), "invalid coordinates of a Polygon"),
+        (text(feature("p", polygon([[0, "a"]] * 4))), "invalid coordinates of a Polygon"),
+        (text(feature("p", {"type": "Polygon"})), "invalid coordinates of a Polygon"),
+        (text(feature("p", {"type": "Polygon", "coordinates": []})), "the geometry is empty"),
+        (text(feature("p", CROSSED)), "invalid polygon: Self-intersection"),
         (text(feature("p", polygon(ring(0, 0, 200, 1)))), "x 200 is outside -180 to 180"),
     ],
 )
-def test_bad_geojson_is_refused(source: str, said: str) -> None:
-    """Each fault is named, with the feature it is in and a hint."""
+def test_bad_geojson_is_refused(source: str, message: str) -> None:
+    """The error names the feature and has a hint."""
     with pytest.raises(InputError) as caught:
         Places.from_geojson(source)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.hint
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """A file that is not there is bad input."""
-    with pytest.raises(InputError, match="cannot be read"):
+    """With an InputError."""
+    with pytest.raises(InputError, match="cannot read the file"):
         Places.from_geojson(tmp_path / "none.geojson")

@@ -1,4 +1,4 @@
-"""Space: what coordinates mean and how far apart points are. Geographic (WGS84) or planar, in metres."""
+"""Coordinate systems: validation of coordinates and distances in metres. Geographic (WGS84) or planar."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ __all__ = ["GEOGRAPHIC", "PLANAR", "SPACES", "Floats", "Geographic", "Planar", "
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Reasons: TypeAlias = npt.NDArray[np.object_]
-"""For each row what is wrong with it (a str), or None."""
+"""For each row, what is wrong with it (a str), or None."""
 
 
 class Space(Protocol):
-    """What coordinates mean. Points and boxes are checked where they enter, and are good from there on."""
+    """A coordinate system. Points and boxes are checked on input, and are assumed valid after that."""
 
     @property
     def name(self) -> str: ...
 
     def check_point(self, x: float, y: float) -> None:
-        """Raises InputError naming the coordinate."""
+        """Raise InputError, which names the coordinate, if a point is not valid."""
 
     def check_box(self, box: Box) -> None:
-        """Raises InputError naming the border."""
+        """Raise InputError, which names the coordinate, if a box is not valid."""
 
     def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
-        """What `check_point` would say, row by row."""
+        """The message of `check_point` for each row."""
 
     def bad_boxes(
         self, min_x: npt.ArrayLike, min_y: npt.ArrayLike, max_x: npt.ArrayLike, max_y: npt.ArrayLike
     ) -> Reasons:
-        """What `check_box` would say, row by row."""
+        """The message of `check_box` for each row."""
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
-        """Metres between points, elementwise with broadcasting; NaN where a coordinate is."""
+        """Distances between points in metres, elementwise with broadcasting. NaN if a coordinate is NaN."""
 
     def box_around(self, x: float, y: float, radius: float) -> Box:
-        """A box that holds every point within `radius` metres of a point, and little more."""
+        """A box that contains every point within `radius` metres of a point, and is only slightly larger."""
 
 
 def contains(
@@ -55,11 +55,10 @@ def contains(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
 ) -> npt.NDArray[np.bool_]:
-    """Whether points lie in closed boxes, elementwise with broadcasting; a NaN point lies in none.
+    """Whether closed boxes contain points, elementwise with broadcasting. No box contains a NaN point.
 
-    A box with min_x > max_x crosses the antimeridian and holds x >= min_x and x <= max_x alike. Longitudes
-    are compared as they are written: 180 and -180 are one meridian, but only a crossing box (or one round
-    the world) holds both spellings.
+    A box with min_x > max_x crosses the antimeridian: it contains x >= min_x and x <= max_x. Longitudes are compared as
+    numbers: 180 and -180 are the same meridian, but only a box that crosses it, or spans all longitudes, contains both.
     """
     after, before = np.greater_equal(x, min_x), np.less_equal(x, max_x)
     across = np.where(np.greater(min_x, max_x), after | before, after & before)
@@ -67,7 +66,7 @@ def contains(
     return inside
 
 
-class _Fault(NamedTuple):
+class _CoordinateFault(NamedTuple):
     where: str
     message: str
     hint: str
@@ -77,14 +76,14 @@ class _Fault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
-    """Coordinates between -limit and limit; `wraps` says whether x goes round, so that a box may cross."""
+class _BoundedSpace:
+    """Validation of coordinates between -limit and limit. With `wraps`, boxes can cross the antimeridian."""
 
     name: str
     x_limit: float
     y_limit: float
     wraps: bool
-    beyond: str  # the hint for a coordinate outside
+    range_hint: str
 
     def check_point(self, x: float, y: float) -> None:
         if fault := self._point_fault(x, y):
@@ -115,10 +114,10 @@ class _Checked:
             reasons[row] = str(self._box_fault(west[row], south[row], east[row], north[row]))
         return reasons
 
-    def _point_fault(self, x: float, y: float) -> _Fault | None:
+    def _point_fault(self, x: float, y: float) -> _CoordinateFault | None:
         return self._fault("x", x, self.x_limit) or self._fault("y", y, self.y_limit)
 
-    def _box_fault(self, min_x: float, min_y: float, max_x: float, max_y: float) -> _Fault | None:
+    def _box_fault(self, min_x: float, min_y: float, max_x: float, max_y: float) -> _CoordinateFault | None:
         fault = (
             self._fault("min_x", min_x, self.x_limit)
             or self._fault("min_y", min_y, self.y_limit)
@@ -126,64 +125,64 @@ class _Checked:
             or self._fault("max_y", max_y, self.y_limit)
         )
         if fault is None and min_y > max_y:
-            return _Fault("min_y", f"{min_y:.15g} is above max_y {max_y:.15g}", "swap the two")
+            return _CoordinateFault("min_y", f"{min_y:.15g} is greater than max_y {max_y:.15g}", "swap them")
         if fault is None and min_x > max_x and not self.wraps:
-            hint = "swap the two; only geographic boxes may go round"
-            return _Fault("min_x", f"{min_x:.15g} is beyond max_x {max_x:.15g}", hint)
+            hint = "swap them; only geographic boxes can cross the antimeridian"
+            return _CoordinateFault("min_x", f"{min_x:.15g} is greater than max_x {max_x:.15g}", hint)
         return fault
 
-    def _fault(self, where: str, value: float, limit: float) -> _Fault | None:
+    def _fault(self, where: str, value: float, limit: float) -> _CoordinateFault | None:
         if math.isnan(value):
-            return _Fault(where, "is not a number", "give a finite number")
+            return _CoordinateFault(where, "is not a number", "use a finite number")
         if math.isinf(value):
-            return _Fault(where, "is infinite", "give a finite number")
+            return _CoordinateFault(where, "is infinite", "use a finite number")
         if abs(value) > limit:
-            return _Fault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", self.beyond)
+            return _CoordinateFault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", self.range_hint)
         return None
 
 
 # WGS84
 _EQUATORIAL_RADIUS: Final = 6_378_137.0
 _FLATTENING: Final = 1 / 298.257223563
-_DISTANCE_ERROR: Final = 0.003  # more than that of `Geographic.distance`, anywhere
-_SMALLEST_RADIUS: Final = 6_335_439.0  # of curvature: of a meridian, at the equator
-_ROUNDING: Final = 1e-12  # degrees, more than that of a distance is worth
-_NEAR_POLE: Final = 90 - 1e-9  # degrees; beyond, the rounding of a distance is worth more than that in longitude
+_DISTANCE_ERROR: Final = 0.003  # upper bound of the relative error of `Geographic.distance`
+_SMALLEST_RADIUS: Final = 6_335_439.0  # smallest radius of curvature: of a meridian at the equator
+_ROUNDING: Final = 1e-12  # degrees; exceeds the rounding error of a distance
+_NEAR_POLE: Final = 90 - 1e-9  # degrees; nearer to the pole the rounding error in longitude is larger than _ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
-class Geographic(_Checked):
+class Geographic(_BoundedSpace):
     """x is the longitude, y the latitude, in degrees on WGS84."""
 
     name: str = "geographic"
     x_limit: float = 180.0
     y_limit: float = 90.0
     wraps: bool = True
-    beyond: str = "x is the longitude and y the latitude, in degrees; for metres use planar space"
+    range_hint: str = "x is longitude and y is latitude, in degrees; use planar space for metres"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
-        """Metres along the ellipsoid by Lambert's formula: closed, defined for every pair of points.
+        """Distance along the ellipsoid by Lambert's formula, which is closed and defined for every pair of points.
 
-        Off the geodesic by less than 2 parts in a million from 1 km to 10,000 km and 5 in 100,000 up to
-        19,000 km; near the antipode, where the geodesic jumps from side to side, by less than 1 in 500.
+        The relative error is below 2e-6 from 1 km to 10,000 km, 5e-5 up to 19,000 km, and 2e-3 near the antipode, where
+        the geodesic is not continuous.
         """
-        # Reduced latitudes put both points on the auxiliary sphere.
+        # Reduced latitudes: both points on the auxiliary sphere.
         b1, b2 = (np.arctan((1 - _FLATTENING) * np.tan(np.radians(np.asarray(y, np.float64)))) for y in (y1, y2))
         half_turn = np.sin(np.radians(np.subtract(x2, x1, dtype=np.float64)) / 2) ** 2
         sin2_p, sin2_q = np.sin((b1 + b2) / 2) ** 2, np.sin((b2 - b1) / 2) ** 2
         cos2_p, cos2_q = np.cos((b1 + b2) / 2) ** 2, np.cos((b2 - b1) / 2) ** 2
-        # sin² and cos² of half the angle between the points, as sums of positive terms: nothing cancels.
+        # sin² and cos² of half the angle between the points, as sums of positive terms to avoid cancellation.
         sin2 = sin2_q * (1 - half_turn) + cos2_p * half_turn
         cos2 = cos2_q * (1 - half_turn) + sin2_p * half_turn
         angle = 2 * np.arctan2(np.sqrt(sin2), np.sqrt(cos2))
-        # Both quotients lie in [0, 1]; where they are 0/0 (equal points, antipodes) their factor decides.
+        # Both quotients are in [0, 1]. Where they are 0/0 (equal points, antipodes) their factor is 0.
         far = (angle - np.sin(angle)) * _quotient(sin2_p * cos2_q, cos2)
         near = (angle + np.sin(angle)) * _quotient(cos2_p * sin2_q, sin2)
         metres: Floats = _EQUATORIAL_RADIUS * (angle - _FLATTENING / 2 * (far + near))
         return metres
 
     def box_around(self, x: float, y: float, radius: float) -> Box:
-        # No two points are nearer to each other here than on a sphere with the smallest radius of curvature.
+        # A sphere with the smallest radius of curvature gives a lower bound for distances.
         angle = radius * (1 + _DISTANCE_ERROR) / _SMALLEST_RADIUS
         high = math.degrees(angle) + _ROUNDING
         south, north = y - high, y + high
@@ -199,25 +198,25 @@ def _quotient(over: Floats, under: Floats) -> Floats:
     return np.where(zero, 0.0, over / np.where(zero, 1.0, under))
 
 
-_FARTHEST: Final = 1e150  # metres; beyond, the squares of distances are no numbers any more
+_PLANAR_LIMIT: Final = 1e150  # metres; squares of larger distances overflow
 
 
 @dataclass(frozen=True, slots=True)
-class Planar(_Checked):
+class Planar(_BoundedSpace):
     """x and y are metres on a plane."""
 
     name: str = "planar"
-    x_limit: float = _FARTHEST
-    y_limit: float = _FARTHEST
+    x_limit: float = _PLANAR_LIMIT
+    y_limit: float = _PLANAR_LIMIT
     wraps: bool = False
-    beyond: str = "give metres from an origin that is nearer"
+    range_hint: str = "use metres from a nearer origin"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         metres: Floats = np.hypot(np.subtract(x2, x1, dtype=np.float64), np.subtract(y2, y1, dtype=np.float64))
         return metres
 
     def box_around(self, x: float, y: float, radius: float) -> Box:
-        reach = radius * (1 + 1e-12)  # outwards by more than the rounding
+        reach = radius * (1 + 1e-12)  # exceeds the rounding error
         low, high = (
             [max(-self.x_limit, math.nextafter(c - reach, -math.inf)) for c in (x, y)],
             [min(self.x_limit, math.nextafter(c + reach, math.inf)) for c in (x, y)],

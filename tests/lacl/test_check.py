@@ -1,4 +1,4 @@
-"""What is checked depends on what is known; the errors themselves are golden."""
+"""Semantic checks. The golden files have the error messages."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CROSSING = "Select all() Where &location in box(179, -10, -179, 10)"
 
 
 def in_region(region: Region) -> Query:
-    """A query made without text."""
+    """Build a query without a text."""
     return Query(Select("all"), Inside(Variable("&", "location"), region))
 
 
-def test_a_checked_query_is_itself() -> None:
-    """Checking changes nothing."""
+def test_check_returns_the_query() -> None:
+    """A valid query is returned unchanged."""
     query = parse("Select Where &location in nearest")
     assert check(query) is query
 
 
 def test_a_box_may_cross_the_antimeridian_in_geographic_space_only() -> None:
-    """Without a space nothing is said against it."""
+    """Without a space the order of min_x and max_x is not checked."""
     check(parse(CROSSING))
     check(parse(CROSSING), space=GEOGRAPHIC)
-    with pytest.raises(LaclError, match="min_x 179 is beyond max_x -179"):
+    with pytest.raises(LaclError, match="min_x 179 is greater than max_x -179"):
         check(parse(CROSSING), space=PLANAR)
 
 
-def test_places_are_checked_where_they_are_known() -> None:
-    """Without places every name will do."""
+def test_place_names_are_checked_if_places_are_given() -> None:
+    """Without places, every name is accepted."""
     query = parse("Select Where &location in nearest Life-control #location in romm A")
     check(query)
     with pytest.raises(LaclError, match="no place named 'romm A'") as caught:
@@ -51,23 +51,23 @@ def test_places_are_checked_where_they_are_known() -> None:
         BoxRegion(model.Box(math.nan, 0, 1, 1)), BoxRegion(model.Box(0, 1, 1, 0)),
     ],
 )  # fmt: skip
-def test_trees_made_in_code_are_checked_too(region: Region) -> None:
-    """What no text can say is refused as well, with no place to point at."""
+def test_trees_built_in_code_are_checked_too(region: Region) -> None:
+    """Values that no text can express are refused, without a position."""
     with pytest.raises(LaclError) as caught:
         check(in_region(region))
     assert (caught.value.line, caught.value.excerpt) == (None, "")
 
 
-def test_a_period_of_nothing_is_refused() -> None:
-    """Also where it came from rounding."""
+def test_a_period_of_zero_is_refused() -> None:
+    """Also if it is the result of rounding."""
     with pytest.raises(LaclError, match="longer than 0"):
         check(parse("Select Where &location in nearest Every 0.0001 ms"))
     with pytest.raises(LaclError, match="longer than 0"):
         check(Query(Select(None), Inside(Variable("&", "location"), Nearest()), every=Every(0)))
 
 
-def test_a_second_location_is_found_in_a_group() -> None:
-    """A constraint that stands in parentheses below and alone is still at the top."""
+def test_a_second_location_constraint_in_parentheses_is_refused() -> None:
+    """Parentheses around conjunctions do not hide a location constraint."""
     check(parse("Select Where &a = 1 and (&b = 2 and (&location in nearest))"))
-    with pytest.raises(LaclError, match="a second location constraint"):
+    with pytest.raises(LaclError, match="more than one location constraint"):
         check(parse("Select Where &location in nearest and (&b = 2 and (&location in nearest))"))

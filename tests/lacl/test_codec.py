@@ -11,7 +11,7 @@ from hypothesis import given
 from lacl_queries import comparisons, conditions, in_place, queries
 
 from roamcast.errors import InputError
-from roamcast.lacl import MAX_NESTING, Query, normalised, parse
+from roamcast.lacl import MAX_NESTING, Query, normalise, parse
 from roamcast.lacl.codec import VERSION, condition_from_json, condition_to_json, query_from_json, query_to_json
 from roamcast.lacl.syntax import Condition
 
@@ -30,7 +30,7 @@ def test_a_query_survives_the_round_trip(query: Query) -> None:
 @given(conditions(comparisons("&") | in_place))
 def test_a_condition_survives_the_round_trip(condition: Condition) -> None:
     """Decoding restores an equal condition, in its own form and in normal form."""
-    for form in (condition, normalised(condition)):
+    for form in (condition, normalise(condition)):
         assert condition_from_json(orjson.loads(orjson.dumps(condition_to_json(form)))) == form
 
 
@@ -103,7 +103,7 @@ def test_a_condition_that_is_nested_too_deeply_is_refused() -> None:
         (["=", "a", 1], "not a variable: 'a'"),
         (["=", "&", 1], "not a variable: '&'"),
         (["=", "", 1], "not a variable: ''"),
-        (["=", 7, 1], "not a text: 7"),
+        (["=", 7, 1], "not a string: 7"),
         (["=", "&a", None], "not a number: None"),
         (["=", "&a", [1]], "not a number: a list"),
         (["=", "&a", 10**400], "a number is not finite"),
@@ -117,7 +117,7 @@ def test_a_condition_that_is_nested_too_deeply_is_refused() -> None:
         (["inside", "&location", ["box", 1, 2, 3]], "'box' needs 4 arguments, not 3"),
         (["inside", "&location", ["box", 1, 2, 3, True]], "not a number: True"),
         (["inside", "&location", ["nearest", 1.5]], "not a count: 1.5"),
-        (["inside", "&location", ["within", 3]], "not a text: 3"),
+        (["inside", "&location", ["within", 3]], "not a string: 3"),
     ],
 )
 def test_a_bad_condition_is_refused(value: Any, message: str) -> None:

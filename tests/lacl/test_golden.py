@@ -1,4 +1,4 @@
-"""Every golden text gives its golden result; the format is in `lacl_golden`."""
+"""Golden files: `lacl_golden` describes the format."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from lacl_golden import pairs, result
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
-CASES = [(file.stem, text, wanted) for file in FILES for text, wanted in pairs(file)]
+CASES = [(file.stem, text, expected) for file in FILES for text, expected in pairs(file)]
 
 
-@pytest.mark.parametrize(("topic", "text", "wanted"), CASES)
-def test_golden(topic: str, text: str, wanted: str) -> None:
-    """A text becomes its canonical form, or exactly this error."""
-    assert result(topic, text) == wanted
+@pytest.mark.parametrize(("topic", "text", "expected"), CASES)
+def test_golden(topic: str, text: str, expected: str) -> None:
+    """The result is the canonical form or this error."""
+    assert result(topic, text) == expected

@@ -1,4 +1,4 @@
-"""The parts of a query that binding and matching ask for."""
+"""The parts of a query that binding and matching use."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from roamcast.lacl.syntax import Nearest, RangLoc, Within
 
 
 def query(text: str) -> Query:
+    """Parse and check."""
     return check(parse(text))
 
 
 def test_where_is_split_into_location_terms_and_source_expression() -> None:
-    """Terms that every event must have stand apart from those below `or` and `not`."""
-    whole = query(
+    """Required terms are separated from terms inside `or` and `not`."""
+    parsed = query(
         "Select all() Where &floor > 2 and &terms has (fire, smoke, fire) and &location in within(stage) "
         "and (&terms has a or &b = 1) and &terms has (smoke, heat)"
     )
-    assert whole.location == Within("stage")
-    assert whole.terms == ("fire", "smoke", "heat")
-    assert whole.source_expression is not None
-    assert condition_text(whole.source_expression) == '&floor > 2 and (&terms has ("a") or &b = 1)'
+    assert parsed.location == Within("stage")
+    assert parsed.terms == ("fire", "smoke", "heat")
+    assert parsed.source_expression is not None
+    assert condition_text(parsed.source_expression) == '&floor > 2 and (&terms has ("a") or &b = 1)'
 
 
-def test_a_location_alone_leaves_no_source_expression() -> None:
-    """Then every source qualifies that is near enough."""
-    whole = query("Select anyof() Where &location in rang:loc(30)")
-    assert (whole.location, whole.terms, whole.source_expression) == (RangLoc(30.0), (), None)
+def test_a_location_constraint_alone_gives_no_source_expression() -> None:
+    """Every source in range qualifies."""
+    parsed = query("Select anyof() Where &location in rang:loc(30)")
+    assert (parsed.location, parsed.terms, parsed.source_expression) == (RangLoc(30.0), (), None)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,8 @@ def test_a_location_alone_leaves_no_source_expression() -> None:
         ("Where &location in nearest and &a between 1 and 2", "Where &location in nearest and &a <= 2 and &a >= 1"),
     ],
 )  # fmt: skip
-def test_same_expression_same_agent(left: str, right: str) -> None:
-    """Order, grouping and spelling do not count, nor do the other clauses."""
+def test_equivalent_expressions_have_equal_keys(left: str, right: str) -> None:
+    """Order, grouping, spelling and the other clauses do not matter."""
     assert query(f"Select {left} On @ > 1").expression_key == query(f"Select {right} Every 1 s").expression_key
 
 
@@ -57,20 +58,20 @@ def test_same_expression_same_agent(left: str, right: str) -> None:
         ("Where &location in nearest and &a = x", "Where &location in nearest and &A = x"),
     ],
 )
-def test_other_expression_other_agent(left: str, right: str) -> None:
-    """What may choose another source has another key."""
+def test_different_expressions_have_different_keys(left: str, right: str) -> None:
+    """Queries that may select different sources do not share an agent."""
     assert query(f"Select {left}").expression_key != query(f"Select {right}").expression_key
 
 
-def test_all_is_matched_and_the_rest_is_bound() -> None:
-    """The function decides the plan."""
+def test_the_function_determines_the_plan() -> None:
+    """`all()` is matched, everything else is bound."""
     assert plan_of(query("Select all() Where &location in rang:loc(30)")) == "match"
     assert plan_of(query("Select anyof() Where &location in rang:loc(30)")) == "bind"
     assert plan_of(query("Select Where &location in nearest")) == "bind"
 
 
-def test_places_in_a_text_do_not_make_queries_different() -> None:
-    """Equality is of what is said; the text is kept for errors."""
+def test_equality_ignores_the_text() -> None:
+    """Only the clauses are compared; the text is kept for error messages."""
     left, right = parse("Select Where &location in nearest"), parse("select\n where &location in nearest(1)")
     assert left == right
     assert hash(left) == hash(right)

@@ -80,7 +80,7 @@ def test_bad_rows_can_be_skipped(spark: SparkSession, tmp_path: Path) -> None:
     counts = match_files(spark, *written, tmp_path / "out", on_error="skip")
     assert pairs(tmp_path / "out") == [("e", "q")]
     assert (counts.bad_events.count, counts.bad_subscriptions.count) == (2, 1)
-    assert counts.bad_subscriptions.first == ((f"{written[1]}, line 2", "min_y 9 is above max_y 2"),)
+    assert counts.bad_subscriptions.first == ((f"{written[1]}, line 2", "min_y 9 is greater than max_y 2"),)
 
 
 def test_planar_space_takes_metres(spark: SparkSession, tmp_path: Path) -> None:

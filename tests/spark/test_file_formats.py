@@ -130,9 +130,9 @@ def test_bad_event_rows_are_named(change: dict[str, Any], problem: str, tmp_path
     ("space", "change", "problem"),
     [
         (GEOGRAPHIC, {"min_x": None}, "min_x is missing"),
-        (GEOGRAPHIC, {"min_y": 2}, "min_y 2 is above max_y 1"),
+        (GEOGRAPHIC, {"min_y": 2}, "min_y 2 is greater than max_y 1"),
         (GEOGRAPHIC, {"max_x": 181}, "max_x 181 is outside -180 to 180"),
-        (PLANAR, {"min_x": 2}, "min_x 2 is beyond max_x 1"),
+        (PLANAR, {"min_x": 2}, "min_x 2 is greater than max_x 1"),
         (GEOGRAPHIC, {"x": 2}, "unknown field 'x'"),
     ],
 )

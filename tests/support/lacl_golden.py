@@ -1,8 +1,8 @@
-"""Golden pairs: files of texts and what becomes of them.
+"""Golden files: texts and their expected results.
 
-Each pair is a text, a line `----`, its result, and a line `====`. The result is the canonical form, or the error as
-a user sees it. In `keys.txt` it is the key of the source expression, in `explain.txt` the explanation as JSON.
-Coordinates in `planar.txt` are planar, elsewhere geographic.
+Each pair is a text, a line `----`, its result, and a line `====`. The result is the canonical form, or the error as the
+user sees it. In `keys.txt` it is the key of the source expression, in `explain.txt` the explanation as JSON.
+Coordinates are planar in `planar.txt` and geographic elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACES = Places({name: shapely.box(0, 0, 1, 1) for name in NAMES})
 
 
 def pairs(file: Path) -> Iterator[tuple[str, str]]:
-    """Text and result of each pair; line ends are kept as they are."""
+    """The text and the result of each pair; line endings are preserved."""
     *whole, rest = file.read_bytes().decode().split("\n====\n")
     if rest:
         raise ValueError(f"{file.name} does not end with ====")
@@ -32,7 +32,7 @@ def pairs(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def result(topic: str, text: str) -> str:
-    """What becomes of a text."""
+    """Compute the result for a text."""
     try:
         query = check(parse(text), places=PLACES, space=PLANAR if topic == "planar" else GEOGRAPHIC)
     except LaclError as error:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for queries that make sense."""
+"""Hypothesis strategies for valid queries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from roamcast.lacl import Query
 from roamcast.lacl.syntax import (
     And,
     Between,
+    Boolean,
     BoxRegion,
     Circle,
     Compare,
@@ -29,7 +30,6 @@ from roamcast.lacl.syntax import (
     Select,
     Sigil,
     Text,
-    Truth,
     Variable,
     Within,
 )
@@ -61,19 +61,19 @@ radii = st.floats(0, allow_infinity=False)
 
 
 def variables(sigil: Sigil) -> st.SearchStrategy[Variable]:
-    """Of one kind; `location` and `terms` are tested in ways of their own."""
+    """Variables with one sigil, except `location` and `terms`."""
     named = names.filter(lambda name: name not in ("location", "terms")).map(lambda name: Variable(sigil, name))
     return named | st.just(Variable("@", None)) if sigil == "@" else named
 
 
 def literals(sigil: Sigil) -> st.SearchStrategy[Literal]:
-    """Readings are numbers; attributes may be anything."""
+    """Readings are numbers; attributes can have any type."""
     number = st.builds(Number, numbers)
-    return number if sigil == "@" else number | st.builds(Text, texts) | st.builds(Truth, st.booleans())
+    return number if sigil == "@" else number | st.builds(Text, texts) | st.builds(Boolean, st.booleans())
 
 
 def comparisons(sigil: Sigil) -> st.SearchStrategy[Condition]:
-    """Comparisons of every form."""
+    """Comparisons of all kinds."""
     some = variables(sigil)
     lists = [st.lists(st.builds(Number, numbers), min_size=1, max_size=4)]
     if sigil != "@":
@@ -87,11 +87,11 @@ def comparisons(sigil: Sigil) -> st.SearchStrategy[Condition]:
 
 
 def conditions(leaves: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
-    """Leaves joined by and, or and not in any way."""
-    return st.recursive(leaves, _joined, max_leaves=6)
+    """Leaves combined with and, or and not."""
+    return st.recursive(leaves, _combine, max_leaves=6)
 
 
-def _joined(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+def _combine(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
     several = st.lists(inner, min_size=2, max_size=4).map(tuple)
     return st.builds(And, several) | st.builds(Or, several) | st.builds(Not, inner)
 
@@ -116,7 +116,7 @@ nearest: st.SearchStrategy[Region] = st.builds(Nearest, st.integers(1, 1_000))
 in_place = fixed.map(lambda region: Inside(Variable("#", "location"), region))
 
 
-# Made once: a strategy that is made anew for each example is most of the time of a test.
+# Built once: building strategies for each example would dominate the run time.
 on_sources = st.lists(conditions(comparisons("&")), max_size=2)
 on_events = st.lists(conditions(comparisons("&") | has_terms), max_size=2)
 on_readings = st.none() | conditions(comparisons("@"))
@@ -128,7 +128,7 @@ regions = {None: nearest, "all": st.none() | around | fixed}
 
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
-    """Queries of both plans that `check` accepts, in geographic space."""
+    """Valid queries of both plans in geographic space."""
     function = draw(functions)
     region = draw(regions.get(function, around))
     parts: list[Condition] = draw(on_events if function == "all" else on_sources)

@@ -1,10 +1,10 @@
-"""LACL, the subscription language: text in, a checked query out. Pure."""
+"""LACL, the subscription language. Turns a text into a checked query; no I/O."""
 
 from roamcast.lacl.check import check
 from roamcast.lacl.conditions import holds, holds_rows
 from roamcast.lacl.errors import LaclError
 from roamcast.lacl.explain import explain
-from roamcast.lacl.normal import normalised
+from roamcast.lacl.normalise import normalise
 from roamcast.lacl.parse import parse
 from roamcast.lacl.query import Plan, Query, plan_of, to_text
 from roamcast.lacl.vocabulary import MAX_BYTES, MAX_NESTING
@@ -19,7 +19,7 @@ __all__ = [
     "explain",
     "holds",
     "holds_rows",
-    "normalised",
+    "normalise",
     "parse",
     "plan_of",
     "to_text",

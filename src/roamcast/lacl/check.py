@@ -1,4 +1,4 @@
-"""Whether a query makes sense: an ordered row of passes, each of which looks at one thing."""
+"""Semantic checks of a query: an ordered tuple of passes, one for each kind of error."""
 
 from __future__ import annotations
 
@@ -31,175 +31,188 @@ from roamcast.lacl.syntax import (
     conjuncts,
     leaves,
 )
-from roamcast.lacl.vocabulary import shown
+from roamcast.lacl.vocabulary import display
 from roamcast.places import Places
 from roamcast.space import Space
 
 __all__ = ["MAX_NEAREST", "check"]
 
 MAX_NEAREST: Final = 1_000
-"""The most sources that one subscription may be bound to."""
+"""Maximum number of sources that one subscription can be bound to."""
 
-_BELONGS: Final[dict[Sigil, str]] = {
-    "&": "& is an attribute of the source and belongs in Where",
-    "@": "@ is a reading and belongs in On",
-    "#": "# is an attribute of the subscriber and belongs in Life-control",
+_SIGIL_HINTS: Final[dict[Sigil, str]] = {
+    "&": "& is an attribute of the source; use it in Where",
+    "@": "@ is a reading; use it in On",
+    "#": "# is an attribute of the subscriber; use it in Life-control",
 }
-_KINDS: Final = {str: "text", float: "number", int: "number", bool: "truth value"}
-_LOCATED: Final = {"&location": "as in &location in rang:loc(30)", "#location": "as in #location in room A"}
+_CLAUSE_NAMES: Final[dict[Sigil, str]] = {"&": "Where", "@": "On", "#": "Life-control"}
+_TYPE_NAMES: Final = {str: "string", float: "number", int: "number", bool: "boolean"}
+_LOCATION_HINTS: Final = {
+    "&location": "for example &location in rang:loc(30)",
+    "#location": "for example #location in room A",
+}
 
 
-class _World(NamedTuple):
+class _CheckContext(NamedTuple):
     places: Places | None
     space: Space | None
 
 
 def check(query: Query, *, places: Places | None = None, space: Space | None = None) -> Query:
-    """The same query, which then makes sense. Raises LaclError that points at the first part that does not.
+    """Check a query and return it. Raises LaclError, which points at the first error.
 
-    Places are looked up only where they are given, coordinates only where a space is.
+    Names of places are checked if `places` is given, coordinates if `space` is given.
     """
-    world = _World(places, space)
+    context = _CheckContext(places, space)
     try:
-        for look in _PASSES:
-            look(query, world)
-    except SpanError as fault:
-        raise LaclError.at(query.text, fault) from None
+        for run_pass in _PASSES:
+            run_pass(query, context)
+    except SpanError as error:
+        raise LaclError.at(query.text, error) from None
     return query
 
 
-def _sigils(query: Query, _: _World) -> None:
-    """Each clause tests its own kind of variable."""
+def _sigils(query: Query, _: _CheckContext) -> None:
+    """Each clause tests one kind of variable."""
     for sigil, condition in _clauses(query):
         for test in leaves(condition):
             if test.variable.sigil != sigil:
-                clause = _BELONGS[sigil].rsplit(" ", 1)[-1]
-                raise SpanError(
-                    f"{test.variable.sigil} in {clause}", test.variable.span, hint=_BELONGS[test.variable.sigil]
-                )
+                found = test.variable.sigil
+                message = f"{found} is not allowed in {_CLAUSE_NAMES[sigil]}"
+                raise SpanError(message, test.variable.span, hint=_SIGIL_HINTS[found])
 
 
-def _subjects(query: Query, _: _World) -> None:
-    """`location` is in a region, `terms` have terms, and everything else is compared."""
+def _subjects(query: Query, _: _CheckContext) -> None:
+    """`location` is tested with a region, `&terms` with `has`, everything else with a comparison."""
     for _sigil, test in _tests(query):
         variable = test.variable
         name = f"{variable.sigil}{variable.name or ''}"
         located = variable.name == "location" and variable.sigil in "&#"
         if isinstance(test, Has) != (name == "&terms"):
-            hint = 'as in &terms has ("fire", "smoke")'
-            raise SpanError("&terms and has go together, and with nothing else", variable.span, hint=hint)
-        if isinstance(test, Inside) != located:
-            hint = _LOCATED.get(name, "&location and #location are")
-            raise SpanError(
-                f"{name} is {'always' if located else 'not'} tested with in and a region", variable.span, hint=hint
-            )
+            has_terms = name == "&terms"
+            message = "&terms can only be tested with 'has'" if has_terms else "'has' can only be used with &terms"
+            raise SpanError(message, variable.span, hint='for example &terms has ("fire", "smoke")')
+        if located and not isinstance(test, Inside):
+            message = f"{name} can only be tested with 'in' and a region"
+            raise SpanError(message, variable.span, hint=_LOCATION_HINTS[name])
+        if isinstance(test, Inside) and not located:
+            raise SpanError("only &location and #location can be tested with a region", variable.span)
 
 
-def _kinds(query: Query, _: _World) -> None:
-    """Only numbers have an order; a list is of one kind; readings are numbers, terms are texts."""
+def _value_types(query: Query, _: _CheckContext) -> None:
+    """Only numbers have an order; the values of a list have one type; readings are numbers, terms are strings."""
     for sigil, test in _tests(query):
         for value in _values(test):
             if isinstance(value, Number) and not math.isfinite(value.value):
-                raise SpanError("not a finite number", value.span or test.span)
+                raise SpanError("the number is not finite", value.span or test.span)
             if sigil == "@" and not isinstance(value, Number):
-                raise SpanError(f"readings are numbers, this is a {_kind(value)}", value.span)
-        _check_kinds_of(test)
+                raise SpanError(f"readings are numbers, but this is a {_type_name(value)}", value.span)
+        _check_value_types(test)
 
 
-def _check_kinds_of(test: Leaf) -> None:
+def _check_value_types(test: Leaf) -> None:
     match test:
         case Compare(_, operator, value) if operator not in ("=", "!=") and not isinstance(value, Number):
-            hint = "use = or !=, or leave out the quotes of a number"
-            raise SpanError(f"a {_kind(value)} cannot be compared with {operator}", value.span, hint=hint)
+            hint = "use = or !=; numbers are written without quotes"
+            raise SpanError(f"a {_type_name(value)} cannot be compared with {operator}", value.span, hint=hint)
         case Between(_, low, high):
             for value in (low, high):
                 if not isinstance(value, Number):
-                    raise SpanError(f"between takes two numbers, this is a {_kind(value)}", value.span)
+                    raise SpanError(f"between needs two numbers, but this is a {_type_name(value)}", value.span)
         case In(_, values):
             for value in values:
-                if _kind(value) != _kind(values[0]):
-                    message = f"a {_kind(value)} in a list that begins with a {_kind(values[0])}"
-                    raise SpanError(message, value.span, hint="a list is of one kind; a number in quotes is a text")
+                if _type_name(value) != _type_name(values[0]):
+                    message = f"a {_type_name(value)} in a list of {_type_name(values[0])}s"
+                    raise SpanError(
+                        message,
+                        value.span,
+                        hint="all values of a list must have the same type; a number in quotes is a string",
+                    )
         case Has(_, terms):
             for value in terms:
                 if not isinstance(value, Text) or not value.value:
-                    raise SpanError("a term is a text that is not empty", value.span, hint='as in ("fire", "2024")')
+                    raise SpanError(
+                        "a term must be a non-empty string", value.span, hint='for example ("fire", "2024")'
+                    )
         case _:
             pass
 
 
-def _one_location(query: Query, _: _World) -> None:
-    """At most one location constraint, beside the other conditions and not below `or` or `not`."""
+def _one_location(query: Query, _: _CheckContext) -> None:
+    """At most one location constraint, joined to the other conditions with `and`."""
     top = [part for part in conjuncts(query.where) if isinstance(part, Inside)]
     at_top = set(map(id, top))
     for test in leaves(query.where):
         if isinstance(test, Inside) and id(test) not in at_top:
-            hint = "join it to everything else with 'and'; put the rest in parentheses"
-            raise SpanError("a location constraint cannot stand below 'or' or 'not'", test.span, hint=hint)
+            hint = "join it to the other conditions with 'and', and put those in parentheses"
+            raise SpanError("a location constraint cannot be inside 'or' or 'not'", test.span, hint=hint)
     if len(top) > 1:
-        raise SpanError("a second location constraint", top[1].span, hint="one subscription each")
+        raise SpanError("more than one location constraint", top[1].span, hint="use one subscription for each")
 
 
-def _choice(query: Query, _: _World) -> None:
-    """The function and the location constraint fit each other."""
+def _selection(query: Query, _: _CheckContext) -> None:
+    """The function and the location constraint can be combined."""
     function, region = query.select.function, query.location
     has_terms = [test for test in leaves(query.where) if isinstance(test, Has)]
     if function == "all":
         if isinstance(region, Nearest):
-            raise SpanError("nearest with all()", region.span, hint="leave out all(), or use rang:loc(r)")
+            raise SpanError(
+                "all() cannot be combined with nearest", region.span, hint="remove all(), or use rang:loc(r)"
+            )
         if region is None and not has_terms:
-            hint = 'as in &location in rang:loc(100), or &terms has ("fire")'
+            hint = 'for example &location in rang:loc(100), or &terms has ("fire")'
             raise SpanError("all() needs a region or terms", query.select.span, hint=hint)
         return
     if has_terms:
-        raise SpanError("&terms goes with all()", has_terms[0].span, hint="terms belong to events, not to sources")
+        raise SpanError(
+            "&terms can only be used with all()", has_terms[0].span, hint="events have terms, sources do not"
+        )
     if function is None:
         if not isinstance(region, Nearest):
-            hint = "as in Select anyof() for one source in reach, or Select all() for every event"
-            raise SpanError("without a function only nearest chooses", (region or query.select).span, hint=hint)
+            hint = "for example Select anyof() for one source in range, or Select all() for all events"
+            raise SpanError("Select without a function needs nearest", (region or query.select).span, hint=hint)
     elif isinstance(region, Nearest):
-        raise SpanError(
-            f"{function}() with nearest", region.span, hint=f"leave out {function}(): nearest chooses by itself"
-        )
+        hint = f"remove {function}(); nearest needs no function"
+        raise SpanError(f"{function}() cannot be combined with nearest", region.span, hint=hint)
     elif not isinstance(region, RangLoc):
-        hint = "as in &location in rang:loc(30); fixed regions go with all()"
+        hint = "for example &location in rang:loc(30); fixed regions need all()"
         raise SpanError(f"{function}() needs rang:loc(r)", (region or query.select).span, hint=hint)
 
 
-def _sizes(query: Query, _: _World) -> None:
+def _sizes(query: Query, _: _CheckContext) -> None:
     """Radii are not negative, counts and periods are at least one."""
     for region in _regions(query):
         match region:
             case RangLoc(radius) | Circle(_, _, radius) if not 0 <= radius < math.inf:
-                raise SpanError("the radius must be a number from 0 up", region.span, hint="in metres")
+                raise SpanError("the radius must be 0 or more", region.span, hint="radii are in metres")
             case Nearest(count) if not 1 <= count <= MAX_NEAREST:
-                raise SpanError(f"nearest takes a number from 1 to {MAX_NEAREST:,}", region.span)
+                raise SpanError(f"nearest needs a number from 1 to {MAX_NEAREST:,}", region.span)
             case _:
                 pass
     if query.every is not None and query.every.period < 1:
-        raise SpanError("the period must be longer than 0", query.every.span, hint="as in Every 10 s")
+        raise SpanError("the period must be longer than 0", query.every.span, hint="for example Every 10 s")
 
 
-def _own_regions(query: Query, _: _World) -> None:
-    """The subscriber's own location is tested against fixed regions."""
+def _subscriber_regions(query: Query, _: _CheckContext) -> None:
+    """The subscriber's own location is tested with fixed regions only."""
     if query.life_control is not None:
         for test in leaves(query.life_control):
             if isinstance(test, Inside) and isinstance(test.region, RangLoc | Nearest):
                 message = f"{region_text(test.region)} is relative to the subscriber itself"
-                raise SpanError(message, test.region.span, hint="use a place, box(…), circle(…) or within(…)")
+                raise SpanError(message, test.region.span, hint="use a place, box(…) or circle(…)")
 
 
-def _coordinates(query: Query, world: _World) -> None:
-    """Boxes and centres lie in space; a box is not reversed."""
+def _coordinates(query: Query, context: _CheckContext) -> None:
+    """Coordinates are valid in the space, and the corners of boxes are in order."""
     for region in _regions(query):
         try:
             match region:
                 case BoxRegion(box):
                     _check_box(region)
-                    if world.space is not None:
-                        world.space.check_box(box)
-                case Circle(x, y) if world.space is not None:
-                    world.space.check_point(x, y)
+                    if context.space is not None:
+                        context.space.check_box(box)
+                case Circle(x, y) if context.space is not None:
+                    context.space.check_point(x, y)
                 case _:
                     pass
         except InputError as error:
@@ -207,33 +220,35 @@ def _coordinates(query: Query, world: _World) -> None:
 
 
 def _check_box(region: BoxRegion) -> None:
-    """What holds in every space."""
+    """Check what does not depend on the space."""
     if not all(map(math.isfinite, region.box)):
-        raise SpanError("a border is not a finite number", region.span)
+        raise SpanError("a coordinate of the box is not finite", region.span)
     if region.box.min_y > region.box.max_y:
-        hint = "box(min_x, min_y, max_x, max_y)"
-        raise SpanError(f"min_y {region.box.min_y:.15g} is above max_y {region.box.max_y:.15g}", region.span, hint=hint)
+        hint = "the order is box(min_x, min_y, max_x, max_y)"
+        raise SpanError(
+            f"min_y {region.box.min_y:.15g} is greater than max_y {region.box.max_y:.15g}", region.span, hint=hint
+        )
 
 
-def _known_places(query: Query, world: _World) -> None:
+def _known_places(query: Query, context: _CheckContext) -> None:
     for region in _regions(query):
         if isinstance(region, Within) and not region.place:
-            raise SpanError("the name of a place must not be empty", region.span)
-        if isinstance(region, Within) and world.places is not None:
+            raise SpanError("the name of the place is empty", region.span)
+        if isinstance(region, Within) and context.places is not None:
             try:
-                world.places.get(region.place)
+                context.places.get(region.place)
             except NotFoundError as error:
-                raise SpanError(f"no place named {shown(region.place)}", region.span, hint=error.hint) from None
+                raise SpanError(f"no place named {display(region.place)}", region.span, hint=error.hint) from None
 
 
-_PASSES: Final[tuple[Callable[[Query, _World], None], ...]] = (
+_PASSES: Final[tuple[Callable[[Query, _CheckContext], None], ...]] = (
     _sigils,
     _subjects,
-    _kinds,
+    _value_types,
     _one_location,
-    _choice,
+    _selection,
     _sizes,
-    _own_regions,
+    _subscriber_regions,
     _coordinates,
     _known_places,
 )
@@ -271,5 +286,5 @@ def _values(test: Leaf) -> tuple[Literal, ...]:
             return ()
 
 
-def _kind(value: Literal) -> str:
-    return _KINDS[type(value.value)]
+def _type_name(value: Literal) -> str:
+    return _TYPE_NAMES[type(value.value)]

@@ -24,6 +24,7 @@ from roamcast.lacl.query import Query
 from roamcast.lacl.syntax import (
     And,
     Between,
+    Boolean,
     BoxRegion,
     Circle,
     Compare,
@@ -44,11 +45,10 @@ from roamcast.lacl.syntax import (
     Select,
     Sigil,
     Text,
-    Truth,
     Variable,
     Within,
 )
-from roamcast.lacl.vocabulary import FUNCTIONS, MAX_NESTING, MAX_PERIOD, shown
+from roamcast.lacl.vocabulary import FUNCTIONS, MAX_NESTING, MAX_PERIOD, display
 
 __all__ = ["VERSION", "JsonValue", "condition_from_json", "condition_to_json", "query_from_json", "query_to_json"]
 
@@ -127,7 +127,7 @@ def query_from_json(value: JsonValue) -> Query:
     if value.get("version") != VERSION:
         raise InputError(f"unknown version of an encoded query: {_show(value.get('version'))}")
     if unknown := sorted(map(str, value.keys() - _QUERY_KEYS)):
-        raise InputError(f"unknown key in an encoded query: {shown(unknown[0])}")
+        raise InputError(f"unknown key in an encoded query: {display(unknown[0])}")
     function = value.get("select")
     if function is not None and function not in FUNCTIONS:
         raise InputError(f"unknown function {_show(function)}", where="select")
@@ -205,7 +205,7 @@ def _test(operator: str, arguments: Sequence[JsonValue]) -> Condition:
             variable, region = _arguments(operator, arguments, 2)
             return Inside(_variable(variable), _region(region))
         case _:
-            raise InputError(f"unknown operator {shown(operator)}")
+            raise InputError(f"unknown operator {display(operator)}")
 
 
 def _arguments(operator: str, arguments: Sequence[JsonValue], count: int) -> Sequence[JsonValue]:
@@ -229,15 +229,15 @@ def _literals(value: JsonValue) -> tuple[Literal, ...]:
 
 def _literal(value: JsonValue) -> Literal:
     if isinstance(value, bool):
-        return Truth(value)
+        return Boolean(value)
     return Text(_text(value)) if isinstance(value, str) else Number(_number(value))
 
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise InputError(f"not a text: {_show(value)}")
+        raise InputError(f"not a string: {_show(value)}")
     if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
-        raise InputError(f"a text with a character that is not allowed: {_show(value)}")
+        raise InputError(f"a string with a character that is not allowed: {_show(value)}")
     return value
 
 
@@ -258,7 +258,7 @@ def _region(value: JsonValue) -> Region:
         raise InputError(f"not an encoded region: {_show(value)}")
     name, *arguments = value
     if name not in _REGIONS:
-        raise InputError(f"unknown region {shown(name)}")
+        raise InputError(f"unknown region {display(name)}")
     count, decode = _REGIONS[name]
     return decode(*_arguments(name, arguments, count))
 
@@ -281,5 +281,5 @@ _REGIONS: Final[dict[str, tuple[int, Callable[..., Region]]]] = {
 def _show(value: JsonValue) -> str:
     """A value for an error message: short, and safe to print on a terminal."""
     if isinstance(value, str):
-        return shown(value)
+        return display(value)
     return f"a {type(value).__name__}" if isinstance(value, list | dict) else ascii(value)[:40]

@@ -1,8 +1,8 @@
-"""Whether a condition holds, for one thing at a time or for whole columns of readings.
+"""Evaluates conditions, for one entity or event at a time or for columns of readings.
 
-Logic has two values. A test of something that is missing is false, and so is a test that compares a text, a
-number or a truth value with one of another kind; `not` of such a test is true. Hence `&a != 1` and `not &a = 1`
-differ: the first says that there is an `a`, and that it is another number.
+Logic has two values. A test of a missing variable is false, and so is a test that compares a string, a number or a
+boolean with a value of another type; `not` of such a test is true. So `&a != 1` and `not &a = 1` differ: the first
+requires that `a` exists and is another number.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from roamcast.lacl.syntax import (
 )
 from roamcast.space import Floats
 
-__all__ = ["Attribute", "Truths", "holds", "holds_rows", "may_hold", "names_of"]
+__all__ = ["Attribute", "BoolArray", "holds", "holds_rows", "may_hold", "variable_names"]
 
 Attribute: TypeAlias = str | float | bool
-Truths: TypeAlias = npt.NDArray[np.bool_]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 _COMPARISONS: Final[Mapping[Operator, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -61,8 +61,9 @@ def holds(
 ) -> bool:
     """Evaluate a condition on one source, reading or subscriber.
 
-    `attributes` are what the variables name; a NaN counts as missing. `context` is the name of the reading that
-    plain `@` means. `terms` answer `has`. `inside` answers `in` a region; without it no region holds anything.
+    `attributes` has the values of the variables; NaN counts as missing. `context` is the name of the reading that plain
+    `@` refers to. `terms` are the terms of the event, for `has`. `inside` decides whether a region contains the entity;
+    without it, every test of a region is false.
     """
     match condition:
         case And(operands):
@@ -71,58 +72,58 @@ def holds(
             return any(holds(o, attributes, context=context, terms=terms, inside=inside) for o in operands)
         case Not(operand):
             return not holds(operand, attributes, context=context, terms=terms, inside=inside)
-        case Has(_, wanted):
-            return all(term.value in terms for term in wanted)
+        case Has(_, required):
+            return all(term.value in terms for term in required)
         case Inside(_, region):
             return inside is not None and inside(region)
         case Compare(variable, sign, value):
             return _compare(_value(variable, attributes, context), sign, value)
         case In(variable, values):
-            given = _value(variable, attributes, context)
-            return any(_compare(given, "=", value) for value in values)
+            actual = _value(variable, attributes, context)
+            return any(_compare(actual, "=", value) for value in values)
         case Between(variable, low, high):
-            given = _value(variable, attributes, context)
-            return _compare(given, ">=", low) and _compare(given, "<=", high)
+            actual = _value(variable, attributes, context)
+            return _compare(actual, ">=", low) and _compare(actual, "<=", high)
 
 
 def may_hold(condition: Condition, attributes: Mapping[str, Attribute]) -> bool:
-    """Whether a condition on a source could hold for an event of it: terms and places are not known before."""
+    """Whether a condition can hold for an event of a source whose terms and position are not known yet."""
     return _possible(condition, attributes) is not False
 
 
 def _possible(condition: Condition, attributes: Mapping[str, Attribute]) -> bool | None:
-    """None: that depends on the event."""
+    """Evaluate with three values; None means that it depends on the event."""
     match condition:
         case And(operands):
-            found = {_possible(operand, attributes) for operand in operands}
-            return False if False in found else None if None in found else True
+            results = {_possible(operand, attributes) for operand in operands}
+            return False if False in results else None if None in results else True
         case Or(operands):
-            found = {_possible(operand, attributes) for operand in operands}
-            return True if True in found else None if None in found else False
+            results = {_possible(operand, attributes) for operand in operands}
+            return True if True in results else None if None in results else False
         case Not(operand):
-            within = _possible(operand, attributes)
-            return None if within is None else not within
+            result = _possible(operand, attributes)
+            return None if result is None else not result
         case Has() | Inside():
             return None
         case _:
             return holds(condition, attributes)
 
 
-def holds_rows(condition: Condition, readings: Mapping[str, Floats], contexts: Sequence[str | None]) -> Truths:
-    """Evaluate a condition on readings for many rows at once: what `holds` says of each.
+def holds_rows(condition: Condition, readings: Mapping[str, Floats], contexts: Sequence[str | None]) -> BoolArray:
+    """Evaluate a condition on readings for many rows at once, with the same results as `holds`.
 
-    `readings` has a column per name, NaN where a row lacks it; a name without a column is missing everywhere.
-    `contexts` has, for each row, the name of the reading that plain `@` means.
+    `readings` has a column for each name, with NaN where a row has no such reading. A name without a column is missing
+    in every row. `contexts` has, for each row, the name of the reading that plain `@` refers to.
     """
     rows = len(contexts)
     columns: dict[str | None, Floats] = {name: np.asarray(column, np.float64) for name, column in readings.items()}
-    if None in names_of(condition):
+    if None in variable_names(condition):
         columns[None] = _plain(columns, np.asarray(contexts, np.object_))
     return _rows(condition, columns, rows)
 
 
-def names_of(condition: Condition) -> frozenset[str | None]:
-    """The names of the variables that a condition tests; None stands for plain `@`."""
+def variable_names(condition: Condition) -> frozenset[str | None]:
+    """Return the names of the variables in a condition; None stands for plain `@`."""
     return frozenset(test.variable.name for test in leaves(condition))
 
 
@@ -131,19 +132,19 @@ def _value(variable: Variable, attributes: Mapping[str, Attribute], context: str
     return None if name is None else attributes.get(name)
 
 
-def _compare(given: Attribute | None, sign: Operator, value: Literal) -> bool:
-    if given is None or _kind(given) is not _kind(value.value):
+def _compare(actual: Attribute | None, sign: Operator, value: Literal) -> bool:
+    if actual is None or _type(actual) is not _type(value.value):
         return False
-    if isinstance(given, float) and math.isnan(given):
+    if isinstance(actual, float) and math.isnan(actual):
         return False
-    return bool(_COMPARISONS[sign](given, value.value))
+    return bool(_COMPARISONS[sign](actual, value.value))
 
 
-def _kind(value: Attribute) -> type:
+def _type(value: Attribute) -> type:
     return type(value) if isinstance(value, str | bool) else float
 
 
-def _rows(condition: Condition, columns: Mapping[str | None, Floats], rows: int) -> Truths:
+def _rows(condition: Condition, columns: Mapping[str | None, Floats], rows: int) -> BoolArray:
     match condition:
         case And(operands):
             return functools.reduce(operator.and_, [_rows(o, columns, rows) for o in operands])
@@ -163,11 +164,11 @@ def _rows(condition: Condition, columns: Mapping[str | None, Floats], rows: int)
             return np.zeros(rows, np.bool_)
 
 
-def _compare_rows(column: Floats | None, sign: Operator, value: Literal, rows: int) -> Truths:
+def _compare_rows(column: Floats | None, sign: Operator, value: Literal, rows: int) -> BoolArray:
     if column is None or not isinstance(value, Number):
         return np.zeros(rows, np.bool_)
-    truths: Truths = _COMPARISONS[sign](column, value.value)
-    # NaN is missing; of all comparisons only this one holds for it.
+    truths: BoolArray = _COMPARISONS[sign](column, value.value)
+    # NaN means missing, and only != is true for NaN.
     return truths & ~np.isnan(column) if sign == "!=" else truths
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a query, and where: line, column, what was expected, and a caret below the place."""
+"""Errors in a query: message, line, column, what was expected, and an excerpt with carets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Self
 
 from roamcast.errors import InputError
-from roamcast.lacl.vocabulary import one_of
+from roamcast.lacl.vocabulary import list_options
 
 __all__ = ["LaclError", "Span", "SpanError"]
 
@@ -17,14 +17,14 @@ _WINDOW: Final = 100  # characters of a line that an excerpt shows
 
 
 class Span(NamedTuple):
-    """Where a part of a query stands in its text: characters from `start` up to, not including, `end`."""
+    """The range of characters of a part of a query: `start` inclusive, `end` exclusive."""
 
     start: int
     end: int
 
 
 class SpanError(Exception):
-    """What is wrong with a span. It becomes a LaclError where the text is known."""
+    """An error at a span. It becomes a LaclError where the text is known."""
 
     def __init__(
         self, message: str, span: Span | None, *, expected: Sequence[str] = (), hint: str | None = None
@@ -37,10 +37,10 @@ class SpanError(Exception):
 
 
 class LaclError(InputError):
-    """A text that is no query, or a query that makes no sense.
+    """The text is not a query, or the query fails a check.
 
-    `line` and `column` count from 1, in characters; they are None for a query that was not made from text.
-    `expected` says in words what could stand there; `excerpt` is the line concerned and carets below it.
+    `line` and `column` count characters from 1; they are None for a query that was not parsed from text. `expected`
+    lists in words what is possible at this point. `excerpt` is the line with carets below the error.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class LaclError(InputError):
         self.excerpt = excerpt
 
     @classmethod
-    def at(cls, text: str, fault: SpanError) -> Self:
-        """A fault, shown in the text."""
-        message = f"{fault.message}, expected {one_of(fault.expected)}" if fault.expected else fault.message
-        if fault.span is None or fault.span.start > len(text):
-            return cls(message, hint=fault.hint, expected=fault.expected)
-        before = [found.end() for found in _NEWLINE.finditer(text, 0, fault.span.start)]
-        line, start = len(before) + 1, before[-1] if before else 0
-        column = fault.span.start - start + 1
+    def at(cls, text: str, error: SpanError) -> Self:
+        """Locate a SpanError in its text."""
+        message = f"{error.message}, expected {list_options(error.expected)}" if error.expected else error.message
+        if error.span is None or error.span.start > len(text):
+            return cls(message, hint=error.hint, expected=error.expected)
+        line_starts = [newline.end() for newline in _NEWLINE.finditer(text, 0, error.span.start)]
+        line, start = len(line_starts) + 1, line_starts[-1] if line_starts else 0
+        column = error.span.start - start + 1
         return cls(
             message,
             where=f"line {line}, column {column}",
-            hint=fault.hint,
+            hint=error.hint,
             line=line,
             column=column,
-            expected=fault.expected,
-            excerpt=_excerpt(_NEWLINE.split(text[start:], maxsplit=1)[0], column - 1, fault.span),
+            expected=error.expected,
+            excerpt=_excerpt(_NEWLINE.split(text[start:], maxsplit=1)[0], column - 1, error.span),
         )
 
     def __str__(self) -> str:
@@ -93,16 +93,16 @@ def _rebuild(kind: Callable[[str], LaclError], message: str, state: dict[str, ob
 
 
 def _excerpt(line: str, at: int, span: Span) -> str:
-    """The line, or the part of it around the place, and carets below; both as wide as a terminal shows them."""
+    """The line, or the part of it around the error, with carets below. Widths are those of a terminal."""
     if not line.strip():
         return ""
     first = max(0, min(at - _WINDOW // 2, len(line) - _WINDOW))
-    shown = line[first : first + _WINDOW]
+    visible = line[first : first + _WINDOW]
     head = "…" if first else ""
     tail = "…" if first + _WINDOW < len(line) else ""
-    before, marked = shown[: at - first], shown[at - first :][: span.end - span.start]
+    before, marked = visible[: at - first], visible[at - first :][: span.end - span.start]
     indent = " " * (4 + len(head) + _width(before))
-    return f"    {head}{_printable(shown)}{tail}\n{indent}{'^' * max(1, _width(marked))}"
+    return f"    {head}{_printable(visible)}{tail}\n{indent}{'^' * max(1, _width(marked))}"
 
 
 def _printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a query does, for people and for programs."""
+"""Explains a query, for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CHOICES: Final = {"anyof": "any one source", "nearof": "the nearest source", "r
 
 
 def explain(query: Query) -> dict[str, Any]:
-    """The parts of a checked query as LACL, ready for JSON; None for a part that it leaves out.
+    """Return the parts of a checked query as LACL, ready for JSON. Parts that the query does not have are None.
 
-    `reads` says it in one English sentence.
+    `reads` describes the query in one English sentence.
     """
     return {
         "select": f"{query.select.function}()" if query.select.function else None,
@@ -51,16 +51,16 @@ def _sources(query: Query) -> str:
     if isinstance(query.location, Nearest):
         count = query.location.count
         return f"Follows the {'source' if count == 1 else f'{count} sources'}{where} nearest to the subscriber"
-    return f"Follows {_CHOICES[query.select.function or 'anyof']}{where}{_there(query.location)}"
+    return f"Follows {_CHOICES[query.select.function or 'anyof']}{where}{_region_phrase(query.location)}"
 
 
 def _events(query: Query) -> str:
     terms = f" that has {' and '.join(map(quoted, query.terms))}" if query.terms else ""
     where = "" if query.source_expression is None else f", where {condition_text(query.source_expression)}"
-    return f"Takes every event{_there(query.location)}{terms}{where}"
+    return f"Takes every event{_region_phrase(query.location)}{terms}{where}"
 
 
-def _there(region: Region | None) -> str:
+def _region_phrase(region: Region | None) -> str:
     match region:
         case RangLoc(radius):
             return f" within {number_text(radius)} m of the subscriber"

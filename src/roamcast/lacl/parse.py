@@ -1,4 +1,4 @@
-"""From text to a query. The parser keeps its own stack and nesting is bounded: no text exhausts Python's."""
+"""Parses a text into a query. Nesting is limited, so no text can exhaust the Python stack."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from roamcast.lacl.build import Builder
+from roamcast.lacl.builder import Builder
 from roamcast.lacl.errors import LaclError, Span, SpanError
-from roamcast.lacl.expected import strange_character, unexpected_token
 from roamcast.lacl.query import Query
-from roamcast.lacl.vocabulary import MAX_BYTES, MAX_NESTING, terminal_of
+from roamcast.lacl.syntax_errors import unexpected_character, unexpected_token
+from roamcast.lacl.vocabulary import MAX_BYTES, MAX_NESTING, terminal_for
 
 __all__ = ["parse"]
 
-_ENDS_AN_OPERAND: Final = ("AND", "OR", "RPAR", "ON", "EVERY", "LIFE_CONTROL")
+_OPERAND_ENDS: Final = ("AND", "OR", "RPAR", "ON", "EVERY", "LIFE_CONTROL")
 
 
 def parse(text: str) -> Query:
-    """Read one query. Raises LaclError, and nothing else, for every text that is none."""
+    """Parse one query. Raises LaclError, and nothing else, if the text is not a query."""
     try:
         _check_text(text)
-        return _parsed(text)
-    except SpanError as fault:
-        raise LaclError.at(text, fault) from None
+        return _parse(text)
+    except SpanError as error:
+        raise LaclError.at(text, error) from None
 
 
 def _check_text(text: str) -> None:
     try:
         size = len(text.encode()) if len(text) <= MAX_BYTES else len(text)
     except UnicodeEncodeError as error:
-        raise SpanError("not a Unicode character", Span(error.start, error.start + 1)) from None
+        raise SpanError("not a valid Unicode character", Span(error.start, error.start + 1)) from None
     if size > MAX_BYTES:
         raise SpanError(
-            f"the text is longer than {MAX_BYTES:,} bytes", None, hint="split it into several subscriptions"
+            f"the query is longer than {MAX_BYTES:,} bytes", None, hint="split it into several subscriptions"
         )
     if (at := text.find("\0")) >= 0:
         raise SpanError("the character U+0000 is not allowed", Span(at, at + 1))
 
 
-def _parsed(text: str) -> Query:
+def _parse(text: str) -> Query:
     parser = _parser().parse_interactive(text)
-    nesting = _Nesting()
-    taken: list[Token] = []
+    nesting = _NestingLimit()
+    accepted: list[Token] = []
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):  # type: ignore[no-untyped-call]  # lark's
             nesting.enter(token)
             parser.feed_token(token)
-            taken.append(token)
+            accepted.append(token)
         query = cast(Query, parser.feed_token(Token("$END", "")))
     except UnexpectedToken as error:
-        raise unexpected_token(error.token, taken, _after(taken)) from None
+        raise unexpected_token(error.token, accepted, _replay(accepted)) from None
     except UnexpectedCharacters as error:
-        raise strange_character(text, error.pos_in_stream or 0, taken, _after(taken)) from None
+        raise unexpected_character(text, error.pos_in_stream or 0, accepted, _replay(accepted)) from None
     return Query(query.select, query.where, query.on, query.every, query.life_control, text=text)
 
 
-def _after(taken: Sequence[Token]) -> InteractiveParser:
-    """The parser before the token that it refused, which may have led it to close a rule that was still open."""
+def _replay(accepted: Sequence[Token]) -> InteractiveParser:
+    """Return the parser as it was before the token that it refused: that token may have made it close a rule."""
     parser = _parser().parse_interactive("")
-    for token in taken:
+    for token in accepted:
         parser.feed_token(token)
     return parser
 
 
-class _Nesting:
-    """What is open: a parenthesis until it is closed, a `not` until its operand ends."""
+class _NestingLimit:
+    """Counts open parentheses, and `not`s whose operand has not ended."""
 
     def __init__(self) -> None:
         self._open: list[str] = []
@@ -80,9 +80,9 @@ class _Nesting:
             self._open.append(token.type)
             if len(self._open) > MAX_NESTING:
                 span = Span(token.start_pos or 0, token.end_pos or 0)
-                hint = "join conditions with and, or and in (…) instead"
-                raise SpanError(f"nested more than {MAX_NESTING} deep", span, hint=hint)
-        elif token.type in _ENDS_AN_OPERAND:
+                hint = "use and, or and in (…) instead"
+                raise SpanError(f"nested more than {MAX_NESTING} levels deep", span, hint=hint)
+        elif token.type in _OPERAND_ENDS:
             while self._open and self._open[-1] == "NOT":
                 self._open.pop()
             if token.type == "RPAR" and self._open:
@@ -102,4 +102,4 @@ def _parser() -> Lark:
 
 
 def _keyword(word: Token) -> Token:
-    return word.update(type=terminal_of(word))
+    return word.update(type=terminal_for(word))

@@ -1,4 +1,4 @@
-"""The one canonical spelling of each part of a query. What is printed reads back as an equal tree."""
+"""Prints the parts of a query in their canonical form. Parsing the output gives an equal tree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from roamcast.lacl.syntax import (
     And,
     Between,
+    Boolean,
     BoxRegion,
     Circle,
     Compare,
@@ -26,7 +27,6 @@ from roamcast.lacl.syntax import (
     Region,
     Select,
     Text,
-    Truth,
     Variable,
     Within,
 )
@@ -39,7 +39,7 @@ _ESCAPES: Final = {'"': r"\"", "\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t
 
 
 def condition_text(condition: Condition) -> str:
-    """With no more parentheses than the tree needs to come back as it is."""
+    """Print a condition with as few parentheses as possible."""
     match condition:
         case And(operands):
             return " and ".join(map(_operand_text, operands))
@@ -96,7 +96,7 @@ def select_text(select: Select) -> str:
 
 
 def period_text(every: Every) -> str:
-    """In the largest unit that makes it a whole number; below a millisecond with decimals."""
+    """Print a period in the largest unit that gives a whole number; otherwise in milliseconds with decimals."""
     for unit, size in sorted(TIME_UNITS.items(), key=lambda item: -item[1]):
         if every.period and every.period % size == 0:
             return f"{every.period // size} {unit}"
@@ -133,7 +133,7 @@ def _literal_text(literal: Literal, *, bare: bool = True) -> str:
             return value if bare and is_bare(value) else quoted(value)
         case Number(value):
             return number_text(value)
-        case Truth(value):
+        case Boolean(value):
             return "true" if value else "false"
 
 

@@ -1,11 +1,11 @@
-"""A query as a whole: its clauses, and the parts that binding and matching ask for."""
+"""A query: its clauses, and the parts that binding and matching use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from roamcast.lacl.normal import normalised
+from roamcast.lacl.normalise import normalise
 from roamcast.lacl.printing import condition_text, period_text, select_text
 from roamcast.lacl.syntax import And, Condition, Every, Has, Inside, Region, Select, Text, conjuncts
 
@@ -16,9 +16,9 @@ Plan: TypeAlias = Literal["bind", "match"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The clauses, as written. `text` is what the query was read from; errors are shown in it.
+    """The clauses of a query. `text` is the text it was parsed from; errors show an excerpt of it.
 
-    The properties below split `where`; they mean what they say once the query is checked.
+    The properties below split `where`. They are valid for checked queries.
     """
 
     select: Select
@@ -35,32 +35,32 @@ class Query:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The terms that every event must have, each once, in the order written.
+        """The terms that every event must have, without duplicates, in the order of the text.
 
-        Terms below `or` or `not` are none of these: they stay in the source expression.
+        Terms inside `or` or `not` are not among them; they remain in the source expression.
         """
         lists = [part.terms for part in conjuncts(self.where) if isinstance(part, Has)]
         return tuple(dict.fromkeys(term.value for terms in lists for term in terms if isinstance(term, Text)))
 
     @property
     def source_expression(self) -> Condition | None:
-        """The condition on `&` without the location constraint and `terms`; None when nothing is left."""
+        """The condition on `&` without the location constraint and `terms`, or None if nothing remains."""
         rest = tuple(part for part in conjuncts(self.where) if not isinstance(part, Inside | Has))
         return And(rest) if len(rest) > 1 else rest[0] if rest else None
 
     @property
     def expression_key(self) -> str:
-        """Equal keys, same binding agent: the function and the whole condition on `&`, in normal form."""
-        return f"{select_text(self.select)} Where {condition_text(normalised(self.where))}"
+        """The function and the condition on `&` in normal form. Queries with equal keys share a binding agent."""
+        return f"{select_text(self.select)} Where {condition_text(normalise(self.where))}"
 
 
 def plan_of(query: Query) -> Plan:
-    """`match` for `all()`: every event there; `bind` for everything else: chosen sources."""
+    """Return `match` for `all()`, which takes every event, and `bind` for queries that select sources."""
     return "match" if query.select.function == "all" else "bind"
 
 
 def to_text(query: Query) -> str:
-    """The canonical form, one line for Select and Where, one for each further clause."""
+    """Print a query in canonical form: one line for Select and Where, one for each further clause."""
     lines = [f"{select_text(query.select)} Where {condition_text(query.where)}"]
     if query.on is not None:
         lines.append(f"On {condition_text(query.on)}")

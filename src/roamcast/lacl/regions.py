@@ -1,4 +1,4 @@
-"""Calls that name a region: `box(…)`, `circle(…)`, `within(…)`, `rang:loc(…)`, `nearest(…)`."""
+"""Builds regions from calls: `box(…)`, `circle(…)`, `within(…)`, `rang:loc(…)`, `nearest(…)`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 from roamcast import model
 from roamcast.lacl.errors import Span, SpanError
 from roamcast.lacl.syntax import BoxRegion, Circle, Literal, Nearest, Number, RangLoc, Region, Text, Within
-from roamcast.lacl.vocabulary import REGIONS, close_match, shown
+from roamcast.lacl.vocabulary import REGIONS, display, suggest
 
-__all__ = ["region_of"]
+__all__ = ["make_region"]
 
 
-def region_of(name: str, arguments: Sequence[Literal], span: Span) -> Region:
-    """Raises SpanError for an unknown name, too many or too few arguments, or ones of the wrong kind."""
+def make_region(name: str, arguments: Sequence[Literal], span: Span) -> Region:
+    """Build a region. Raises SpanError for an unknown name and for a wrong number or type of arguments."""
     plain = name.lower().replace("range:", "rang:")
-    if plain not in _MAKERS:
+    if plain not in _BUILDERS:
         options = tuple(REGIONS.values())
-        raise SpanError(f"no region {shown(name)}", span, expected=options, hint=close_match(name, REGIONS))
-    count, make = _MAKERS[plain]
+        raise SpanError(f"unknown region {display(name)}", span, expected=options, hint=suggest(name, REGIONS))
+    count, build = _BUILDERS[plain]
     if len(arguments) != count:
-        wanted = "nearest(k)" if plain == "nearest" else REGIONS[plain]
+        usage = "nearest(k)" if plain == "nearest" else REGIONS[plain]
         values = "1 value" if count == 1 else f"{count} values"
-        raise SpanError(f"{name} takes {values}, not {len(arguments)}", span, expected=(wanted,))
-    return make(arguments, span)
+        raise SpanError(f"{name} needs {values}, not {len(arguments)}", span, expected=(usage,))
+    return build(arguments, span)
 
 
 def _rang_loc(arguments: Sequence[Literal], span: Span) -> RangLoc:
@@ -34,7 +34,7 @@ def _rang_loc(arguments: Sequence[Literal], span: Span) -> RangLoc:
 def _nearest(arguments: Sequence[Literal], span: Span) -> Nearest:
     count = _number(arguments[0])
     if not count.is_integer():
-        raise SpanError("nearest takes a whole number", arguments[0].span)
+        raise SpanError("nearest needs a whole number", arguments[0].span)
     return Nearest(int(count), span=span)
 
 
@@ -49,19 +49,18 @@ def _circle(arguments: Sequence[Literal], span: Span) -> Circle:
 def _within(arguments: Sequence[Literal], span: Span) -> Within:
     (place,) = arguments
     if not isinstance(place, Text):
-        raise SpanError("a place has a name", place.span, expected=("a name in quotes",))
+        raise SpanError("not the name of a place", place.span, expected=("a name in quotes",))
     return Within(place.value, span=span)
 
 
 def _number(argument: Literal) -> float:
     if not isinstance(argument, Number):
-        raise SpanError(
-            f"{'a text' if isinstance(argument, Text) else 'a truth value'} here", argument.span, expected=("a number",)
-        )
+        type_name = "string" if isinstance(argument, Text) else "boolean"
+        raise SpanError(f"unexpected {type_name}", argument.span, expected=("a number",))
     return argument.value
 
 
-_MAKERS: Final[Mapping[str, tuple[int, Callable[[Sequence[Literal], Span], Region]]]] = {
+_BUILDERS: Final[Mapping[str, tuple[int, Callable[[Sequence[Literal], Span], Region]]]] = {
     "rang:loc": (1, _rang_loc),
     "nearest": (1, _nearest),
     "box": (4, _box),

@@ -1,6 +1,6 @@
-"""The syntax tree: small frozen values, named after the rules of the grammar.
+"""The syntax tree: small frozen dataclasses, named after the rules of the grammar.
 
-Two nodes are equal when they say the same; where they stand in a text does not count.
+Equality ignores the position in the text.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from roamcast.lacl.errors import Span
 __all__ = [
     "And",
     "Between",
+    "Boolean",
     "BoxRegion",
     "Circle",
     "Compare",
@@ -38,7 +39,6 @@ __all__ = [
     "Sigil",
     "SyntaxNode",
     "Text",
-    "Truth",
     "Variable",
     "Within",
     "conjuncts",
@@ -52,7 +52,7 @@ Function: TypeAlias = OneOf["anyof", "nearof", "remoteof", "all"]
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """`span` is where the node stands in the text; None for a node that was not read from one."""
+    """`span` is the position in the text, or None if the node was not parsed from a text."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -70,18 +70,18 @@ class Number(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Truth(SyntaxNode):
+class Boolean(SyntaxNode):
     value: bool
 
 
-Literal: TypeAlias = Text | Number | Truth
+Literal: TypeAlias = Text | Number | Boolean
 
 
 @dataclass(frozen=True, slots=True)
 class Variable(SyntaxNode):
-    """`&` an attribute of the source, `@` a reading of its events, `#` an attribute of the subscriber.
+    """`&` is an attribute of the source, `@` a reading of its events, `#` an attribute of the subscriber.
 
-    Only `@` may go without a name: it is then the reading named like the source's context.
+    Only `@` may have no name; it then means the reading that has the name of the source's context.
     """
 
     sigil: Sigil
@@ -90,7 +90,7 @@ class Variable(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class RangLoc(SyntaxNode):
-    """Within `radius` metres of the subscriber, wherever it is."""
+    """Within `radius` metres of the current position of the subscriber."""
 
     radius: float
 
@@ -109,7 +109,7 @@ class BoxRegion(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Circle(SyntaxNode):
-    """`radius` metres around a point."""
+    """Within `radius` metres of a point."""
 
     x: float
     y: float
@@ -135,7 +135,7 @@ class Compare(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class In(SyntaxNode):
-    """Equal to one of the values, of which there is at least one."""
+    """Equal to one of the values; there is at least one."""
 
     variable: Variable
     values: tuple[Literal, ...]
@@ -143,7 +143,7 @@ class In(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Between(SyntaxNode):
-    """From `low` to `high`, both included."""
+    """From `low` to `high`, both inclusive."""
 
     variable: Variable
     low: Literal
@@ -152,7 +152,7 @@ class Between(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Has(SyntaxNode):
-    """All the terms, of which there is at least one."""
+    """The event has all the terms; there is at least one."""
 
     variable: Variable
     terms: tuple[Literal, ...]
@@ -189,37 +189,37 @@ Condition: TypeAlias = Leaf | Not | And | Or
 
 @dataclass(frozen=True, slots=True)
 class Select(SyntaxNode):
-    """Which of the sources that satisfy the location constraint. None with `nearest`, which says it itself."""
+    """Which of the sources in the region are selected. None with `nearest`."""
 
     function: Function | None
 
 
 @dataclass(frozen=True, slots=True)
 class Every(SyntaxNode):
-    """At most one notification in `period` microseconds."""
+    """At most one letter in `period` microseconds."""
 
     period: int
 
 
 def conjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions that must all hold, from left to right: what `and` joins at the top."""
-    waiting = [condition]
-    while waiting:
-        match waiting.pop():
+    """The operands of the top-level `and`, from left to right."""
+    stack = [condition]
+    while stack:
+        match stack.pop():
             case And(operands):
-                waiting.extend(reversed(operands))
+                stack.extend(reversed(operands))
             case other:
                 yield other
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """The tests that a condition is made of, from left to right."""
-    waiting: list[Condition] = [condition]
-    while waiting:
-        match waiting.pop():
+    """The single tests of a condition, from left to right."""
+    stack: list[Condition] = [condition]
+    while stack:
+        match stack.pop():
             case And(operands) | Or(operands):
-                waiting.extend(reversed(operands))
+                stack.extend(reversed(operands))
             case Not(operand):
-                waiting.append(operand)
+                stack.append(operand)
             case leaf:
                 yield leaf

@@ -1,4 +1,4 @@
-"""The words of the language, in one place for the parser, the printer and the errors."""
+"""Keywords, units and limits of the language, shared by the parser, the printer and the error messages."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = [
     "REGIONS",
     "TIME_UNITS",
     "WORD",
-    "close_match",
+    "display",
     "is_bare",
     "is_bare_place",
-    "one_of",
-    "shown",
-    "terminal_of",
+    "list_options",
+    "suggest",
+    "terminal_for",
 ]
 
 CLAUSES: Final = ("Select", "Where", "On", "Every", "Life-control")
-"""In the order in which they stand."""
+"""In the required order."""
 
 KEYWORDS: Final[Mapping[str, str]] = {
     word.upper().replace("-", "_"): word
     for word in (*CLAUSES, "and", "or", "not", "in", "between", "has", "true", "false")
 }
-"""Terminal of the grammar → the word as it is printed. Keywords are reserved: as a bare name they need quotes."""
+"""Terminal of the grammar → canonical spelling. Keywords are reserved; as names they need quotes."""
 
 FUNCTIONS: Final = ("anyof", "nearof", "remoteof", "all")
-"""What may stand after Select."""
+"""Functions that can follow Select."""
 
 REGIONS: Final[Mapping[str, str]] = {
     "rang:loc": "rang:loc(r)",
@@ -45,7 +45,7 @@ REGIONS: Final[Mapping[str, str]] = {
     "circle": "circle(x, y, r)",
     "within": 'within("place")',
 }
-"""Name → how it is written."""
+"""Name → usage."""
 
 DISTANCE_UNITS: Final[Mapping[str, float]] = {"m": 1.0, "km": 1_000.0}
 """In metres."""
@@ -63,13 +63,13 @@ MAX_PERIOD: Final = 100 * 365 * 24 * TIME_UNITS["h"]
 """Longest period of `Every`, in microseconds."""
 
 WORD: Final = r"[^\W\d_](?:[\w.]|-(?!-))*"
-"""A bare word, as the grammar has it: two hyphens begin a comment."""
+"""The grammar's rule for a bare word. Two hyphens start a comment."""
 
 _WORD = re.compile(WORD)
 
 
-def terminal_of(word: str) -> str:
-    """The grammar's terminal for a word. Case does not matter, but only ASCII letters spell keywords."""
+def terminal_for(word: str) -> str:
+    """Return the grammar's terminal for a word. Keywords are ASCII and case-insensitive."""
     plain = word.lower() if word.isascii() else word
     if plain in DISTANCE_UNITS or plain in TIME_UNITS:
         return "UNIT"
@@ -78,29 +78,29 @@ def terminal_of(word: str) -> str:
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text reads back as itself without quotes."""
-    return _WORD.fullmatch(text) is not None and terminal_of(text) in ("WORD", "UNIT")
+    """Whether a string can be written without quotes."""
+    return _WORD.fullmatch(text) is not None and terminal_for(text) in ("WORD", "UNIT")
 
 
 def is_bare_place(name: str) -> bool:
-    """Whether the name of a place, which may be several words, reads back as itself without quotes."""
+    """Whether the name of a place, which may have several words, can be written without quotes."""
     return all(map(is_bare, name.split(" ")))
 
 
-def close_match(word: str, options: Iterable[str]) -> str | None:
-    """A hint that names the option which looks most like a word, if one does."""
+def suggest(word: str, options: Iterable[str]) -> str | None:
+    """Return a hint with the option that is most similar to a word, or None."""
     by_lower = {option.lower(): option for option in options}
     close = difflib.get_close_matches(word.lower()[:40], by_lower, n=1, cutoff=0.6)
     return f"did you mean {by_lower[close[0]]}?" if close else None
 
 
-def shown(text: str) -> str:
-    """In quotes for a message: short, and with nothing that a terminal would act on."""
+def display(text: str) -> str:
+    """Quote a string for a message: shortened, and without control characters."""
     short = text if len(text) <= 40 else f"{text[:40]}…"
     return f"'{short}'" if short.isprintable() else ascii(short)
 
 
-def one_of(options: Iterable[str]) -> str:
-    """'a', or 'one of: a, b, c'."""
+def list_options(options: Iterable[str]) -> str:
+    """Join options for a message: 'a', or 'one of: a, b, c'."""
     words = list(options)
     return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"

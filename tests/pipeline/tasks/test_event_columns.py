@@ -19,7 +19,7 @@ from roamcast.errors import InputError
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.lacl import holds, parse
 from roamcast.lacl.printing import condition_text
-from roamcast.lacl.syntax import Between, Compare, Condition, Has, In, Not, Number, Text, Truth, Variable
+from roamcast.lacl.syntax import Between, Boolean, Compare, Condition, Has, In, Not, Number, Text, Variable
 from roamcast.pipeline.tasks.event_columns import Facts, attributes_of, on_of
 
 
@@ -134,7 +134,7 @@ _on = conditions(
     | st.builds(In, _readings, st.lists(st.builds(Number, _values), min_size=1, max_size=3).map(tuple))
     | st.builds(Between, _readings, st.builds(Number, _values), st.builds(Number, _values))
 )
-_literals = st.sampled_from([Number(1.0), Number(2.0), Text("x"), Truth(True)])
+_literals = st.sampled_from([Number(1.0), Number(2.0), Text("x"), Boolean(True)])
 _where = conditions(
     st.builds(Compare, st.builds(Variable, st.just("&"), _names), _signs, _literals)
     | st.lists(st.sampled_from("xy").map(Text), min_size=1, max_size=2).map(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from roamcast.bind.lcesm.messages import Attributes, SourceRegistered
-from roamcast.lacl import Query, normalised, parse, plan_of
+from roamcast.lacl import Query, normalise, parse, plan_of
 from roamcast.lacl.conditions import may_hold
 from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
@@ -56,7 +56,7 @@ class SourceRequest(NamedTuple):
 def request_of(query: Query) -> SourceRequest:
     """The request that a subscription makes to other nodes. Equivalent queries have equal requests."""
     condition = query.source_expression
-    return SourceRequest(plan_of(query), "" if condition is None else condition_text(normalised(condition)))
+    return SourceRequest(plan_of(query), "" if condition is None else condition_text(normalise(condition)))
 
 
 @lru_cache(maxsize=100_000)

@@ -8,7 +8,7 @@ from roamcast.bind.lcesm.agents import Agent, Group, choice_of
 from roamcast.bind.lcesm.messages import Attributes
 from roamcast.bind.lcesm.registry import STILL, Entity, Moves, Registry
 from roamcast.bind.nearest.finder import Finder, Found, Pair
-from roamcast.lacl import Query, normalised
+from roamcast.lacl import Query, normalise
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
@@ -115,4 +115,4 @@ class BindingManager:
 
 def _key(condition: Condition | None, count: int) -> tuple[str, int]:
     """Equal keys, same group: the condition in normal form."""
-    return "" if condition is None else condition_text(normalised(condition)), count
+    return "" if condition is None else condition_text(normalise(condition)), count

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lacl.conditions import Truths
+from roamcast.lacl.conditions import BoolArray
 from roamcast.pipeline.state.lookups import Ends, Found, Integers, Lookups
 from roamcast.pipeline.tasks.event_columns import Facts, on_of
 
@@ -40,7 +40,7 @@ def join(facts: Facts, bindings: Lookups) -> Found:
     return Found(found.key[kept], found.row[kept])
 
 
-def _satisfied(facts: Facts, events: Integers, conditions: pa.ChunkedArray) -> Truths:
+def _satisfied(facts: Facts, events: Integers, conditions: pa.ChunkedArray) -> BoolArray:
     """Whether each event satisfies the condition beside it; none is always satisfied."""
     encoded = conditions.combine_chunks().dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy()

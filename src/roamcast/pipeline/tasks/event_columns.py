@@ -15,7 +15,7 @@ import shapely
 
 from roamcast.errors import InputError
 from roamcast.lacl import holds, holds_rows, parse
-from roamcast.lacl.conditions import Attribute, Truths, names_of
+from roamcast.lacl.conditions import Attribute, BoolArray, variable_names
 from roamcast.lacl.syntax import Condition
 from roamcast.space import Floats
 
@@ -34,16 +34,16 @@ class Facts:
         self.events = events
         self._readings: dict[str, Floats] = {}
 
-    def satisfy(self, condition: Condition, rows: Integers) -> Truths:
+    def satisfy(self, condition: Condition, rows: Integers) -> BoolArray:
         """Whether a condition on readings holds, for each of `rows`."""
         contexts = self.contexts[rows]
-        names = {name for name in names_of(condition) if name is not None}
-        if None in names_of(condition):
+        names = {name for name in variable_names(condition) if name is not None}
+        if None in variable_names(condition):
             names.update(context for context in set(contexts.tolist()) if context is not None)
         columns = {name: self._reading(name)[rows] for name in names}
         return holds_rows(condition, columns, contexts.tolist())
 
-    def come_from(self, condition: Condition, rows: Integers) -> Truths:
+    def come_from(self, condition: Condition, rows: Integers) -> BoolArray:
         """Whether a condition on the source and on terms holds, for each of `rows`."""
         known: dict[tuple[int, frozenset[str]], bool] = {}
         truths = np.empty(len(rows), np.bool_)

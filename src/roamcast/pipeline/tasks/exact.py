@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from roamcast.lacl.conditions import Truths
+from roamcast.lacl.conditions import BoolArray
 from roamcast.pipeline.state.lookups import Integers
 from roamcast.pipeline.tasks.event_columns import Facts, area_of, on_of, source_of
 from roamcast.space import SPACES
 
 __all__ = ["passes"]
 
-Test: TypeAlias = Callable[[Facts, str, Integers], Truths]
+Test: TypeAlias = Callable[[Facts, str, Integers], BoolArray]
 
 
-def passes(facts: Facts, events: Integers, subscriptions: pa.Table, rows: Integers) -> Truths:
+def passes(facts: Facts, events: Integers, subscriptions: pa.Table, rows: Integers) -> BoolArray:
     """Whether each event passes what the subscription beside it asks beyond box and terms.
 
     Of `subscriptions` each thing that is asked is looked at once, however many ask for it; the cheapest comes first.
@@ -48,7 +48,7 @@ def _in_circles(facts: Facts, events: Integers, subscriptions: pa.Table, rows: I
     return np.flatnonzero(inside)
 
 
-def _tested(facts: Facts, events: Integers, column: pa.ChunkedArray, rows: Integers, test: Test) -> Truths:
+def _tested(facts: Facts, events: Integers, column: pa.ChunkedArray, rows: Integers, test: Test) -> BoolArray:
     """Whether each event passes what the column has for the row beside it; nothing is always passed."""
     truths = np.ones(len(rows), np.bool_)
     if column.null_count < len(column):
@@ -67,9 +67,9 @@ def _alike(column: pa.ChunkedArray, rows: Integers) -> list[tuple[str, Integers]
     return [(encoded.dictionary[int(codes[g[0]])].as_py(), g) for g in groups if codes[g[0]] >= 0]
 
 
-def _in_area(facts: Facts, geojson: str, rows: Integers) -> Truths:
+def _in_area(facts: Facts, geojson: str, rows: Integers) -> BoolArray:
     x, y = (facts.events[name].to_numpy()[rows] for name in ("x", "y"))
-    inside: Truths = shapely.intersects_xy(area_of(geojson), x, y)
+    inside: BoolArray = shapely.intersects_xy(area_of(geojson), x, y)
     return inside
 
 

@@ -1,4 +1,4 @@
-"""No text does more to the parser than be refused."""
+"""No text makes the parser raise anything but LaclError."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TOKENS = (
 )  # fmt: skip
 
 
-def outcome(text: str) -> Query | LaclError:
-    """What reading and checking gives; any other error is for the test to show."""
+def parse_or_error(text: str) -> Query | LaclError:
+    """Parse and check. Any other exception fails the test."""
     try:
         return check(parse(text), space=PLANAR)
     except LaclError as error:
         return error
 
 
-def attempt(text: str) -> None:
-    """A text is read and printed back, or refused at a place inside it."""
-    result = outcome(text)
+def assert_handled(text: str) -> None:
+    """A text is parsed and can be printed, or refused with a position inside it."""
+    result = parse_or_error(text)
     if isinstance(result, Query):
         assert parse(to_text(result)) == result
         assert explain(result)["plan"] in ("bind", "match")
@@ -44,49 +44,49 @@ def attempt(text: str) -> None:
 @given(st.text())
 def test_any_text(text: str) -> None:
     """Random characters."""
-    attempt(text)
+    assert_handled(text)
 
 
 @given(st.text(st.characters()))
 def test_any_characters(text: str) -> None:
-    """Random code points, lone surrogates among them."""
-    attempt(text)
+    """Random code points, including lone surrogates."""
+    assert_handled(text)
 
 
 @given(st.binary())
 def test_any_bytes(data: bytes) -> None:
-    """Random bytes, taken for text in the ways programs do."""
-    attempt(data.decode("latin-1"))
-    attempt(data.decode("utf-8", "surrogateescape"))
+    """Random bytes, decoded as Latin-1 and as UTF-8."""
+    assert_handled(data.decode("latin-1"))
+    assert_handled(data.decode("utf-8", "surrogateescape"))
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=30), st.sampled_from(["", " "]))
-def test_any_row_of_tokens(tokens: list[str], between: str) -> None:
-    """The words of the language in any order."""
-    attempt(between.join(tokens))
+def test_any_sequence_of_tokens(tokens: list[str], between: str) -> None:
+    """Tokens of the language in any order."""
+    assert_handled(between.join(tokens))
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=12))
-def test_any_row_of_tokens_after_a_good_beginning(tokens: list[str]) -> None:
-    """The words of the language in any order, deeper in the grammar."""
-    attempt(f"Select all() Where &terms has (x) and {' '.join(tokens)}")
+def test_any_sequence_of_tokens_after_a_valid_beginning(tokens: list[str]) -> None:
+    """Tokens in any order, deeper in the grammar."""
+    assert_handled(f"Select all() Where &terms has (x) and {' '.join(tokens)}")
 
 
 @given(queries(), st.randoms(use_true_random=False), st.integers(1, 5))
-def test_a_good_query_with_small_damage(query: Query, chance: Random, wounds: int) -> None:
-    """Characters dropped, doubled, swapped or replaced."""
+def test_a_valid_query_with_small_changes(query: Query, chance: Random, changes: int) -> None:
+    """Characters dropped, doubled or replaced."""
     text = list(to_text(query))
-    for _ in range(wounds):
+    for _ in range(changes):
         at = chance.randrange(len(text))
-        damage = chance.choice(
+        change = chance.choice(
             ["", text[at] * 2, chance.choice(text), chance.choice(TOKENS), chr(chance.randrange(0xD800))]
         )
-        text[at] = damage
-    attempt("".join(text))
+        text[at] = change
+    assert_handled("".join(text))
 
 
 @given(queries(), st.data())
-def test_a_good_query_that_is_cut_off(query: Query, data: st.DataObject) -> None:
-    """Every beginning of a query is read or refused."""
+def test_a_truncated_query(query: Query, data: st.DataObject) -> None:
+    """Every prefix of a query is parsed or refused."""
     text = to_text(query)
-    attempt(text[: data.draw(st.integers(0, len(text)))])
+    assert_handled(text[: data.draw(st.integers(0, len(text)))])

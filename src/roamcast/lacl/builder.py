@@ -1,21 +1,25 @@
-"""From the rules of the grammar to the syntax tree. Runs while the parser reduces, so nothing here recurses."""
+"""Builds the syntax tree from the rules of the grammar.
+
+The parser calls it on each reduction, so nothing here recurses.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from lark import Token, Transformer, v_args
 
 from roamcast.lacl.errors import Span, SpanError
 from roamcast.lacl.query import Query
-from roamcast.lacl.regions import region_of
-from roamcast.lacl.strings import text_of
+from roamcast.lacl.regions import make_region
 from roamcast.lacl.syntax import (
     And,
     Between,
+    Boolean,
     Compare,
     Condition,
     Every,
@@ -34,20 +38,23 @@ from roamcast.lacl.syntax import (
     Sigil,
     SyntaxNode,
     Text,
-    Truth,
     Variable,
     Within,
 )
-from roamcast.lacl.vocabulary import DISTANCE_UNITS, FUNCTIONS, MAX_PERIOD, REGIONS, TIME_UNITS, close_match, shown
+from roamcast.lacl.vocabulary import DISTANCE_UNITS, FUNCTIONS, MAX_PERIOD, REGIONS, TIME_UNITS, display, suggest
 
 __all__ = ["Builder"]
 
 Part: TypeAlias = Token | SyntaxNode
 
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_SIMPLE_ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPE_HINT: Final = r"""valid escapes: \" \' \\ \n \r \t \uXXXX \UXXXXXXXX"""
+
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Query]):
-    """One method per rule. Raises SpanError for what the grammar lets through but no tree can hold."""
+    """One method for each rule. Raises SpanError for input that the grammar accepts and the tree cannot hold."""
 
     def query(
         self,
@@ -65,7 +72,7 @@ class Builder(Transformer[Token, Query]):
         span = _span(name, right)
         if name.lower() not in FUNCTIONS:
             options = [f"{function}()" for function in FUNCTIONS]
-            raise SpanError(f"no function {shown(name)}", span, expected=options, hint=close_match(name, options))
+            raise SpanError(f"unknown function {display(name)}", span, expected=options, hint=suggest(name, options))
         return Select(cast(Function, name.lower()), span=span)
 
     def where(self, _: Token, condition: Condition) -> Condition:
@@ -76,10 +83,10 @@ class Builder(Transformer[Token, Query]):
     def every(self, _: Token, digits: Token, unit: Token) -> Every:
         size = TIME_UNITS.get(unit.lower())
         if size is None:
-            raise SpanError(f"{unit} is no unit of time", _span(unit), expected=tuple(TIME_UNITS))
+            raise SpanError(f"{unit} is not a unit of time", _span(unit), expected=tuple(TIME_UNITS))
         period = float(digits) * size
         if not abs(period) <= MAX_PERIOD:
-            raise SpanError("this period is too long", _span(digits, unit), hint="at most 100 years")
+            raise SpanError("the period is too long", _span(digits, unit), hint="the maximum is 100 years")
         return Every(round(period), span=_span(digits, unit))
 
     def disjunction(self, *parts: Any) -> Or:
@@ -99,10 +106,10 @@ class Builder(Transformer[Token, Query]):
         return Compare(_variable(name), operator, value, span=_span(name, value))
 
     def between(self, name: Token, word: Token | None, _: Token, low: Literal, __: Token, high: Literal) -> Condition:
-        return _perhaps_not(word, Between(_variable(name), low, high, span=_span(name, high)))
+        return _negate_if(word, Between(_variable(name), low, high, span=_span(name, high)))
 
     def listed(self, name: Token, word: Token | None, _: Token, __: Token, values: Any, right: Token) -> Condition:
-        return _perhaps_not(word, In(_variable(name), values, span=_span(name, right)))
+        return _negate_if(word, In(_variable(name), values, span=_span(name, right)))
 
     def has(self, name: Token, _: Token, *parts: Any) -> Has:
         terms = parts[1] if len(parts) == 3 else parts
@@ -112,10 +119,10 @@ class Builder(Transformer[Token, Query]):
         variable = _variable(name)
         if isinstance(region, Text):
             region = _named_region(variable, region)
-        return _perhaps_not(word, Inside(variable, region, span=_span(name, region)))
+        return _negate_if(word, Inside(variable, region, span=_span(name, region)))
 
     def call(self, name: Token, _: Token, arguments: tuple[Literal, ...] | None, right: Token) -> Region:
-        return region_of(name, arguments or (), _span(name, right))
+        return make_region(name, arguments or (), _span(name, right))
 
     def values(self, *parts: Any) -> tuple[Literal, ...]:
         return parts[::2]
@@ -123,20 +130,20 @@ class Builder(Transformer[Token, Query]):
     def number(self, digits: Token, unit: Token | None) -> Number:
         span = _span(digits, unit or digits)
         if unit is not None and unit.lower() not in DISTANCE_UNITS:
-            raise SpanError(f"{unit} is no unit of distance", _span(unit), expected=tuple(DISTANCE_UNITS))
+            raise SpanError(f"{unit} is not a unit of distance", _span(unit), expected=tuple(DISTANCE_UNITS))
         value = float(digits) * (DISTANCE_UNITS[unit.lower()] if unit else 1)
         if not math.isfinite(value):
-            raise SpanError("this number is too large", span, hint="at most about 1.8e308")
+            raise SpanError("the number is too large", span, hint="the maximum is about 1.8e308")
         return Number(value, span=span)
 
-    def truth(self, word: Token) -> Truth:
-        return Truth(word.lower() == "true", span=_span(word))
+    def boolean(self, word: Token) -> Boolean:
+        return Boolean(word.lower() == "true", span=_span(word))
 
     def bare(self, *words: Token) -> Text:
-        return Text(_joined(words), span=_span(words[0], words[-1]))
+        return Text(_join_words(words), span=_span(words[0], words[-1]))
 
     def quoted(self, string: Token) -> Text:
-        return Text(text_of(string), span=_span(string))
+        return Text(unquote(string), span=_span(string))
 
 
 def _span(first: Part, last: Part | None = None) -> Span:
@@ -149,32 +156,55 @@ def _span(first: Part, last: Part | None = None) -> Span:
 def _variable(token: Token) -> Variable:
     name = token[1:]
     if name[:1] in ('"', "'"):
-        name = text_of(Token.new_borrow_pos("STRING", name, token), offset=1)
+        name = unquote(Token.new_borrow_pos("STRING", name, token), offset=1)
         if not name:
-            raise SpanError("a name must not be empty", _span(token))
+            raise SpanError("the name is empty", _span(token))
     return Variable(cast(Sigil, token[0]), name or None, span=_span(token))
 
 
-def _perhaps_not(word: Token | None, test: Condition) -> Condition:
+def _negate_if(word: Token | None, test: Condition) -> Condition:
     return test if word is None else Not(test, span=test.span)
 
 
 def _named_region(variable: Variable, name: Text) -> Region:
-    """A bare or quoted name after `in`: a place for the subscriber, `nearest` for a source."""
+    """Interpret a name after `in`: a place for the subscriber, `nearest` for a source."""
     if variable.name != "location":
-        hint = f"for a list use parentheses, as in {variable.sigil}context in (light, noise)"
-        raise SpanError("only a location can be in a place", variable.span, hint=hint)
+        hint = f"put a list in parentheses, for example {variable.sigil}context in (light, noise)"
+        raise SpanError("only &location and #location can be tested with a place", variable.span, hint=hint)
     if variable.sigil == "#":
         return Within(name.value, span=name.span)
     if name.value.lower() == "nearest":
         return Nearest(span=name.span)
-    hint = close_match(name.value, REGIONS) or 'a place is written within("room A") here'
-    raise SpanError("not a location constraint", name.span, expected=tuple(REGIONS.values()), hint=hint)
+    hint = suggest(name.value, REGIONS) or 'write a place as within("room A")'
+    raise SpanError("not a region", name.span, expected=tuple(REGIONS.values()), hint=hint)
 
 
-def _joined(words: Sequence[Token]) -> str:
-    """With one space where the text has any: `hall 3b` is two words, though the lexer sees three."""
+def _join_words(words: Sequence[Token]) -> str:
+    """Join tokens with one space where the text has white space: the lexer splits `hall 3b` into three tokens."""
     pieces: list[str] = [words[0]]
     for before, word in itertools.pairwise(words):
         pieces.append(word if before.end_pos == word.start_pos else f" {word}")
     return "".join(pieces)
+
+
+def unquote(string: Token, offset: int = 0) -> str:
+    """Remove the quotes of a string and resolve its escapes.
+
+    `offset` is the distance from the token's start to the opening quote. Raises SpanError for an unknown escape and for
+    U+0000, which databases cannot store.
+    """
+    start = (string.start_pos or 0) + offset + 1
+
+    def resolve(match: re.Match[str]) -> str:
+        escape = match[1]
+        span = Span(start + match.start(), start + match.end())
+        if len(escape) == 1:
+            if escape not in _SIMPLE_ESCAPES:
+                raise SpanError(f"unknown escape {match[0]}", span, hint=_ESCAPE_HINT)
+            return _SIMPLE_ESCAPES[escape]
+        code = int(escape[1:], 16)
+        if code == 0 or 0xD800 <= code < 0xE000 or code > 0x10FFFF:
+            raise SpanError(f"{match[0]} is not a valid character", span, hint=_ESCAPE_HINT)
+        return chr(code)
+
+    return _ESCAPE.sub(resolve, string[1:-1])
