@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roamcast.deliver.outbox import FORMAT, LETTERS_SCHEMA, Outbox, Sender
+from roamcast.deliver.outbox import FORMAT, LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 
@@ -69,8 +69,8 @@ def test_offices_see_only_their_own(outbox: Outbox) -> None:
 def test_a_taken_batch_is_gone(outbox: Outbox) -> None:
     """A batch taken, even twice, waits no longer."""
     path = put_one(outbox)
-    outbox.taken(path)
-    outbox.taken(path)
+    outbox.remove(path)
+    outbox.remove(path)
     assert outbox.waiting("north") == []
 
 
@@ -98,7 +98,7 @@ def test_a_truncated_file_is_corrupt(outbox: Outbox, share: float) -> None:
     with pytest.raises(CorruptionError) as caught:
         outbox.read(path)
     assert caught.value.where == str(path)
-    assert "from a copy" in str(caught.value.hint)  # a published batch is not written again
+    assert "from a backup" in str(caught.value.hint)  # a published batch is not written again
 
 
 def test_a_flipped_bit_is_never_read_as_another_letter(outbox: Outbox) -> None:
@@ -137,25 +137,25 @@ def test_a_file_of_another_format_is_refused(outbox: Outbox, metadata: dict[str,
         outbox.read(path)
 
 
-def test_nobody_writes_here_at_first(outbox: Outbox) -> None:
-    """There is no sender until a pipeline says that it is one."""
-    assert outbox.sender() is None
+def test_a_new_outbox_has_no_status(outbox: Outbox) -> None:
+    """There is no status until a pipeline writes one."""
+    assert outbox.read_status() is None
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 40])
-def test_a_card_that_a_power_cut_emptied_counts_as_none(outbox: Outbox, tmp_path: Path, left: bytes) -> None:
-    """It is not durable, and is written anew with the next batch."""
-    outbox.show_sender(Sender("pipe", 1, {}))
-    (tmp_path / "outbox" / "sender.json").write_bytes(left)
-    assert outbox.sender() is None
+def test_a_status_file_emptied_by_a_power_cut_counts_as_missing(outbox: Outbox, tmp_path: Path, left: bytes) -> None:
+    """It is not synced, and the next batch writes it again."""
+    outbox.write_status(PipelineStatus("pipe", 1, {}))
+    (tmp_path / "outbox" / "status.json").write_bytes(left)
+    assert outbox.read_status() is None
 
 
-def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
-    """The card says who writes here, how far it is, and what it counted."""
-    outbox.show_sender(Sender("pipe", 1, {"events": 5}))
-    card = Sender("pipe", 2, {"events": 8}, {"segments": 3}, {"match": 0.5}, {"north": 9})
-    outbox.show_sender(card)
-    assert outbox.sender() == card
+def test_the_last_status_written_is_read(outbox: Outbox) -> None:
+    """It has the identity, the progress and the counters of the pipeline."""
+    outbox.write_status(PipelineStatus("pipe", 1, {"events": 5}))
+    status = PipelineStatus("pipe", 2, {"events": 8}, {"segments": 3}, {"match": 0.5}, {"north": 9})
+    outbox.write_status(status)
+    assert outbox.read_status() == status
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_the_sender_is_who_showed_itself_last(outbox: Outbox) -> None:
         b'{"format": "roamcast-outbox/9", "pipeline": "p", "batch": 1, "counters": {}}',
     ],
 )
-def test_a_card_of_another_format_is_refused(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
-    """A sender's card that is not one is refused with a hint."""
-    outbox.show_sender(Sender("pipe", 1, {}))
-    (tmp_path / "outbox" / "sender.json").write_bytes(content)
+def test_a_status_file_of_another_format_is_refused(outbox: Outbox, tmp_path: Path, content: bytes) -> None:
+    """The error has a hint."""
+    outbox.write_status(PipelineStatus("pipe", 1, {}))
+    (tmp_path / "outbox" / "status.json").write_bytes(content)
     with pytest.raises(CorruptionError) as caught:
-        outbox.sender()
+        outbox.read_status()
     assert caught.value.hint

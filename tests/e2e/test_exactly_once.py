@@ -131,7 +131,7 @@ def kill_at_random(
 
 
 def batch_of(outbox: Outbox) -> int:
-    sender = outbox.sender()
+    sender = outbox.read_status()
     return sender.batch if sender else -1
 
 

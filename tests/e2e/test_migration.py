@@ -98,7 +98,7 @@ def kill_nodes(processes: list[Process], chance: random.Random, pause: threading
 
 def kill_pipeline(process: Process, outbox: Outbox, chance: random.Random, pause: threading.Event) -> None:
     """SIGKILL when it has done a batch and works on others; every other time whenever it is, as while it starts."""
-    until(lambda: (card := outbox.sender()) is not None and card.batch > 0, 100, "a batch")
+    until(lambda: (card := outbox.read_status()) is not None and card.batch > 0, 100, "a batch")
     for kill in range(PIPELINE_KILLS):
         pause.wait(chance.uniform(0.0, 12.0 if kill % 2 else 4.0))
         process.kill()

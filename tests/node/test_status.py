@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nodes import RunningNode, leave, until
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 
 
 def metric(node: RunningNode, name: str) -> float:
@@ -22,24 +22,24 @@ def test_a_node_without_pipeline_is_healthy(node: RunningNode) -> None:
 
 def test_the_pipelines_last_batch_is_told(node: RunningNode) -> None:
     """As its card in the outbox shows it."""
-    Outbox(node.data / "outbox").show_sender(Sender("p", 7, {"set_aside": 2}))
+    Outbox(node.data / "outbox").write_status(PipelineStatus("p", 7, {"dead_letters": 2}))
     card = until(lambda: node.http.get("/healthz").json()["pipeline"], "the card to be seen")
-    assert card == {"id": "p", "batch": 7, "counters": {"set_aside": 2}}
+    assert card == {"id": "p", "batch": 7, "counters": {"dead_letters": 2}}
 
 
 def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
-    """Events in, letters posted, delivered and dropped, records set aside."""
+    """Events in, letters posted, delivered and dropped, dead letters."""
     anna = node.subscriber()
     node.source().publish([{"x": 1, "y": 1}] * 3)
     leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
     anna.acknowledge(anna.pull(wait=10)[0])
     leave(node.data, 2, ("anna", 1, "a"), ("anna", 3, "c"))
-    Outbox(node.data / "outbox").show_sender(Sender("p", 2, {"set_aside": 4, "duplicates_dropped": 10}))
+    Outbox(node.data / "outbox").write_status(PipelineStatus("p", 2, {"dead_letters": 4, "duplicates_dropped": 10}))
     until(lambda: metric(node, "roamcast_duplicates_dropped_total") == 11, "copies to be counted")
     assert metric(node, "roamcast_events_accepted_total") == 3
     assert metric(node, "roamcast_letters_posted_total") == 3
     assert metric(node, "roamcast_letters_delivered_total") == 1
-    assert metric(node, "roamcast_records_set_aside_total") == 4
+    assert metric(node, "roamcast_dead_letters_total") == 4
     assert metric(node, "roamcast_journal_seconds_count") == 1
 
 
@@ -47,7 +47,7 @@ def test_what_the_pipelines_last_batch_cost(node: RunningNode) -> None:
     """Nothing is told before there is a card; then all that it says."""
     assert "roamcast_pipeline_segments" not in node.http.get("/metrics").text
     figures = {"candidates": 30, "matches": 4, "segments": 2, "state_bytes": 5000, "moving_regions": 7, "other": 1}
-    Outbox(node.data / "outbox").show_sender(Sender("p", 2, {}, figures, {"control": 0.25, "match": 0.5}))
+    Outbox(node.data / "outbox").write_status(PipelineStatus("p", 2, {}, figures, {"control": 0.25, "match": 0.5}))
     until(lambda: "roamcast_pipeline_segments 2.0" in node.http.get("/metrics").text, "the card to be seen")
     assert metric(node, "roamcast_pipeline_candidates_per_match") == 7.5
     assert metric(node, "roamcast_pipeline_state_bytes") == 5000
@@ -97,11 +97,11 @@ def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
     anna = node.subscriber()
     outbox = node.data / "outbox"
     outbox.mkdir()
-    (outbox / "sender.json").write_bytes(b"{")
+    (outbox / "status.json").write_bytes(b"{")
     until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
     leave(node.data, 1, ("anna", 1, "a"))
     assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]
-    Outbox(outbox).show_sender(Sender("p", 1, {}))
+    Outbox(outbox).write_status(PipelineStatus("p", 1, {}))
     until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well again")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nodes import RunningNode, bearer, journalled, running_node, until
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
@@ -107,6 +107,6 @@ def test_a_new_pipeline_is_told_all_subscriptions(node: RunningNode) -> None:
     before = len(changes(node.data))
     outbox = Outbox(node.data / "outbox")
     for batch, pipeline in enumerate(["first", "first", "second"]):
-        outbox.show_sender(Sender(pipeline, batch, {}))
+        outbox.write_status(PipelineStatus(pipeline, batch, {}))
         until(lambda batch=batch: (anna.health()["pipeline"] or {}).get("batch") == batch, "the card to be seen")
     assert sorted(changes(node.data)[before:]) == sorted([("subscription", "one"), ("subscription", "three")] * 2)

@@ -1,17 +1,17 @@
-"""The outbox: where the pipeline leaves letters and each office takes its own.
+"""The outbox: files in which the pipeline leaves letters for each office.
 
-    outbox/sender.json                          who writes here, and how far it is
+    outbox/status.json                          which pipeline writes here, and its progress
     outbox/<office>/<batch>-<pipeline>.parquet  the letters of one batch to one office
 
-Batches appear in order, each whole; batch N written again replaces batch N with the same letters, and never those of
-another pipeline, whose batches are numbered from 0 as well. An office takes the lowest batch first and removes it once
-its letters are stored. Taking one twice is harmless: mailboxes drop what they have had.
+Batch files appear in order and complete. Writing batch N again replaces it with the same letters. The pipeline is part
+of the name because every pipeline counts its batches from 0. An office reads the lowest batch first and removes it once
+its letters are stored. Reading one twice is harmless: mailboxes drop letters that they have already received.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import orjson
@@ -22,9 +22,9 @@ from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 
-__all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "Sender"]
+__all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "PipelineStatus"]
 
-FORMAT = "roamcast-outbox/1"
+FORMAT = "roamcast-outbox/2"
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -36,29 +36,30 @@ LETTERS_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """The pipeline's card: its identity, the last batch it finished, and its counters since it was new.
+class PipelineStatus:
+    """The pipeline's identity, the last batch it committed, and its counters since it was created.
 
-    `figures` and `seconds` tell of that batch alone: what it cost, and how long each of its steps took. `read` is the
-    last offset that it has read of each node's journal.
+    `metrics` and `step_seconds` describe that batch alone: its sizes and the duration of each step. `read_offsets` has
+    the last offset read from each node's journal.
     """
 
     pipeline: str
     batch: int
     counters: Mapping[str, int]
-    figures: Mapping[str, float] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    read: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    step_seconds: Mapping[str, float] = field(default_factory=dict)
+    read_offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 class Outbox:
-    """One folder, one writing pipeline, any number of offices that read."""
+    """One folder with one writing pipeline and any number of reading offices."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.status_path = folder / "status.json"
 
     def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
-        """Leave the letters of `batch` for `office`, durably, replacing an earlier try at the same batch."""
+        """Write the letters of `batch` for `office` durably, replacing an earlier attempt at the same batch."""
         folder = self._folder / office
         metadata = {"format": FORMAT, "pipeline": pipeline, "batch": str(batch)}
         buffer = pa.BufferOutputStream()
@@ -68,12 +69,12 @@ class Outbox:
         write_atomic(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
 
     def waiting(self, office: str) -> list[Path]:
-        """The batches that lie here for `office`, lowest first."""
+        """The batch files for `office`, lowest first."""
         folder = self._folder / office
         return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
 
     def fullest(self) -> tuple[str, int]:
-        """The office with most batches waiting, and how many; ("", 0) when nothing waits."""
+        """The office with the most waiting batches, and how many; ("", 0) if there are none."""
         if not self._folder.is_dir():
             return "", 0
         counts = [(len(self.waiting(f.name)), f.name) for f in self._folder.iterdir() if f.is_dir()]
@@ -81,7 +82,7 @@ class Outbox:
         return office, count
 
     def read(self, path: Path) -> list[Letter]:
-        """The letters of one waiting batch, in the order they were put."""
+        """The letters of one batch file, in the order they were written. Raises CorruptionError."""
         with storage_errors(path):
             content = path.read_bytes()
         try:
@@ -95,47 +96,37 @@ class Outbox:
             raise CorruptionError(
                 f"not a readable {FORMAT} file: {error}",
                 where=str(path),
-                hint="restore it from a copy: its letters exist nowhere else",
+                hint="restore it from a backup: its letters exist nowhere else",
             ) from error
         return [Letter(to, sender, number, body) for to, number, body in zip(*columns, strict=True)]
 
-    def taken(self, path: Path) -> None:
-        """Remove a batch whose letters are stored."""
+    def remove(self, path: Path) -> None:
+        """Remove a batch file whose letters are stored."""
         with storage_errors(path):
             path.unlink(missing_ok=True)
 
-    def show_sender(self, sender: Sender) -> None:
-        """Tell the offices who writes here and how far it is. Cheap; not durable; always whole."""
-        card = {
-            "format": FORMAT,
-            "pipeline": sender.pipeline,
-            "batch": sender.batch,
-            "counters": dict(sender.counters),
-            "figures": dict(sender.figures),
-            "seconds": dict(sender.seconds),
-            "read": dict(sender.read),
-        }
+    def write_status(self, status: PipelineStatus) -> None:
+        """Replace the status file atomically. It is not synced, which keeps this cheap."""
         make_folder(self._folder)
-        write_atomic(self._folder / "sender.json", orjson.dumps(card), durable=False)
+        write_atomic(self.status_path, orjson.dumps({"format": FORMAT, **asdict(status)}), durable=False)
 
-    def sender(self) -> Sender | None:
-        """Who writes here; None while no pipeline has said so."""
-        path = self._folder / "sender.json"
+    def read_status(self) -> PipelineStatus | None:
+        """The status of the pipeline that writes here; None if there is none yet. Raises CorruptionError."""
+        path = self.status_path
         if not path.exists():
             return None
         with storage_errors(path):
             content = path.read_bytes()
         if not content.strip(b"\0"):
-            return None  # all that a power cut may leave of a file that was never synced; it is soon written anew
+            return None  # a power cut may leave an unsynced file empty; the pipeline soon writes it again
         try:
-            card = orjson.loads(content)
-            if card["format"] != FORMAT:
-                raise ValueError(f"format {card['format']!r}")
-            more = (card.get(name, {}) for name in ("figures", "seconds", "read"))
-            return Sender(card["pipeline"], card["batch"], card["counters"], *more)
-        except (LookupError, TypeError, ValueError) as error:
+            values = orjson.loads(content)
+            if values.pop("format") != FORMAT:
+                raise ValueError(f"not {FORMAT}")
+            return PipelineStatus(**values)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptionError(
-                f"not a {FORMAT} sender's card: {error}",
+                f"not a {FORMAT} status file: {error}",
                 where=str(path),
-                hint="remove it; the pipeline writes it anew",
+                hint="remove it; the pipeline writes it again",
             ) from error

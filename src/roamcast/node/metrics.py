@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from roamcast.deliver.outbox import Sender
+from roamcast.deliver.outbox import PipelineStatus
 
 __all__ = ["Metrics"]
 
@@ -17,7 +17,7 @@ _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
-    """`pipeline` gives the counters of the pipeline that writes to us, as its card shows them."""
+    """`pipeline` gives the counters of the pipeline that writes to us, as its status file has them."""
 
     def __init__(self, pipeline: Callable[[], Mapping[str, int]]) -> None:
         self._registry = CollectorRegistry()
@@ -59,16 +59,16 @@ class Metrics:
         """Show how many subscriptions are in each state, and how many bindings and agents there are."""
         self._registry.register(_Census(census))
 
-    def pipeline_figures(self, card: Callable[[], Sender | None]) -> None:
-        """Show what the pipeline's card tells of its last batch."""
+    def pipeline_figures(self, card: Callable[[], PipelineStatus | None]) -> None:
+        """Show the metrics of the last batch from the pipeline's status."""
         self._registry.register(_Card(card))
 
     def sums(self) -> dict[str, int]:
-        """Counters that add up what the pipeline and this node have dropped or set aside."""
+        """Counters that add up what the pipeline and this node have dropped or could not process."""
         pipeline = self._pipeline()
         return {
             "duplicates_dropped": pipeline.get("duplicates_dropped", 0) + _value(self.duplicate_letters),
-            "records_set_aside": pipeline.get("set_aside", 0),
+            "dead_letters": pipeline.get("dead_letters", 0),
         }
 
     def counters(self) -> dict[str, int]:
@@ -94,7 +94,7 @@ class _Sums(Collector):
     def collect(self) -> Iterable[Metric]:
         texts = {
             "duplicates_dropped": "Copies of events and letters that were dropped.",
-            "records_set_aside": "Journal records that could not be processed.",
+            "dead_letters": "Journal records that could not be processed.",
         }
         for name, value in self._sums().items():
             yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
@@ -109,7 +109,7 @@ class _Counted(Collector):
 
 
 class _Card(Collector):
-    def __init__(self, card: Callable[[], Sender | None]) -> None:
+    def __init__(self, card: Callable[[], PipelineStatus | None]) -> None:
         self._card = card
 
     def collect(self) -> Iterable[Metric]:
@@ -122,7 +122,7 @@ class _Card(Collector):
             "moving_regions": "Regions around subscribers who may move.",
         }
         card = self._card()
-        figures = {} if card is None else dict(card.figures)
+        figures = {} if card is None else dict(card.metrics)
         if figures.get("matches"):
             figures["candidates_per_match"] = figures.get("candidates", 0) / figures["matches"]
         for name, text in texts.items():
@@ -131,7 +131,7 @@ class _Card(Collector):
         steps = GaugeMetricFamily(
             "roamcast_pipeline_step_seconds", "Time that each step of the last batch took.", labels=["step"]
         )
-        for step, seconds in ({} if card is None else card.seconds).items():
+        for step, seconds in ({} if card is None else card.step_seconds).items():
             steps.add_metric([step], seconds)
         yield steps
 

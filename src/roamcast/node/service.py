@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import SourceRequest
 from roamcast.bind.lcesm.messages import SourceDemanded
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.model import local_name
@@ -184,7 +184,7 @@ class Node:
         self.mailroom.stop()
         self._opened.close()
 
-    def _meet(self, sender: Sender) -> None:
+    def _meet(self, sender: PipelineStatus) -> None:
         self.bindery.tell(sender.pipeline).result()
 
     def _delivered(self, delivery: Delivery) -> None:

@@ -10,7 +10,7 @@ import pytest
 from nodes import RunningNode, bearer, running_node, until
 
 from roamcast.client import Client
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 
 ROOMS = (
@@ -121,8 +121,8 @@ def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> Non
         anna, outbox = node.subscriber("anna"), Outbox(tmp_path / "outbox")
         anna.subscribe(terms=["fire"], id="q")
 
-        def told(sender: Sender) -> tuple[bool | None, str]:
-            outbox.show_sender(sender)
+        def told(sender: PipelineStatus) -> tuple[bool | None, str]:
+            outbox.write_status(sender)
             until(lambda: node.client().health()["pipeline"] == {
                 "id": sender.pipeline, "batch": sender.batch, "counters": {}
             }, "the node to meet the pipeline")  # fmt: skip
@@ -130,13 +130,13 @@ def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> Non
 
         first = anna.explain("q", {"terms": ["fire"]})
         assert (first["matches"], checks(first)["state"]) == (False, (False, "no pipeline has shown itself here"))
-        assert told(Sender("p", 0, {}))[0] is None
+        assert told(PipelineStatus("p", 0, {}))[0] is None
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is None
         assert anna.explain("q", {"terms": ["ice"]})["matches"] is False
-        assert told(Sender("p", 1, {}, read={"local": 1}))[1] == (
+        assert told(PipelineStatus("p", 1, {}, read_offsets={"local": 1}))[1] == (
             "the pipeline has read 1 of 2 records of this node: the last ones do not count yet"
         )
-        everything = told(Sender("p", 2, {}, read={"local": 2}))
+        everything = told(PipelineStatus("p", 2, {}, read_offsets={"local": 2}))
         assert everything == (True, "the pipeline has read all 2 records of this node, up to batch 2")
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from worlds import event, journal
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import ConflictError, CorruptionError, StorageError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.model import Box, Subscription
@@ -43,7 +43,7 @@ def work(data: Path, *, state: int = 5, commits: int = 5, offsets: int = 5) -> P
             (folder / f".{batch}.crc").write_bytes(b"crc")
     if state >= 0:
         pipeline.state.publish(Manifest(pipeline.id, state))
-    Outbox(data / "outbox").show_sender(Sender(pipeline.id, state, {}))
+    Outbox(data / "outbox").write_status(PipelineStatus(pipeline.id, state, {}))
     return pipeline
 
 

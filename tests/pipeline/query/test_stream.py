@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from worlds import NOON, event, journal, letters, removal, run, subscription
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError, CorruptionError, StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
@@ -69,7 +69,7 @@ def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -
         ("cam:3", "b1", f"cam is bound since {bound[3:]}"), ("cam:5", "b1", f"cam is bound since {bound[3:]}"),
     ]  # fmt: skip
     assert counters(tmp_path) == {
-        "events": 6, "duplicates_dropped": 0, "set_aside": 0, "late": 0, "thinned_out": 1, "letters": 5,
+        "events": 6, "duplicates_dropped": 0, "dead_letters": 0, "late": 0, "throttled": 1, "letters": 5,
         "subscriptions": 1, "bindings": 1,
     }  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_order_inside_a_node_holds_within_a_batch_and_between(spark: SparkSessio
     assert letters(tmp_path) == [*first, *second, ("bob", 3, "s1", "cam:5")]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4"), ("eve", 2, "s1", "cam:5")]
     assert counters(tmp_path) == {
-        "events": 6, "duplicates_dropped": 4, "set_aside": 0, "late": 0, "thinned_out": 0, "letters": 9,
+        "events": 6, "duplicates_dropped": 4, "dead_letters": 0, "late": 0, "throttled": 0, "letters": 9,
         "subscriptions": 2, "bindings": 0,
     }  # fmt: skip
 
@@ -164,7 +164,7 @@ def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path
     assert [(row["kind"], row["entity"], row["id"], row["body"]) for row in rows[:-1]] == [
         (record.kind, record.entity, record.id, record.body) for record in POISON
     ]
-    assert (counters(tmp_path)["set_aside"], counters(tmp_path)["events"]) == (len(rows), 3)
+    assert (counters(tmp_path)["dead_letters"], counters(tmp_path)["events"]) == (len(rows), 3)
 
 
 def break_off_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
@@ -213,7 +213,7 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
     assert {name: files(tmp_path)[name] for name in whole} == whole
     assert letters(tmp_path) == [*expected, ("ann", 5, "s0", "cam:5"), ("ann", 6, "s1", "cam:5")]
     assert counters(tmp_path) == {
-        "events": 5, "duplicates_dropped": 1, "set_aside": 1, "late": 0, "thinned_out": 0, "letters": 8,
+        "events": 5, "duplicates_dropped": 1, "dead_letters": 1, "late": 0, "throttled": 0, "letters": 8,
         "subscriptions": 2, "bindings": 0,
     }  # fmt: skip
 
@@ -260,7 +260,7 @@ def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
             (path,) = outbox.waiting("local")
             assert [letter.number for letter in outbox.read(path)] == [number]
             said.waiting.clear()
-            outbox.taken(path)
+            outbox.remove(path)
         until(lambda: outbox.waiting("local"), "the third batch")
         journal(tmp_path, [event("cam", 4)])
         assert said.waiting.wait(30)
@@ -273,7 +273,7 @@ def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
         query.stop()
         pipeline.close()
     assert letters(tmp_path) == [("ann", 3, "s1", "cam:3")]
-    outbox.taken(outbox.waiting("local")[0])
+    outbox.remove(outbox.waiting("local")[0])
     run(spark, tmp_path, limits=limits)
     assert letters(tmp_path) == [("ann", 4, "s1", "cam:4")]
 
@@ -282,9 +282,9 @@ def test_a_batch_that_cannot_be_shown_has_happened(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full right after it was published does not make it run again."""
-    real = Outbox.show_sender
+    real = Outbox.write_status
 
-    def full_after_the_batch(self: Outbox, sender: Sender) -> None:
+    def full_after_the_batch(self: Outbox, sender: PipelineStatus) -> None:
         if sender.batch >= 0:
             raise StorageError("the disk is full")
         real(self, sender)

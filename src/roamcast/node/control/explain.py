@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from roamcast.bind.lcesm.views import SubscriptionStatus
-from roamcast.deliver.outbox import Sender
+from roamcast.deliver.outbox import PipelineStatus
 from roamcast.lacl import Query, holds, plan_of
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.printing import condition_text, number_text, period_text, quoted, region_text
@@ -56,7 +56,7 @@ class Happened:
 class Progress:
     """How far the pipeline is: its card, whether it was told of everything, and the last record of this node."""
 
-    sender: Sender | None
+    sender: PipelineStatus | None
     told: bool
     node: str
     last: int
@@ -201,7 +201,7 @@ def _state(progress: Progress) -> Check:
         return Check("state", False, "no pipeline has shown itself here")
     if not progress.told:
         return Check("state", False, f"pipeline {sender.pipeline} has not been told of what is in force here")
-    read = sender.read.get(progress.node)
+    read = sender.read_offsets.get(progress.node)
     if read is None:
         return Check("state", None, "the pipeline does not say how far it has read the journal of this node")
     if read < progress.last:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.model import Letter
 from roamcast.node.office.mailbox_service import Delivery
@@ -37,14 +37,14 @@ class Mailroom:
         office: str,
         *,
         deposit: Callable[[Sequence[Letter]], Delivery],
-        meet: Callable[[Sender], None],
+        meet: Callable[[PipelineStatus], None],
         delivered: Callable[[Delivery], None],
     ) -> None:
         """`deposit` stores letters; `meet` is told of the sender whenever its card changes, `delivered` of every batch
         that is stored.
         """
         self._outbox = outbox
-        self._card = folder / "sender.json"
+        self._card = outbox.status_path
         self._folder = folder / office
         self._office = office
         self._deposit = deposit
@@ -54,7 +54,7 @@ class Mailroom:
         self._folder_seen = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"mailroom-{office}", daemon=True)
-        self.sender: Sender | None = None
+        self.sender: PipelineStatus | None = None
         self.waiting = 0
         self.trouble: str | None = None
 
@@ -73,7 +73,7 @@ class Mailroom:
             if self._stop.is_set():
                 return
             self._delivered(self._deposit(self._read(path)))
-            self._outbox.taken(path)
+            self._outbox.remove(path)
             self.waiting -= 1
         self._look_at_card()
 
@@ -88,7 +88,7 @@ class Mailroom:
         seen = _changed_at(self._card)
         if seen is None or seen == self._card_seen:
             return
-        sender = self._outbox.sender()
+        sender = self._outbox.read_status()
         if sender is not None:
             self._meet(sender)
             self.sender = sender

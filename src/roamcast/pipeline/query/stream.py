@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roamcast.deliver.outbox import Outbox, Sender
+from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.pipeline.query.batch_metrics import Watch, figures_of
@@ -193,6 +193,6 @@ class Stream:
 
     def _show(self, figures: Mapping[str, float] | None = None, seconds: Mapping[str, float] | None = None) -> None:
         done = self._books.manifest
-        self._outbox.show_sender(
-            Sender(self._pipeline.id, done.batch, done.counters, figures or {}, seconds or {}, self._read)
+        self._outbox.write_status(
+            PipelineStatus(self._pipeline.id, done.batch, done.counters, figures or {}, seconds or {}, self._read)
         )

@@ -44,7 +44,7 @@ from roamcast.ranges import Ranges
 __all__ = ["BALANCE", "COUNTERS", "HISTORY", "Books", "Entry", "Page"]
 
 COUNTERS: Final = (
-    "events", "duplicates_dropped", "set_aside", "late", "thinned_out", "letters", "subscriptions", "bindings",
+    "events", "duplicates_dropped", "dead_letters", "late", "throttled", "letters", "subscriptions", "bindings",
 )  # fmt: skip
 
 BALANCE: Final = 100_000
@@ -148,9 +148,9 @@ class Books:
         grown = {
             "events": intake.fresh.num_rows,
             "duplicates_dropped": intake.duplicates,
-            "set_aside": len(set_aside),
+            "dead_letters": len(set_aside),
             "late": len(late),
-            "thinned_out": ordered.num_rows - kept.num_rows,
+            "throttled": ordered.num_rows - kept.num_rows,
             "letters": kept.num_rows,
             "subscriptions": changes.more_subscriptions,
             "bindings": changes.more_bindings,
