@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.kernels.compiled import kernel
+from roamcast.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, i64, u64
 
 __all__ = ["NOWHERE", "cell", "hash_cell", "number_keys", "pack", "parts", "place_cells", "round_world"]

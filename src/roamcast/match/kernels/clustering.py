@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import kernel
 from roamcast.match.kernels.cells import hash_cell
-from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, u64
 
 __all__ = ["NOBODY", "Counts", "Members", "Reading", "Slots", "absorb", "admit", "join", "leave", "members", "regrow"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import kernel
 from roamcast.match.kernels.cells import hash_cell
-from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.scalars import u8
 
 __all__ = ["mark_rows"]

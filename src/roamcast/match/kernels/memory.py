@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils as numba_cgutils
 from numba.extending import intrinsic
 
-from roamcast.match.kernels.compiled import kernel
+from roamcast.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, u64
 
 __all__ = ["eight_bytes", "expect", "folded_product", "same_bytes"]

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import kernel
 from roamcast.match.index.layout import LAST
 from roamcast.match.kernels.cells import cell, pack, parts, round_world
-from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, i64, u32, u64
 
 __all__ = [

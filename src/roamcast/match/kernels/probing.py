@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.kernels.compiled import kernel
+from roamcast.compiled import kernel
 from roamcast.match.kernels.memory import expect, folded_product
 from roamcast.match.kernels.scalars import Whole, i64, u8, u64
 

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import kernel
 from roamcast.match.index.layout import LAST, Body
 from roamcast.match.kernels.cells import NOWHERE, cell, hash_cell, pack, parts, round_world
-from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.memory import expect
 from roamcast.match.kernels.postings import bit_of, mixed, signature_bit
 from roamcast.match.kernels.scalars import Whole, i64, u8, u32, u64

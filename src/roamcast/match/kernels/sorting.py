@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import kernel
 from roamcast.match.kernels.cells import NOWHERE, cell
-from roamcast.match.kernels.compiled import kernel
 from roamcast.match.kernels.scalars import Whole, i64, u64
 
 __all__ = ["DIGITS", "SHORT", "morton", "order_by", "place_points", "sort_runs"]

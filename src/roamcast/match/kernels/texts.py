@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.kernels.compiled import kernel
+from roamcast.compiled import kernel
 from roamcast.match.kernels.memory import eight_bytes, expect, folded_product, same_bytes
 from roamcast.match.kernels.scalars import Whole, i64, u32, u64
 

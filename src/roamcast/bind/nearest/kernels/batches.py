@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.holding import DOUBTFUL, OPEN, bind, chord_to, keep, look, stands
 from roamcast.bind.nearest.kernels.layout import ENDLESS, FAN, FIRST, SHIFT, Integers, Row, Rows, Rule, World
 from roamcast.bind.nearest.kernels.metric import chart, square, step
 from roamcast.bind.nearest.kernels.search import after, choose, hold_in_boxes, leaf_end, leaf_start
+from roamcast.compiled import kernel
 
 __all__ = ["choose_any", "conclude", "fasten", "place", "settle", "walk"]
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import Integers, Rows
+from roamcast.compiled import kernel
 
 __all__ = ["CLOCK", "NEVER", "take"]
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import Row, Rule, World
 from roamcast.bind.nearest.kernels.metric import beyond, chart, in_doubt, metres, shrink, square, stretch, within
 from roamcast.bind.nearest.kernels.search import choose, hold_in_boxes, leaf_end, leaf_start, nearest, next_leaf
+from roamcast.compiled import kernel
 
 __all__ = ["DOUBTFUL", "OPEN", "bind", "chord_to", "keep", "look", "stands"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from math import atan, atan2, cos, hypot, inf, pi, radians, sin, sqrt, tan
 from typing import Final
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import Row
+from roamcast.compiled import kernel
 
 __all__ = ["beyond", "chart", "in_doubt", "metres", "shrink", "square", "step", "stretch", "within"]
 

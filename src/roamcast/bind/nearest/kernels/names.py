@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import Integers
+from roamcast.compiled import kernel
 
 __all__ = ["END", "FREE", "Bytes", "Key", "Longs", "drop", "enter", "find", "pack", "spread"]
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import FAN, FIRST, SHIFT, Row, Rows, Rule, World
 from roamcast.bind.nearest.kernels.metric import beyond, in_doubt, metres, square, within
+from roamcast.compiled import kernel
 
 __all__ = ["after", "choose", "hold_in_boxes", "leaf_end", "leaf_start", "nearest", "next_leaf"]
 

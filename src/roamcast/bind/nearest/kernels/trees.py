@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.compiled import kernel
 from roamcast.bind.nearest.kernels.layout import FAN, FIRST, SHIFT, Integers, Rows
+from roamcast.compiled import kernel
 
 __all__ = ["append", "build", "chain", "curve_keys", "find", "gather", "link", "take_out", "unlink"]
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import (
     BIRTH,
     BORN,
@@ -36,6 +35,7 @@ from roamcast.collect.simulation.kernels.living import DIED, EMPTY_IT, LIVED
 from roamcast.collect.simulation.kernels.paths import insert, remove
 from roamcast.collect.simulation.kernels.sending import hop, note, square_to_mule
 from roamcast.collect.simulation.kernels.trees import pay
+from roamcast.compiled import kernel
 
 __all__ = ["Crowd", "infect"]
 

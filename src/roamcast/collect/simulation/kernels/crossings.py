@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.kernels.compiled import kernel
+from roamcast.compiled import kernel
 
 __all__ = ["enter_cells", "meet"]
 

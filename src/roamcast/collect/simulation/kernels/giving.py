@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import CLOCK, PUT_BACK, World, i64, u64
 from roamcast.collect.simulation.kernels.paths import wake
 from roamcast.collect.simulation.kernels.queueing import add_copy, has_room
 from roamcast.collect.simulation.kernels.sending import hop, note
 from roamcast.collect.simulation.kernels.trees import grow_tree, pay
+from roamcast.compiled import kernel
 
 __all__ = ["give_back"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.giving import give_back
 from roamcast.collect.simulation.kernels.layout import (
     ALARM,
@@ -28,6 +27,7 @@ from roamcast.collect.simulation.kernels.layout import (
 from roamcast.collect.simulation.kernels.paths import change_leg, lose, meet_sensor, wake
 from roamcast.collect.simulation.kernels.queueing import add_copy, drop_expired, forget_mule, has_room
 from roamcast.collect.simulation.kernels.sending import collect, relay
+from roamcast.compiled import kernel
 
 __all__ = ["DIED", "EMPTY_IT", "LIVED", "drop_all_expired", "live"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import AT_CELL, NEVER_AGAIN, Integers, World, u64
 from roamcast.collect.simulation.kernels.queueing import forget_mule, strand
+from roamcast.compiled import kernel
 
 __all__ = ["change_leg", "insert", "lose", "meet_sensor", "remove", "wake"]
 

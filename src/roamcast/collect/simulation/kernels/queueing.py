@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import EXPIRED, MISSING, STRANDED, Row, World, i64, u64
+from roamcast.compiled import kernel
 
 __all__ = [
     "add_copy", "demote", "drop_copy", "drop_expired", "first_ready", "forget_mule", "free_for", "has_room",

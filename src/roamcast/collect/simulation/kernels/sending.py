@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isnan
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import (
     ALARM,
     BY_OWNER,
@@ -31,6 +30,7 @@ from roamcast.collect.simulation.kernels.queueing import (
     may_go,
 )
 from roamcast.collect.simulation.kernels.trees import pay
+from roamcast.compiled import kernel
 
 __all__ = ["collect", "hop", "note", "relay", "square_to_mule"]
 

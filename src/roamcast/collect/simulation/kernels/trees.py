@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.compiled import kernel
 from roamcast.collect.simulation.kernels.layout import CLOCK, DEATH, ELECTIONS, World, u64
+from roamcast.compiled import kernel
 
 __all__ = ["grow_tree", "pay", "scramble"]
 
