@@ -1,6 +1,8 @@
-"""The one error tree. Every error carries a message for a person and a hint what to do next."""
+"""The error tree. Every error carries a message for people, a stable code and a hint what to do next."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 __all__ = [
     "AuthenticationError",
@@ -8,22 +10,43 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "ElsewhereError",
+    "ExitCode",
     "InputError",
+    "MissingExtraError",
     "NotFoundError",
     "PermissionDeniedError",
     "RoamcastError",
     "StorageError",
     "UnavailableError",
+    "UncertainError",
 ]
 
 
-class RoamcastError(Exception):
-    """Base of all errors a user may see.
+class ExitCode(IntEnum):
+    """Exit codes of the `roamcast` command. docs/cli.md lists them."""
 
-    `code` is stable and machine-readable; `where` names the field, row, file or record concerned.
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    CONFLICT = 5
+    UNAVAILABLE = 6
+    LIMIT = 7
+    STORAGE = 8
+    MISSING_EXTRA = 9
+    INTERRUPTED = 130
+
+
+class RoamcastError(Exception):
+    """Base class of all errors that users can see.
+
+    `code` is stable and machine-readable. `where` names the field, row, file or record concerned, `hint` says what to
+    do. `exit_code` is the exit code of a command that ends with this error.
     """
 
     code = "error"
+    exit_code = ExitCode.FAILED
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -40,28 +63,36 @@ class RoamcastError(Exception):
 
 
 def _rebuild(kind: type[RoamcastError], message: str, where: str | None, hint: str | None) -> RoamcastError:
-    """Errors cross process borders (Spark workers), keyword arguments and all."""
+    """Unpickle an error: they travel from Spark workers to the driver."""
     return kind(message, where=where, hint=hint)
 
 
 class InputError(RoamcastError):
-    """What the user gave is wrong; nothing was applied."""
+    """The input is invalid. Nothing was applied."""
 
     code = "bad_input"
+    exit_code = ExitCode.USAGE
 
 
 class NotFoundError(RoamcastError):
+    """There is no such entity, subscription, place or peer."""
+
     code = "not_found"
+    exit_code = ExitCode.NOT_FOUND
 
 
 class ConflictError(RoamcastError):
-    """It contradicts what is already there (a taken id, a second pipeline, state and checkpoint that disagree)."""
+    """The request contradicts the current state: an id is taken, a second pipeline runs, a checkpoint disagrees."""
 
     code = "conflict"
+    exit_code = ExitCode.CONFLICT
 
 
 class ElsewhereError(ConflictError):
-    """The subscriber's mailbox is not at this office. `office` and `epoch` are the latest known here."""
+    """The subscriber's mailbox is at another office.
+
+    `office` is the last known one, None if unknown here; `epoch` counts the mailbox's migrations.
+    """
 
     code = "elsewhere"
     office: str | None = None
@@ -69,36 +100,56 @@ class ElsewhereError(ConflictError):
 
 
 class AuthenticationError(RoamcastError):
-    """No token, or one that nobody has."""
+    """The token is missing or unknown."""
 
     code = "unauthenticated"
+    exit_code = ExitCode.REFUSED
 
 
 class PermissionDeniedError(RoamcastError):
-    """A valid token, but of somebody else."""
+    """The token is valid but belongs to an entity that may not do this."""
 
     code = "forbidden"
+    exit_code = ExitCode.REFUSED
 
 
 class CapacityError(RoamcastError):
-    """A stated limit is reached; the sender keeps what it has and may try again later."""
+    """A limit is reached. Keep the data and try again later."""
 
     code = "capacity"
+    exit_code = ExitCode.LIMIT
 
 
 class StorageError(RoamcastError):
-    """The disk refused: full, read-only or failing. Nothing was acknowledged."""
+    """The disk is full, read-only or failing. Nothing was acknowledged."""
 
     code = "storage"
+    exit_code = ExitCode.STORAGE
 
 
 class CorruptionError(RoamcastError):
-    """A file of ours does not match its checksum or its format."""
+    """A data file does not match its checksum or format."""
 
     code = "corrupt"
+    exit_code = ExitCode.STORAGE
 
 
 class UnavailableError(RoamcastError):
-    """Something needed (a node, Java, a peer) does not answer."""
+    """A node, a peer, Java or another service does not respond."""
 
     code = "unavailable"
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class UncertainError(UnavailableError):
+    """No response said whether the letter was accepted. Sending it again with the same `number` delivers it once."""
+
+    code = "uncertain"
+    number: int = 0
+
+
+class MissingExtraError(RoamcastError):
+    """A command needs packages of an optional extra that is not installed."""
+
+    code = "missing_extra"
+    exit_code = ExitCode.MISSING_EXTRA

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from dataclasses import astuple, dataclass
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.errors import InputError
+from roamcast.coordinates import GEOGRAPHIC_LIMITS, PLANAR_LIMITS, CoordinateLimits
 from roamcast.model import Box
 
 __all__ = ["GEOGRAPHIC", "PLANAR", "SPACES", "Floats", "Geographic", "Planar", "Reasons", "Space", "contains"]
@@ -29,7 +29,7 @@ class Space(Protocol):
     def check_point(self, x: float, y: float) -> None:
         """Raise InputError, which names the coordinate, if a point is not valid."""
 
-    def check_box(self, box: Box) -> None:
+    def check_box(self, box: Box, *, crosses_antimeridian: bool | None = None) -> None:
         """Raise InputError, which names the coordinate, if a box is not valid."""
 
     def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
@@ -66,39 +66,16 @@ def contains(
     return inside
 
 
-class _CoordinateFault(NamedTuple):
-    where: str
-    message: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.where} {self.message}"
-
-
 @dataclass(frozen=True, slots=True)
-class _BoundedSpace:
-    """Validation of coordinates between -limit and limit. With `wraps`, boxes can cross the antimeridian."""
-
-    name: str
-    x_limit: float
-    y_limit: float
-    wraps: bool
-    range_hint: str
-
-    def check_point(self, x: float, y: float) -> None:
-        if fault := self._point_fault(x, y):
-            raise InputError(fault.message, where=fault.where, hint=fault.hint)
-
-    def check_box(self, box: Box) -> None:
-        if fault := self._box_fault(*box):
-            raise InputError(fault.message, where=fault.where, hint=fault.hint)
+class _ArrayChecks(CoordinateLimits):
+    """Validation of whole columns of coordinates."""
 
     def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         good = (np.abs(x) <= self.x_limit) & (np.abs(y) <= self.y_limit)
         reasons = np.full(good.shape, None, np.object_)
         for row in np.flatnonzero(~good):
-            reasons[row] = str(self._point_fault(x[row], y[row]))
+            reasons[row] = str(self.point_fault(x[row], y[row]))
         return reasons
 
     def bad_boxes(
@@ -111,34 +88,8 @@ class _BoundedSpace:
             good &= west <= east
         reasons = np.full(good.shape, None, np.object_)
         for row in np.flatnonzero(~good):
-            reasons[row] = str(self._box_fault(west[row], south[row], east[row], north[row]))
+            reasons[row] = str(self.box_fault(west[row], south[row], east[row], north[row]))
         return reasons
-
-    def _point_fault(self, x: float, y: float) -> _CoordinateFault | None:
-        return self._fault("x", x, self.x_limit) or self._fault("y", y, self.y_limit)
-
-    def _box_fault(self, min_x: float, min_y: float, max_x: float, max_y: float) -> _CoordinateFault | None:
-        fault = (
-            self._fault("min_x", min_x, self.x_limit)
-            or self._fault("min_y", min_y, self.y_limit)
-            or self._fault("max_x", max_x, self.x_limit)
-            or self._fault("max_y", max_y, self.y_limit)
-        )
-        if fault is None and min_y > max_y:
-            return _CoordinateFault("min_y", f"{min_y:.15g} is greater than max_y {max_y:.15g}", "swap them")
-        if fault is None and min_x > max_x and not self.wraps:
-            hint = "swap them; only geographic boxes can cross the antimeridian"
-            return _CoordinateFault("min_x", f"{min_x:.15g} is greater than max_x {max_x:.15g}", hint)
-        return fault
-
-    def _fault(self, where: str, value: float, limit: float) -> _CoordinateFault | None:
-        if math.isnan(value):
-            return _CoordinateFault(where, "is not a number", "use a finite number")
-        if math.isinf(value):
-            return _CoordinateFault(where, "is infinite", "use a finite number")
-        if abs(value) > limit:
-            return _CoordinateFault(where, f"{value:.15g} is outside -{limit:g} to {limit:g}", self.range_hint)
-        return None
 
 
 # WGS84
@@ -151,14 +102,8 @@ _NEAR_POLE: Final = 90 - 1e-9  # degrees; nearer to the pole the rounding error 
 
 
 @dataclass(frozen=True, slots=True)
-class Geographic(_BoundedSpace):
+class Geographic(_ArrayChecks):
     """x is the longitude, y the latitude, in degrees on WGS84."""
-
-    name: str = "geographic"
-    x_limit: float = 180.0
-    y_limit: float = 90.0
-    wraps: bool = True
-    range_hint: str = "x is longitude and y is latitude, in degrees; use planar space for metres"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         """Distance along the ellipsoid by Lambert's formula, which is closed and defined for every pair of points.
@@ -202,14 +147,8 @@ _PLANAR_LIMIT: Final = 1e150  # metres; squares of larger distances overflow
 
 
 @dataclass(frozen=True, slots=True)
-class Planar(_BoundedSpace):
+class Planar(_ArrayChecks):
     """x and y are metres on a plane."""
-
-    name: str = "planar"
-    x_limit: float = _PLANAR_LIMIT
-    y_limit: float = _PLANAR_LIMIT
-    wraps: bool = False
-    range_hint: str = "use metres from a nearer origin"
 
     def distance(self, x1: npt.ArrayLike, y1: npt.ArrayLike, x2: npt.ArrayLike, y2: npt.ArrayLike) -> Floats:
         metres: Floats = np.hypot(np.subtract(x2, x1, dtype=np.float64), np.subtract(y2, y1, dtype=np.float64))
@@ -224,6 +163,6 @@ class Planar(_BoundedSpace):
         return Box(*low, *high)
 
 
-GEOGRAPHIC: Final = Geographic()
-PLANAR: Final = Planar()
+GEOGRAPHIC: Final = Geographic(*astuple(GEOGRAPHIC_LIMITS))
+PLANAR: Final = Planar(*astuple(PLANAR_LIMITS))
 SPACES: Final[Mapping[str, Space]] = {"geographic": GEOGRAPHIC, "planar": PLANAR}

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from roamcast.lacl import holds, holds_rows, parse
+from roamcast.lacl import holds, parse
+from roamcast.lacl.columns import holds_rows
 from roamcast.lacl.conditions import Attribute, variable_names
 from roamcast.lacl.syntax import Condition, Region, Within
 

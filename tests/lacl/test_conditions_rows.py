@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import conditions
 
-from roamcast.lacl import holds, holds_rows
+from roamcast.lacl import holds
+from roamcast.lacl.columns import holds_rows
 from roamcast.lacl.syntax import Between, Compare, Condition, In, Number, Text, Variable
 
 values = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, math.inf])

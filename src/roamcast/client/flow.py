@@ -136,7 +136,7 @@ def error_of(answer: Answer | Failure) -> RoamcastError:
             return LaclError(message, where=where, hint=hint, excerpt=error["excerpt"], **place)
         if error["code"] == ElsewhereError.code:
             elsewhere = ElsewhereError(message, where=where, hint=hint)
-            elsewhere.office, elsewhere.epoch = error["office"], error["epoch"]
+            elsewhere.office, elsewhere.epoch = error.get("office"), error.get("epoch", 0)
             return elsewhere
         kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
         return kind(message, where=where, hint=hint)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from roamcast.client.flow import Flow, Pause, Request, body_of, exchange
 from roamcast.client.values import Sent, Trace
-from roamcast.errors import ElsewhereError, InputError, UnavailableError
+from roamcast.errors import ElsewhereError, InputError, UnavailableError, UncertainError
 from roamcast.security.move_proofs import Chain
 
-__all__ = ["Post", "UncertainError"]
+__all__ = ["Post"]
 
 T = TypeVar("T")
 
@@ -20,12 +20,6 @@ _ARRIVALS_AT_MOST = 5
 _ARRIVAL_TAKES = 10.0  # seconds
 _FURTHEST = 10**9  # epochs: an office that says it is later lies, and would use them up
 _TURN = 0.005  # seconds until a letter behind another to the same receiver looks again
-
-
-class UncertainError(UnavailableError):
-    """Nobody has said whether the letter was taken. With this `number` it may be sent again, and comes once."""
-
-    number: int = 0
 
 
 class Post:

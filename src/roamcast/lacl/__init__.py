@@ -1,7 +1,7 @@
 """LACL, the subscription language. Turns a text into a checked query; no I/O."""
 
 from roamcast.lacl.check import check
-from roamcast.lacl.conditions import holds, holds_rows
+from roamcast.lacl.conditions import holds
 from roamcast.lacl.errors import LaclError
 from roamcast.lacl.explain import explain
 from roamcast.lacl.normalise import normalise
@@ -18,7 +18,6 @@ __all__ = [
     "check",
     "explain",
     "holds",
-    "holds_rows",
     "normalise",
     "parse",
     "plan_of",

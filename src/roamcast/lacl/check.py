@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lacl.errors import LaclError, SpanError
@@ -32,8 +32,11 @@ from roamcast.lacl.syntax import (
     leaves,
 )
 from roamcast.lacl.vocabulary import display
-from roamcast.places import Places
-from roamcast.space import Space
+
+if TYPE_CHECKING:
+    from roamcast.coordinates import CoordinateLimits
+    from roamcast.places import Places
+    from roamcast.space import Space
 
 __all__ = ["MAX_NEAREST", "check"]
 
@@ -55,10 +58,10 @@ _LOCATION_HINTS: Final = {
 
 class _CheckContext(NamedTuple):
     places: Places | None
-    space: Space | None
+    space: Space | CoordinateLimits | None
 
 
-def check(query: Query, *, places: Places | None = None, space: Space | None = None) -> Query:
+def check(query: Query, *, places: Places | None = None, space: Space | CoordinateLimits | None = None) -> Query:
     """Check a query and return it. Raises LaclError, which points at the first error.
 
     Names of places are checked if `places` is given, coordinates if `space` is given.

@@ -1,4 +1,4 @@
-"""Evaluates conditions, for one entity or event at a time or for columns of readings.
+"""Evaluates conditions for one entity or event at a time.
 
 Logic has two values. A test of a missing variable is false, and so is a test that compares a string, a number or a
 boolean with a value of another type; `not` of such a test is true. So `&a != 1` and `not &a = 1` differ: the first
@@ -7,15 +7,11 @@ requires that `a` exists and is another number.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from roamcast.lacl.syntax import (
     And,
@@ -27,21 +23,18 @@ from roamcast.lacl.syntax import (
     Inside,
     Literal,
     Not,
-    Number,
     Operator,
     Or,
     Region,
     Variable,
     leaves,
 )
-from roamcast.space import Floats
 
-__all__ = ["Attribute", "BoolArray", "holds", "holds_rows", "may_hold", "variable_names"]
+__all__ = ["COMPARISONS", "Attribute", "holds", "may_hold", "variable_names"]
 
 Attribute: TypeAlias = str | float | bool
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
-_COMPARISONS: Final[Mapping[Operator, Callable[[Any, Any], Any]]] = {
+COMPARISONS: Final[Mapping[Operator, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -109,19 +102,6 @@ def _possible(condition: Condition, attributes: Mapping[str, Attribute]) -> bool
             return holds(condition, attributes)
 
 
-def holds_rows(condition: Condition, readings: Mapping[str, Floats], contexts: Sequence[str | None]) -> BoolArray:
-    """Evaluate a condition on readings for many rows at once, with the same results as `holds`.
-
-    `readings` has a column for each name, with NaN where a row has no such reading. A name without a column is missing
-    in every row. `contexts` has, for each row, the name of the reading that plain `@` refers to.
-    """
-    rows = len(contexts)
-    columns: dict[str | None, Floats] = {name: np.asarray(column, np.float64) for name, column in readings.items()}
-    if None in variable_names(condition):
-        columns[None] = _plain(columns, np.asarray(contexts, np.object_))
-    return _rows(condition, columns, rows)
-
-
 def variable_names(condition: Condition) -> frozenset[str | None]:
     """Return the names of the variables in a condition; None stands for plain `@`."""
     return frozenset(test.variable.name for test in leaves(condition))
@@ -137,43 +117,8 @@ def _compare(actual: Attribute | None, sign: Operator, value: Literal) -> bool:
         return False
     if isinstance(actual, float) and math.isnan(actual):
         return False
-    return bool(_COMPARISONS[sign](actual, value.value))
+    return bool(COMPARISONS[sign](actual, value.value))
 
 
 def _type(value: Attribute) -> type:
     return type(value) if isinstance(value, str | bool) else float
-
-
-def _rows(condition: Condition, columns: Mapping[str | None, Floats], rows: int) -> BoolArray:
-    match condition:
-        case And(operands):
-            return functools.reduce(operator.and_, [_rows(o, columns, rows) for o in operands])
-        case Or(operands):
-            return functools.reduce(operator.or_, [_rows(o, columns, rows) for o in operands])
-        case Not(operand):
-            return ~_rows(operand, columns, rows)
-        case Compare(variable, sign, value):
-            return _compare_rows(columns.get(variable.name), sign, value, rows)
-        case In(variable, values):
-            column = columns.get(variable.name)
-            return functools.reduce(operator.or_, [_compare_rows(column, "=", value, rows) for value in values])
-        case Between(variable, low, high):
-            column = columns.get(variable.name)
-            return _compare_rows(column, ">=", low, rows) & _compare_rows(column, "<=", high, rows)
-        case Has() | Inside():
-            return np.zeros(rows, np.bool_)
-
-
-def _compare_rows(column: Floats | None, sign: Operator, value: Literal, rows: int) -> BoolArray:
-    if column is None or not isinstance(value, Number):
-        return np.zeros(rows, np.bool_)
-    truths: BoolArray = _COMPARISONS[sign](column, value.value)
-    # NaN means missing, and only != is true for NaN.
-    return truths & ~np.isnan(column) if sign == "!=" else truths
-
-
-def _plain(columns: Mapping[str | None, Floats], contexts: npt.NDArray[np.object_]) -> Floats:
-    plain = np.full(len(contexts), math.nan)
-    for name, column in columns.items():
-        plain = np.where(contexts == name, column, plain)
-    return plain

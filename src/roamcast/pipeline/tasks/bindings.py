@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lacl.conditions import BoolArray
+from roamcast.lacl.columns import BoolArray
 from roamcast.pipeline.state.lookups import Ends, Found, Integers, Lookups
 from roamcast.pipeline.tasks.event_columns import Facts, on_of
 

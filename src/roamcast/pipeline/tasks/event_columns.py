@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import shapely
 
 from roamcast.errors import InputError
-from roamcast.lacl import holds, holds_rows, parse
-from roamcast.lacl.conditions import Attribute, BoolArray, variable_names
+from roamcast.lacl import holds, parse
+from roamcast.lacl.columns import BoolArray, holds_rows
+from roamcast.lacl.conditions import Attribute, variable_names
 from roamcast.lacl.syntax import Condition
 from roamcast.space import Floats
 

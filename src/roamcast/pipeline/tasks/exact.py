@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from roamcast.lacl.conditions import BoolArray
+from roamcast.lacl.columns import BoolArray
 from roamcast.pipeline.state.lookups import Integers
 from roamcast.pipeline.tasks.event_columns import Facts, area_of, on_of, source_of
 from roamcast.space import SPACES
