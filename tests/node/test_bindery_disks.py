@@ -1,4 +1,4 @@
-"""The bindery when a disk refuses: nothing half done, nothing lost, nothing done in vain."""
+"""The control when a disk refuses: nothing half done, nothing lost, nothing done in vain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(tmp_path: Path) -> Iterator[World]:
 
 
 def where(node: World, id: str) -> float:
-    position = node.bindery.directory.get(id).position
+    position = node.control.entities.get(id).position
     assert position == node.registry.entity(id).position
     assert position is not None
     return position.x
@@ -54,11 +54,11 @@ def test_a_registry_that_refuses_changes_nothing(node: World) -> None:
 def test_a_registry_that_refuses_leaves_no_trace_of_anything(node: World) -> None:
     """Registration, attributes, subscription, unsubscription, leaving: each fails, and can be asked for again."""
     asks = {
-        "register": lambda: node.bindery.register(Entity("c", "source", "h", {}, Position("c", 98, 0, 1))),
-        "change": lambda: node.bindery.change("a", {"context": "noise"}),
+        "register": lambda: node.control.register(Entity("c", "source", "h", {}, Position("c", 98, 0, 1))),
+        "change": lambda: node.control.set_attributes("a", {"context": "noise"}),
         "subscribe": lambda: node.asking("p", "ann", NOISE),
-        "unsubscribe": lambda: node.bindery.unsubscribe("q", "ann"),
-        "leave": lambda: node.bindery.leave("a"),
+        "unsubscribe": lambda: node.control.unsubscribe("q", "ann"),
+        "leave": lambda: node.control.remove("a"),
     }
     for ask in asks.values():
         told = node.told()
@@ -68,7 +68,7 @@ def test_a_registry_that_refuses_leaves_no_trace_of_anything(node: World) -> Non
         assert node.told() == told
         ask().result(SECONDS)
     node.restart()
-    assert {entity.id for entity in node.bindery.directory} == {"ann", "b", "c"}
+    assert {entity.id for entity in node.control.entities} == {"ann", "b", "c"}
     assert [s.id for s in node.registry.subscriptions()] == ["p"]
 
 
@@ -98,11 +98,11 @@ def test_a_full_registry_costs_little(node: World) -> None:
             node.move("ann", 0)
         assert node.sources("q") == ("b",)
     assert counts["anew"] == 1
-    assert "full" in until(lambda: node.bindery.trouble, "the trouble to be told")
+    assert "full" in until(lambda: node.control.problem, "the trouble to be told")
     node.registry.refusals = 0
     node.move("ann", 0)
     assert node.told() == TOLD + MOVED
-    until(lambda: node.bindery.trouble is None, "the bindery to be well")
+    until(lambda: node.control.problem is None, "the control to be well")
 
 
 def test_a_registry_that_takes_only_little_costs_little(node: World) -> None:

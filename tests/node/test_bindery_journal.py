@@ -1,4 +1,4 @@
-"""What the bindery journals: bindings and their ends, what runs, and where regions are."""
+"""What the control journals: bindings and their ends, what runs, and where regions are."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_what_simply_runs_is_no_business_of_the_binder(node: World) -> None:
     assert (row["kind"], row["entity"], row["id"]) == ("subscription", "ann", "q")
     assert SubscriptionBody.from_json(row["body"]).terms == ("fire",)
     assert node.registry.subscription("q").standing is None
-    assert node.bindery.ask(lambda following: "q" in following).result(SECONDS) is False
+    assert node.control.query(lambda binder: "q" in binder).result(SECONDS) is False
 
 
 def test_a_source_that_leaves_is_replaced(node: World) -> None:
     """Its bindings end; when it comes back it is bound again, not for the first time."""
     walked(node)
-    node.bindery.leave("b").result(SECONDS)
+    node.control.remove("b").result(SECONDS)
     assert node.sources("q") == ("a",)
     node.source("b", (99, 0))
     changes = [("unbinding", "b", "q"), ("binding", "a", "q"), ("unbinding", "a", "q"), ("binding", "b", "q")]
@@ -81,7 +81,7 @@ def test_a_source_that_leaves_is_replaced(node: World) -> None:
 def test_unsubscribing_unbinds(node: World) -> None:
     """The pipeline hears the end of each binding, then of all of them, the past ones too; the history goes."""
     walked(node)
-    node.bindery.unsubscribe("q", "ann").result(SECONDS)
+    node.control.unsubscribe("q", "ann").result(SECONDS)
     assert node.told() == [*WALKED, ("unbinding", "b", "q"), ("removal", "ann", "q")]
     ended, removed = node.journalled()[-2:]
     assert ended["time"] == removed["time"]
@@ -96,7 +96,7 @@ def test_what_has_no_source_any_more_is_removed_too(node: World) -> None:
     node.subscriber("ann", (1, 0))
     node.subscribe("q", "ann", "Select nearof() Where &location in rang:loc(5)")
     node.move("ann", 50)
-    node.bindery.unsubscribe("q", "ann").result(SECONDS)
+    node.control.unsubscribe("q", "ann").result(SECONDS)
     assert node.told() == [("initial", "a", "q"), ("unbinding", "a", "q"), ("removal", "ann", "q")]
 
 
@@ -107,7 +107,7 @@ def test_a_new_pipeline_is_told_everything_in_force(node: World) -> None:
     node.subscribe("s", "ann", ON_STAGE)
     told, (live,) = len(node.told()), node.registry.live_bindings()
     for pipeline in ("one", "one", "two"):
-        node.bindery.tell(pipeline).result(SECONDS)
+        node.control.inform_pipeline(pipeline).result(SECONDS)
     assert node.told()[told:] == [("subscription", "ann", "r"), ("binding", "b", "q")] * 2
     assert node.journalled()[-1]["time"].timestamp() == pytest.approx(live.at / 1e6)
 
@@ -118,8 +118,8 @@ def test_a_pipeline_that_could_not_be_told_is_told_again(node: World) -> None:
     told = len(node.told())
     node.journal.refusals = 1
     with pytest.raises(StorageError):
-        node.bindery.tell("one").result(SECONDS)
-    node.bindery.tell("one").result(SECONDS)
+        node.control.inform_pipeline("one").result(SECONDS)
+    node.control.inform_pipeline("one").result(SECONDS)
     assert node.told()[told:] == [("binding", "b", "q")]
 
 
@@ -147,10 +147,10 @@ def test_moves_are_told_while_a_region_runs(node: World) -> None:
     node.move("ann", 1)
     node.subscribe("q", "ann", AROUND)
     node.subscribe("r", "ann", AROUND)
-    node.bindery.unsubscribe("q", "ann").result(SECONDS)
+    node.control.unsubscribe("q", "ann").result(SECONDS)
     node.move("ann", 2)
-    node.bindery.move([Position("ann", 99, 0, 1)]).result(SECONDS)
-    node.bindery.unsubscribe("r", "ann").result(SECONDS)
+    node.control.move([Position("ann", 99, 0, 1)]).result(SECONDS)
+    node.control.unsubscribe("r", "ann").result(SECONDS)
     node.move("ann", 3)
     assert whereabouts(node) == [
         ("subscription", "q"), ("position", 1.0), ("subscription", "r"), ("position", 1.0), ("removal", "q"),
@@ -178,7 +178,7 @@ def test_life_control_starts_a_region_where_its_subscriber_is(node: World) -> No
     node.move("ann", 5)
     node.move("ann", 60)
     node.move("ann", 70)
-    node.bindery.change("ann", {"role": "guard"}).result(SECONDS)
+    node.control.set_attributes("ann", {"role": "guard"}).result(SECONDS)
     told = whereabouts(node)
     assert told[0] == ("subscription", "q")
     assert set(told[1:-3]) == {("position", 5.0)}
@@ -193,7 +193,7 @@ def test_a_new_pipeline_is_told_where_regions_are(node: World) -> None:
         node.subscribe(id, subscriber, AROUND)
     node.subscribe("r", "ann", FIRE)
     told = len(node.told())
-    node.bindery.tell("new").result(SECONDS)
+    node.control.inform_pipeline("new").result(SECONDS)
     assert whereabouts(node)[told:] == [
         ("subscription", "p"), ("position", 5.0), ("subscription", "q"), ("subscription", "r"),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.model import Position
-from roamcast.node.control.binder_adapter import registered
+from roamcast.node.control.binder_adapter import registration
 from roamcast.space import PLANAR
 
 SOURCES = ("a", "b", "c")
@@ -79,24 +79,24 @@ class Life(RuleBasedStateMachine):
         futures = []
         for id in ids:
             x, y = data.draw(coordinates), data.draw(coordinates)
-            futures.append(self.world.bindery.move([Position(id, x, y, self.world.clock.now())]))
+            futures.append(self.world.control.move([Position(id, x, y, self.world.clock.now())]))
         self.attempt(*futures)
 
     @rule(id=st.sampled_from(SOURCES + SUBSCRIBERS), late=st.integers(1, 10), x=coordinates)
     def move_too_late(self, id: str, late: int, x: int) -> None:
         """A position that is older than what is known is counted, and changes nothing."""
-        known = self.world.bindery.directory.find(id)
+        known = self.world.control.entities.find(id)
         if known is None or known.position is None:
             return
-        future = self.world.bindery.move([Position(id, x, 0, known.position.time - late)])
+        future = self.world.control.move([Position(id, x, 0, known.position.time - late)])
         self.attempt(future)
         assert future.exception() is not None or future.result() == 1
-        assert self.world.bindery.directory.find(id) == known
+        assert self.world.control.entities.find(id) == known
 
     @rule(id=st.sampled_from(SOURCES + SUBSCRIBERS), name=st.sampled_from(["context", "role"]), on=st.booleans())
     def change(self, id: str, name: str, on: bool) -> None:
         value = {"context": "noise", "role": "guard"}[name]
-        self.attempt(self.world.bindery.change(id, {name: value} if on else {}))
+        self.attempt(self.world.control.set_attributes(id, {name: value} if on else {}))
 
     @rule(id=st.sampled_from("pqr"), subscriber=st.sampled_from(SUBSCRIBERS), text=st.sampled_from(TEXTS))
     def subscribe(self, id: str, subscriber: str, text: str) -> None:
@@ -104,11 +104,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(id=st.sampled_from("pqr"), subscriber=st.sampled_from(SUBSCRIBERS))
     def unsubscribe(self, id: str, subscriber: str) -> None:
-        self.attempt(self.world.bindery.unsubscribe(id, subscriber))
+        self.attempt(self.world.control.unsubscribe(id, subscriber))
 
     @rule(id=st.sampled_from(SOURCES + SUBSCRIBERS))
     def leave(self, id: str) -> None:
-        self.attempt(self.world.bindery.leave(id))
+        self.attempt(self.world.control.remove(id))
 
     @rule()
     def fill_the_disk_of_the_registry(self) -> None:
@@ -120,7 +120,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(pipeline=st.sampled_from(["one", "two"]))
     def tell(self, pipeline: str) -> None:
-        self.attempt(self.world.bindery.tell(pipeline))
+        self.attempt(self.world.control.inform_pipeline(pipeline))
 
     @rule()
     def restart(self) -> None:
@@ -156,7 +156,7 @@ class Life(RuleBasedStateMachine):
         where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
         assert surrounded(self.world) == {s.id: where[s.subscriber] for s in registry.around_subscribers() if s.is_told}
         assert {(s.id, source) for s in fresh(self.world) for source in s.sources} == stored
-        assert {e.id: e for e in self.world.bindery.directory} == {e.id: e for e in registry.entities()}
+        assert {e.id: e for e in self.world.control.entities} == {e.id: e for e in registry.entities()}
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
 
 
@@ -164,10 +164,10 @@ def answered(world: World, ids: list[str]) -> list[SubscriptionStatus]:
     """How these stand, when all is journalled. After refusals memory may be made anew a little later."""
 
     def is_well() -> bool:
-        return world.bindery.move([]).exception(SECONDS) is None
+        return world.control.move([]).exception(SECONDS) is None
 
     until(is_well, "the disks to be tried again")
-    return world.bindery.ask(lambda following: [following.status(id) for id in ids]).result(SECONDS)
+    return world.control.query(lambda binder: [binder.status(id) for id in ids]).result(SECONDS)
 
 
 def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
@@ -221,7 +221,7 @@ def surrounded(world: World) -> dict[str, tuple[float, float] | None]:
 def fresh(world: World) -> Any:
     """The statuses by a binder that is told only what is so now."""
     binder = Binder(PLANAR, world.places)
-    messages = [registered(entity) for entity in world.registry.entities()]
+    messages = [registration(entity) for entity in world.registry.entities()]
     wanted = [Subscribed(s.id, s.subscriber, world.queries.stored(s).query) for s in world.registry.standing()]
     binder.restore([*messages, *wanted], [], [], 1)
     return binder.statuses()

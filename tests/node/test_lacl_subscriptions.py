@@ -89,7 +89,7 @@ REFUSED = {
     ),
     "a long term": (f"Select all() Where &terms has ({'x' * 201})", "201 characters"),
     "a reversed box": ("Select all() Where &location in box(1, 0, 0, 1)", "min_x"),
-    "longer when written out": (f"Select Where &location in nearest and &a in ({'a,' * 30_000}a)", "written out"),
+    "longer when written out": (f"Select Where &location in nearest and &a in ({'a,' * 30_000}a)", "canonical text"),
     "half a character": ("Select Where &location in nearest and &a = '\ud800'", ""),
     "nothing": ("", ""),
 }
@@ -215,7 +215,7 @@ def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(plana
 
 
 def test_lists_are_as_stored(planar: RunningNode) -> None:
-    """They are answered though the bindery is busy, with what it has stored; one alone is told in full."""
+    """They are answered though the control is busy, with what it has stored; one alone is told in full."""
     anna, _ = walk(planar)
     anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(0.5)", id="r")
     anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="s")
@@ -225,7 +225,7 @@ def test_lists_are_as_stored(planar: RunningNode) -> None:
     assert whys[0] == "none of 2 sources is within 0.5 m; the nearest, mic-2, is 1 m away"
     one_by_one = [anna.subscription(id) for id in "qrstu"]
     go = threading.Event()
-    busy = planar.server._app.state.node.bindery.ask(lambda _: go.wait(LIMIT))
+    busy = planar.server._app.state.node.control.query(lambda _: go.wait(LIMIT))
     try:
         listed, mine = anna.subscriptions(), anna.where("anna")
         assert not busy.done()

@@ -139,7 +139,7 @@ def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode]
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
     north = nodes["north"].server._app.state.node.post
-    carried, held = north.courier.send, threading.Event()
+    carried, held = north.sender.send, threading.Event()
 
     def hold(to: str, message: Wire) -> None:
         if isinstance(message, Portion):
@@ -147,13 +147,13 @@ def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode]
         else:
             carried(to, message)
 
-    north.courier.send = hold
+    north.sender.send = hold
     with ThreadPoolExecutor(1) as thread:
         moving = thread.submit(ann.migrate, nodes["south"].url)
         assert held.wait(10)
         for domain in ("south", "north"):
             assert pretend(nodes, "west", domain, lie) == 200
-        north.courier.send = carried
+        north.sender.send = carried
         moving.result(30)
     assert [letter.message for letter in ann.pull(wait=5)] == ["precious"]
 
@@ -218,10 +218,10 @@ def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, Runni
     thief = visitor(nodes["south"], ANN, ann.token)
     thief.pull()
     south = nodes["south"].server._app.state.node.post
-    carried, south.courier.send = south.courier.send, lambda to, message: None
+    carried, south.sender.send = south.sender.send, lambda to, message: None
     thief._calls.post.epoch = 8
     thief.migrate(nodes["south"].url)
-    south.courier.send = carried
+    south.sender.send = carried
     ann.new_token()
     until(
         lambda: nodes["north"].http.get("/v1/mailbox", headers={"authorization": f"Bearer {ann.token}"}).is_success,

@@ -17,7 +17,7 @@ from roamcast.client import Client
 from roamcast.deliver.letters import START
 from roamcast.deliver.messages import Claim, PortionTaken
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
-from roamcast.node.office.codec import encode
+from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.sender import MESSAGES
 from roamcast.security.move_proofs import Chain
 from roamcast.security.signing import Nonces, Signed, new_key, signature

@@ -56,7 +56,7 @@ def test_what_the_pipelines_last_batch_cost(node: RunningNode) -> None:
 
 
 def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
-    """The mailroom stops at it, says so, and keeps what is behind it in the outbox."""
+    """The outbox_reader stops at it, says so, and keeps what is behind it in the outbox."""
     anna = node.subscriber()
     folder = node.data / "outbox" / "local"
     folder.mkdir(parents=True)

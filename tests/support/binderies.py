@@ -1,4 +1,4 @@
-"""What tests of the bindery share: one over a registry in memory and a real journal, which refuse when told to."""
+"""What tests of the control share: one over a registry in memory and a real journal, which refuse when told to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roamcast.journal.segments import JournalFolder, read
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries
-from roamcast.node.control.writer import Bindery
+from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
 from roamcast.node.settings import Limits
 from roamcast.places import Places
@@ -101,7 +101,7 @@ class Mailboxes:
 
 
 class World:
-    """A bindery that can be stopped and started again on the same registry and journal."""
+    """A control that can be stopped and started again on the same registry and journal."""
 
     def __init__(self, folder: Path, places: Places | None = None) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class World:
         self.metrics = Metrics(lambda: {})
         self.clock = Clock(after=self.registry.latest(), wall=lambda: next(self.wall))
         try:
-            self.bindery = Bindery(
+            self.control = ControlWriter(
                 self.registry,
                 self.mailboxes,
                 self.journal,
@@ -125,14 +125,14 @@ class World:
                 self.clock,
                 self.metrics,
                 history=3600.0,
-                room=1_000,
+                max_peer_sources=1_000,
             )
         except BaseException:
             self.journal.close()
             raise
 
     def stop(self) -> None:
-        self.bindery.close()
+        self.control.close()
         self.journal.close()
 
     def restart(self) -> None:
@@ -141,7 +141,7 @@ class World:
 
     def register(self, id: str, kind: EntityKind, at: tuple[float, float] | None = None, **attributes: Any) -> None:
         position = None if at is None else Position(id, *at, self.clock.now())
-        self.bindery.register(Entity(id, kind, f"hash of {id}", attributes, position)).result(SECONDS)
+        self.control.register(Entity(id, kind, f"hash of {id}", attributes, position)).result(SECONDS)
 
     def source(self, id: str, at: tuple[float, float] | None = None, **attributes: Any) -> None:
         self.register(id, "source", at, **attributes)
@@ -150,20 +150,20 @@ class World:
         self.register(id, "subscriber", at, **attributes)
 
     def move(self, id: str, x: float, y: float = 0.0) -> int:
-        return self.bindery.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
+        return self.control.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
 
     def asking(self, id: str, subscriber: str, text: str) -> Future[bool]:
         asked = self.queries.read(text)
-        return self.bindery.subscribe(id, subscriber, asked, self.queries.body_of(asked.query))
+        return self.control.subscribe(id, subscriber, asked, self.queries.body_of(asked.query))
 
     def subscribe(self, id: str, subscriber: str, text: str) -> bool:
         return self.asking(id, subscriber, text).result(SECONDS)
 
     def state(self, id: str) -> str:
-        return self.bindery.ask(lambda following: following.status(id).state.value).result(SECONDS)
+        return self.control.query(lambda binder: binder.status(id).state.value).result(SECONDS)
 
     def sources(self, id: str) -> tuple[str, ...]:
-        return self.bindery.ask(lambda following: following.status(id).sources).result(SECONDS)
+        return self.control.query(lambda binder: binder.status(id).sources).result(SECONDS)
 
     def journalled(self) -> list[dict[str, Any]]:
         """Every record, in order."""

@@ -7,8 +7,8 @@ import orjson
 from nodes import RunningNode
 
 from roamcast.deliver.messages import Wire
-from roamcast.node.office.codec import encode
 from roamcast.node.peers.membership import INTRODUCTION
+from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.sender import MESSAGES
 from roamcast.security.signing import Nonces, Signed, new_key, sealed, signature

@@ -23,7 +23,7 @@ from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
-    from roamcast.node.http.schemas import EventIn
+    from roamcast.node.schemas import EventIn
     from roamcast.space import Space
 
 __all__ = ["OnError", "publish"]
@@ -123,7 +123,7 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
     from pydantic import ValidationError
 
     from roamcast.node.http.errors import input_error_of
-    from roamcast.node.http.schemas import EventIn
+    from roamcast.node.schemas import EventIn
 
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from copy import copy
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import LOCK, JournalFolder, encode
 
@@ -26,9 +22,7 @@ _LONGEST_LINGER = 0.05
 _SEGMENT_ROWS = 50_000
 
 
-class _Append(NamedTuple):
-    records: Sequence[Record]
-    done: Future[int]
+_Append = Submission[tuple[Record, ...]]
 
 
 class FileJournal:
@@ -58,7 +52,6 @@ class FileJournal:
                 hint="use 0 to 0.05 seconds",
             )
         self._node = node
-        self._linger = linger
         self._folder = JournalFolder(root, node)
         self._lock = _lock(root, node)
         try:
@@ -66,14 +59,17 @@ class FileJournal:
         except BaseException:
             os.close(self._lock)
             raise
-        self._changed = threading.Condition()
-        self._waiting: deque[_Append] = deque()
-        self._waiting_rows = 0
-        self._window_ends = 0.0
-        self._closed = False
         self._doubt: StorageError | None = None
-        self._committer = threading.Thread(target=self._run, name=f"journal-{node}", daemon=True)
-        self._committer.start()
+        hint = "send it again when the node is up"
+        self._commits = GroupCommit[tuple[Record, ...]](
+            f"journal-{node}",
+            self._commit,
+            closed=UnavailableError(f"the journal of {node} is closed", hint=hint),
+            limit=_SEGMENT_ROWS,
+            weight=len,
+            linger=linger,
+        )
+        self._commits.start()
 
     @property
     def last_offset(self) -> int:
@@ -82,34 +78,18 @@ class FileJournal:
 
     def append(self, records: Sequence[Record]) -> Future[int]:
         """See JournalWriter. Any thread may call; never blocks on the disk."""
-        append = _Append(tuple(records), Future())
-        append.done.set_running_or_notify_cancel()
-        with self._changed:
-            if not append.records:
-                append.done.set_exception(InputError("there is nothing to append", hint="give at least one record"))
-            elif self._closed:
-                append.done.set_exception(
-                    UnavailableError(f"the journal of {self._node} is closed", hint="send it again when the node is up")
-                )
-            else:
-                if not self._waiting:
-                    self._window_ends = time.monotonic() + self._linger
-                    self._changed.notify()
-                self._waiting.append(append)
-                self._waiting_rows += len(append.records)
-                if self._waiting_rows >= _SEGMENT_ROWS:
-                    self._changed.notify()
-        return append.done
+        if not records:
+            empty: Future[int] = Future()
+            empty.set_exception(InputError("there is nothing to append", hint="give at least one record"))
+            return empty
+        return self._commits.submit(tuple(records))
 
     def close(self) -> None:
-        """Write what is under way, then refuse. Again is harmless."""
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify()
-        self._committer.join()
-        os.close(self._lock)
+        """Write what is under way, then refuse. Idempotent."""
+        self._commits.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     def _recover(self) -> int:
         """Clear away what a crash left behind; the next offset."""
@@ -121,32 +101,9 @@ class FileJournal:
         self._folder.check()
         return self._folder.last_offset() + 1
 
-    def _run(self) -> None:
-        while group := self._next_group():
-            self._commit(group)
-
-    def _next_group(self) -> list[_Append]:
-        """What is to be written together, once its window is over; nothing when closed and done."""
-        with self._changed:
-            while not self._waiting and not self._closed:
-                self._changed.wait()
-            while self._waiting_rows < _SEGMENT_ROWS and not self._closed:
-                left = self._window_ends - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            group: list[_Append] = []
-            rows = 0
-            # What does not fit stays, and its window is over: it is written next, without waiting again.
-            while self._waiting and (not group or rows + len(self._waiting[0].records) <= _SEGMENT_ROWS):
-                group.append(self._waiting.popleft())
-                rows += len(group[-1].records)
-            self._waiting_rows -= rows
-            return group
-
     def _commit(self, group: Sequence[_Append]) -> None:
         if self._doubt:
-            _refuse(group, self._doubt)
+            fail(group, self._doubt)
             return
         group, batches = self._encoded(group)
         if not group:
@@ -156,12 +113,12 @@ class FileJournal:
         try:
             write_atomic(path, encode(batches))
         except Exception as error:  # whatever it was, nobody is to wait for ever
-            _refuse(group, self._refusal(path, error))
+            fail(group, self._refusal(path, error))
             return
         offset, self._next = self._next, last + 1
         for append in group:
-            append.done.set_result(offset)
-            offset += len(append.records)
+            append.future.set_result(offset)
+            offset += len(append.request)
 
     def _encoded(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
         """The rows of the group, and those appends whose rows they are; the others are refused.
@@ -169,20 +126,20 @@ class FileJournal:
         All at once is by far the quickest; only when that fails are they tried one by one.
         """
         try:
-            return group, [_rows(self._node, self._next, [record for append in group for record in append.records])]
+            return group, [_rows(self._node, self._next, [record for append in group for record in append.request])]
         except Exception:  # records come from outside: anything may be in them
             offset = self._next
         good: list[_Append] = []
         batches: list[pa.RecordBatch] = []
         for append in group:
             try:
-                batches.append(_rows(self._node, offset, append.records))
+                batches.append(_rows(self._node, offset, append.request))
             except Exception as error:
                 reason = InputError(f"not a record: {error}", where="records", hint="see journal/records for the types")
-                _refuse([append], reason)
+                fail([append], reason)
             else:
                 good.append(append)
-                offset += len(append.records)
+                offset += len(append.request)
         return good, batches
 
     def _refusal(self, path: Path, error: Exception) -> RoamcastError:
@@ -209,12 +166,6 @@ def _rows(node: str, first: int, records: Sequence[Record]) -> pa.RecordBatch:
         if not field.nullable and column.null_count:
             raise ValueError(f"{field.name} is missing")
     return batch
-
-
-def _refuse(group: Sequence[_Append], reason: RoamcastError) -> None:
-    for append in group:
-        # Each gets its own: an error grows a traceback every time it is raised.
-        append.done.set_exception(copy(reason))
 
 
 def _lock(root: Path, node: str) -> int:

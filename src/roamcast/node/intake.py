@@ -14,15 +14,15 @@ from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import EVENT, Record
 from roamcast.model import global_name
 from roamcast.node.clock import check_time
-from roamcast.node.control.directory import Directory
-from roamcast.node.http.schemas import HIGHEST_SEQ, EventIn
+from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
-from roamcast.node.peers.remote_sources import Guest
+from roamcast.node.peers.remote_sources import RemoteSource
+from roamcast.node.schemas import HIGHEST_SEQ, EventIn
 from roamcast.node.settings import Limits
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["Intake", "Intaken", "Sequences"]
+__all__ = ["Intake", "IntakeResult", "Sequences"]
 
 _BLOCK = 1_000
 
@@ -68,7 +68,7 @@ class Sequences:
             return numbers
 
 
-class Intaken(NamedTuple):
+class IntakeResult(NamedTuple):
     accepted: int
     first_seq: int
     last_seq: int
@@ -82,43 +82,45 @@ class Intake:
 
     def __init__(
         self,
-        directory: Directory,
+        entities: EntityCache,
         journal: JournalWriter,
         space: Space,
         sequences: Sequences,
         metrics: Metrics,
         limits: Limits,
     ) -> None:
-        self._directory = directory
+        self._entities = entities
         self._journal = journal
         self._space = space
         self._sequences = sequences
         self._metrics = metrics
         self._limits = limits
 
-    async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
+    async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> IntakeResult:
         """`bulk` says how to name the event that is wrong; `now` is the time of events that have none."""
         self._check_times(events, bulk, now)
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
-        attributes = self._directory.attributes_text(source)
+        attributes = self._entities.attributes_json(source)
         return await self._journalled(source, source, attributes, events, numbers, points, now)
 
-    async def take_from(self, guest: Guest, events: Sequence[EventIn], *, bulk: bool, now: int) -> Intaken:
+    async def take_from(
+        self, remote_source: RemoteSource, events: Sequence[EventIn], *, bulk: bool, now: int
+    ) -> IntakeResult:
         """As `take`, of a source that is registered elsewhere: there its numbers are kept, and its position."""
         self._check_times(events, bulk, now)
         for row, event in enumerate(events):
             for field in ("seq", "x"):
                 if getattr(event, field) is None:
                     raise InputError(
-                        f"{guest.id} is of {guest.home}, where its number and its position are known",
+                        f"{remote_source.id} is of {remote_source.home}, where its number and its position are known",
                         where=_where(row, field, bulk),
                         hint="give seq, x and y",
                     )
-        points = self._points(guest.id, events, bulk)
+        points = self._points(remote_source.id, events, bulk)
         numbers = [event.seq or 0 for event in events]
-        entity = global_name(guest.id, guest.home)
-        return await self._journalled(entity, guest.id, guest.attributes, events, numbers, points, now)
+        entity = global_name(remote_source.id, remote_source.home)
+        return await self._journalled(entity, remote_source.id, remote_source.attributes, events, numbers, points, now)
 
     def _check_times(self, events: Sequence[EventIn], bulk: bool, now: int) -> None:
         for row, event in enumerate(events):
@@ -134,7 +136,7 @@ class Intake:
         numbers: Sequence[int],
         points: Sequence[tuple[float, float]],
         now: int,
-    ) -> Intaken:
+    ) -> IntakeResult:
         records = [
             Record(
                 EVENT,
@@ -154,12 +156,12 @@ class Intake:
         await asyncio.shield(asyncio.wrap_future(self._journal.append(records)))
         self._metrics.journal_seconds.observe(perf_counter() - begun)
         self._metrics.events_accepted.inc(len(records))
-        return Intaken(len(records), numbers[0], numbers[-1])
+        return IntakeResult(len(records), numbers[0], numbers[-1])
 
     def _points(self, source: str, events: Sequence[EventIn], bulk: bool) -> list[tuple[float, float]]:
         default: tuple[float, float] | None = None
         if any(event.x is None for event in events):
-            position = self._directory.get(source).position
+            position = self._entities.get(source).position
             default = (position.x, position.y) if position else None
         points = []
         for row, event in enumerate(events):

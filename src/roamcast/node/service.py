@@ -20,23 +20,21 @@ from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
 from roamcast.model import local_name
+from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
-from roamcast.node.control.queries import Asked, Queries
-from roamcast.node.control.writer import Bindery
+from roamcast.node.control.queries import CheckedQuery, Queries
+from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
-from roamcast.node.http.auth import Gate
-from roamcast.node.http.rate_limit import Rates
-from roamcast.node.http.scene import Change, Feature, Scene
-from roamcast.node.http.scene_features import entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.intake import Intake, Sequences
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import Delivery
-from roamcast.node.office.outbox_reader import Mailroom
+from roamcast.node.office.outbox_reader import OutboxReader
 from roamcast.node.office.post_office import PostOffice
-from roamcast.node.office.waiters import Bells
 from roamcast.node.peers.discovery import Discovery, ask_first
-from roamcast.node.peers.remote_sources import Guests
+from roamcast.node.peers.remote_sources import RemoteSources
+from roamcast.node.scene import Change, Feature, Scene, entity_feature, layer_of, place_features, subscription_feature
 from roamcast.node.settings import Settings
+from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.space import SPACES
 from roamcast.store.postgres import open_postgres
@@ -83,17 +81,17 @@ class Node:
             self.metrics = Metrics(self._pipeline_counters)
             self.clock = Clock(after=self.registry.latest())
             places_from = None if settings.places is None else str(settings.places)
-            self.bells = Bells()
-            self.rates = Rates(self.limits.arrivals)
+            self.waiters = Waiters()
+            self.rate_limiter = RateLimiter(self.limits.arrivals)
             office = open_office(settings.store or folder.store(settings.domain).parent, settings.domain)
             opened.callback(office.close)
             peers = folder.peers(settings.domain)
-            self.post = PostOffice(settings, url, engine, office, peers, self.clock, self.bells)
+            self.post = PostOffice(settings, url, engine, office, peers, self.clock, self.waiters)
             opened.callback(self.post.close)
             self.queries = Queries(places, self.space, self.limits, places_from=places_from)
-            self.bindery = Bindery(
+            self.control = ControlWriter(
                 self.registry,
-                self.post.counter,
+                self.post.mailboxes,
                 journal,
                 self.queries,
                 self.clock,
@@ -101,23 +99,23 @@ class Node:
                 history=settings.history * 3600,
                 domain=settings.domain,
                 silence=settings.silence,
-                room=self.limits.sources,
-                first=self._ask_first,
+                max_peer_sources=self.limits.sources,
+                before_restore=self._ask_first,
             )
-            opened.callback(self.bindery.close)
-            self.discovery = Discovery(self.bindery, self.post.exchange, self.post.peers, self.space, settings.at)
-            self.directory = self.bindery.directory
-            self.post.attend(self.directory)
-            self.gate = Gate(self.directory, self.post.names, self.post.visitors, folder.operator_token())
-            self.guests = Guests(settings.domain, self.directory, self.post.exchange, self.post.peers)
+            opened.callback(self.control.close)
+            self.discovery = Discovery(self.control, self.post.signed_http, self.post.peers, self.space, settings.at)
+            self.entities = self.control.entities
+            self.post.attend(self.entities)
+            self.auth = Authenticator(self.entities, self.post.names, self.post.visitors, folder.operator_token())
+            self.remote_sources = RemoteSources(settings.domain, self.entities, self.post.signed_http, self.post.peers)
             self.sequences = Sequences(self.registry)
-            self.intake = Intake(self.directory, journal, self.space, self.sequences, self.metrics, self.limits)
+            self.intake = Intake(self.entities, journal, self.space, self.sequences, self.metrics, self.limits)
             self.scene = self._new_scene() if settings.scene else None
-            self.mailroom = Mailroom(
+            self.outbox_reader = OutboxReader(
                 Outbox(folder.outbox),
                 folder.outbox,
                 settings.domain,
-                deposit=self.post.counter.deposit,
+                deposit=self.post.mailboxes.deposit,
                 meet=self._meet,
                 delivered=self._delivered,
             )
@@ -129,7 +127,7 @@ class Node:
     async def running(self) -> AsyncIterator[None]:
         """Take letters and keep the scene for as long as this is entered; closes the node at its end."""
         self._loop = asyncio.get_running_loop()
-        self.mailroom.start()
+        self.outbox_reader.start()
         ticker = self._loop.create_task(self._tick())
         try:
             async with self.post.running():
@@ -143,8 +141,8 @@ class Node:
 
     def end_streams(self) -> None:
         """End streams and long polls: they would keep the server from stopping."""
-        self.bells.stop()
-        self.discovery.bells.stop()
+        self.waiters.stop()
+        self.discovery.waiters.stop()
         if self.scene is not None:
             self.scene.stop()
 
@@ -161,7 +159,7 @@ class Node:
     def show_entity(self, entity: Entity) -> None:
         self.show(layer_of(entity), entity.id, entity_feature(entity))
 
-    def show_subscription(self, id: str, subscriber: str, asked: Asked) -> None:
+    def show_subscription(self, id: str, subscriber: str, asked: CheckedQuery) -> None:
         self.show("subscriptions", id, subscription_feature(subscriber, asked.query))
 
     def show_gone(self, layer: str, ids: Iterable[str]) -> None:
@@ -181,18 +179,18 @@ class Node:
             ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 
     def _close(self) -> None:
-        self.mailroom.stop()
+        self.outbox_reader.stop()
         self._opened.close()
 
     def _meet(self, sender: PipelineStatus) -> None:
-        self.bindery.tell(sender.pipeline).result()
+        self.control.inform_pipeline(sender.pipeline).result()
 
     def _delivered(self, delivery: Delivery) -> None:
         self.metrics.letters_posted.inc(delivery.accepted)
         self.metrics.duplicate_letters.inc(delivery.duplicates)
 
     def _pipeline_counters(self) -> Mapping[str, int]:
-        return self.mailroom.sender.counters if self.mailroom.sender else {}
+        return self.outbox_reader.sender.counters if self.outbox_reader.sender else {}
 
     def _new_scene(self) -> Scene:
         title = self.settings.title or f"domain {self.settings.domain}"
@@ -204,30 +202,30 @@ class Node:
             return
         for name, feature in place_features(self.queries.places):
             self.show("places", name, feature)
-        for entity in self.directory:
+        for entity in self.entities:
             self.show_entity(entity)
         for subscription in self.registry.subscriptions(limit=_SHOWN_AT_START):
             self.show_subscription(subscription.id, subscription.subscriber, self.queries.stored(subscription))
 
     def _add_gauges(self) -> None:
-        self.metrics.subscriptions(self.bindery.census)
-        self.metrics.pipeline_figures(lambda: self.mailroom.sender)
+        self.metrics.subscriptions(self.control.subscription_counts)
+        self.metrics.pipeline_figures(lambda: self.outbox_reader.sender)
         self.metrics.gauge(
-            "roamcast_mailbox_listeners", "Open mailbox streams and long polls.", lambda: len(self.bells)
+            "roamcast_mailbox_listeners", "Open mailbox streams and long polls.", lambda: len(self.waiters)
         )
         self.metrics.gauge(
-            "roamcast_outbox_batches_waiting", "Batches left for this office.", lambda: self.mailroom.waiting
+            "roamcast_outbox_batches_waiting", "Batches left for this office.", lambda: self.outbox_reader.waiting
         )
         self.metrics.counted(
             "roamcast_letters_expired",
             "Letters whose time to live was over when they were asked for.",
-            lambda: self.post.counter.expired,
+            lambda: self.post.mailboxes.expired,
         )
         self.metrics.gauge(
-            "roamcast_sources_awake", "Sources that somebody wants to send.", self.bindery.surroundings.awake
+            "roamcast_sources_awake", "Sources that somebody wants to send.", self.control.peer_sources.demanded_count
         )
         self.metrics.gauge(
-            "roamcast_nodes_up", "Other nodes that answer.", lambda: self.bindery.surroundings.backbone.reachable
+            "roamcast_nodes_up", "Other nodes that answer.", lambda: self.control.peer_sources.backbone.reachable
         )
         scene = self.scene
         if scene is not None:

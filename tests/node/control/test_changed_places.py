@@ -47,7 +47,7 @@ def restarted(node: World, known: Places) -> list[tuple[str, str, str]]:
 
 
 def status(node: World, id: str) -> SubscriptionStatus:
-    return node.bindery.ask(lambda following: following.status(id)).result(SECONDS)
+    return node.control.query(lambda binder: binder.status(id)).result(SECONDS)
 
 
 STOPPED = [("removal", "ann", "p"), ("removal", "ann", "q"), ("unbinding", "a", "r")]
@@ -67,7 +67,7 @@ def test_a_place_that_is_gone_stops_what_names_it(node: World, caplog: pytest.Lo
     """In whatever way; the node starts, warns, and the pipeline hears of it once."""
     with caplog.at_level(logging.WARNING):
         assert restarted(node, HALL) == STOPPED
-    assert f"{GONE} (rooms.geojson): it stops 3 subscriptions" in caplog.text
+    assert f"{GONE} (rooms.geojson): stopped 3 subscriptions" in caplog.text
     assert restarted(node, HALL) == []
     for id in "pqr":
         stands = node.registry.subscription(id).standing
@@ -77,7 +77,7 @@ def test_a_place_that_is_gone_stops_what_names_it(node: World, caplog: pytest.Lo
         assert (seen.state.value, seen.why, seen.sources, seen.since) == ("stop", GONE, (), stands.since)
     assert [status(node, id).plan for id in "pqr"] == ["match", "match", "bind"]
     counts = {"start": 0, "active": 1, "inactive": 0, "stop": 3, "bindings": 0, "agents": 0}
-    assert node.bindery.census() == counts
+    assert node.control.subscription_counts() == counts
 
 
 def test_nothing_wakes_what_is_stopped(node: World) -> None:
@@ -86,10 +86,10 @@ def test_nothing_wakes_what_is_stopped(node: World) -> None:
     told = len(node.told())
     node.move("ann", 50)
     node.move("ann", 5)
-    node.bindery.change("ann", {"role": "guard"}).result(SECONDS)
+    node.control.set_attributes("ann", {"role": "guard"}).result(SECONDS)
     node.source("b", (5, 5))
     assert node.told()[told:] == []
-    node.bindery.tell("new").result(SECONDS)
+    node.control.inform_pipeline("new").result(SECONDS)
     assert node.told()[told:] == [("subscription", "ann", "s")]
 
 
@@ -102,7 +102,14 @@ def test_a_place_that_is_back_lets_all_go_on(node: World) -> None:
     assert SubscriptionBody.from_json(body).box == (0, 0, 20, 20)
     assert node.registry.subscription("p").standing is None
     assert (node.state("q"), node.sources("r")) == ("active", ("a",))
-    assert node.bindery.census() == {"start": 0, "active": 4, "inactive": 0, "stop": 0, "bindings": 1, "agents": 1}
+    assert node.control.subscription_counts() == {
+        "start": 0,
+        "active": 4,
+        "inactive": 0,
+        "stop": 0,
+        "bindings": 1,
+        "agents": 1,
+    }
     assert restarted(node, places(stage=(0, 0, 20, 20))) == []
 
 
@@ -134,17 +141,17 @@ def test_what_is_stopped_can_be_removed(node: World) -> None:
     restarted(node, HALL)
     told = len(node.told())
     for id in "pqr":
-        node.bindery.unsubscribe(id, "ann").result(SECONDS)
+        node.control.unsubscribe(id, "ann").result(SECONDS)
     assert node.told()[told:] == [("removal", "ann", "r")]
     assert restarted(node, STAGE) == []
-    assert node.bindery.census()["stop"] == 0
+    assert node.control.subscription_counts()["stop"] == 0
 
 
 def test_a_subscriber_leaves_with_what_is_stopped(node: World) -> None:
     """All of it."""
     restarted(node, HALL)
     told = len(node.told())
-    assert sorted(node.bindery.leave("ann").result(SECONDS)) == ["p", "q", "r", "s"]
+    assert sorted(node.control.remove("ann").result(SECONDS)) == ["p", "q", "r", "s"]
     assert sorted(node.told()[told:]) == [("removal", "ann", "r"), ("removal", "ann", "s")]
     assert restarted(node, STAGE) == []
 

@@ -48,8 +48,8 @@ MATCH = {
     "not around the subscriber": (
         "&location in rang:loc(4)", "region", False, "5 m from anna, at (0, 0), not within 4 m",
     ),
-    "terms": ("&terms has (fire)", "terms", True, 'it has "fire"'),
-    "missing terms": ("&terms has (ice, fire, snow)", "terms", False, 'it lacks "ice" and "snow"'),
+    "terms": ("&terms has (fire)", "terms", True, 'the event has "fire"'),
+    "missing terms": ("&terms has (ice, fire, snow)", "terms", False, 'the event lacks "ice" and "snow"'),
     "a condition": ("&terms has (fire) and &kind = lamp", "condition", True, "&kind = lamp holds for lamp"),
     "a condition that fails": (
         "&terms has (fire) and &kind = bus", "condition", False, "&kind = bus does not hold for lamp",
@@ -62,7 +62,7 @@ MATCH = {
     "readings that fail": ("&terms has (fire) On @ > 2", "on", False, "@ > 2 does not hold: level is 2"),
     "a period": (
         "&terms has (fire) Every 10 s", "every", None,
-        "an event less than 10 s from the last one that was notified is left out",
+        "events less than 10 s after the last letter are dropped",
     ),
     "life-control": (
         "&terms has (fire) Life-control #role = guard", "active", False, "stop: #role = guard does not hold for anna",
@@ -84,7 +84,7 @@ def test_each_check_says_why(anna: Client, case: str) -> None:
 def test_a_source_that_is_not_known_has_no_attributes(anna: Client) -> None:
     """And it is said that it is not registered, or not named."""
     id = anna.subscribe("Select all() Where &terms has (fire) and not &kind = bus and &kind = lamp")
-    for source, of in (("ghost", "ghost, which is not registered here"), (None, "a source that is not named")):
+    for source, of in (("ghost", "ghost, which is not registered here"), (None, "an unnamed source")):
         found = anna.explain(id, {"source": source, "x": 0, "y": 0, "terms": ["fire"]})
         told = [(check["holds"], check["why"]) for check in found["checks"] if check["check"] == "condition"]
         assert told == [(True, f"not &kind = bus holds for {of}"), (False, f"&kind = lamp does not hold for {of}")]
@@ -93,7 +93,7 @@ def test_a_source_that_is_not_known_has_no_attributes(anna: Client) -> None:
 def test_an_event_without_a_point_is_nowhere(anna: Client) -> None:
     """Unless its source is somewhere."""
     id = anna.subscribe("Select all() Where &location in box(0, 0, 5, 5)")
-    assert checks(anna.explain(id, {}))["region"] == (None, "the event has no point, and its source no position")
+    assert checks(anna.explain(id, {}))["region"] == (None, "neither the event nor its source has a position")
 
 
 def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
@@ -108,9 +108,9 @@ def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
     assert checks(found)["on"] == (True, "@ > 1 holds: noise is 5")
     past = bob.explain("bobs", {"source": "near", "time": 1_000_000})
     assert checks(past)["bound"] == (False, f"near was not bound at 1970-01-12T13:46:40Z; it was from {since}")
-    assert checks(past)["on"] == (False, "@ > 1 does not hold: it has no readings")
+    assert checks(past)["on"] == (False, "@ > 1 does not hold: the event has no readings")
     never = checks(bob.explain("bobs", {"source": "far"}))
-    assert never["bound"] == (False, "far is not bound; near is")
+    assert never["bound"] == (False, "far is not bound; bound now: near")
     assert never["condition"] == (True, "&context = noise holds for far")
     assert never["active"][0] is True
 
@@ -129,12 +129,15 @@ def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> Non
             return checks(anna.explain("q", {"terms": ["fire"]}))["state"]
 
         first = anna.explain("q", {"terms": ["fire"]})
-        assert (first["matches"], checks(first)["state"]) == (False, (False, "no pipeline has shown itself here"))
+        assert (first["matches"], checks(first)["state"]) == (
+            False,
+            (False, "no pipeline has reported to this node yet"),
+        )
         assert told(PipelineStatus("p", 0, {}))[0] is None
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is None
         assert anna.explain("q", {"terms": ["ice"]})["matches"] is False
         assert told(PipelineStatus("p", 1, {}, read_offsets={"local": 1}))[1] == (
-            "the pipeline has read 1 of 2 records of this node: the last ones do not count yet"
+            "the pipeline has read 1 of 2 records of this node"
         )
         everything = told(PipelineStatus("p", 2, {}, read_offsets={"local": 2}))
         assert everything == (True, "the pipeline has read all 2 records of this node, up to batch 2")

@@ -1,4 +1,4 @@
-"""Queries as a node reads them, the directory, and the clock."""
+"""Queries as a node reads them, the entities, and the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roamcast.errors import CorruptionError, NotFoundError
 from roamcast.lacl import parse, to_text
 from roamcast.model import Box, Position, Subscription
 from roamcast.node.clock import Clock
-from roamcast.node.control.directory import Directory
+from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import Queries, places_of
 from roamcast.node.settings import Limits
 from roamcast.places import Places
@@ -38,7 +38,7 @@ def test_what_is_remembered_is_bounded() -> None:
         reader.of_region(None, [f"t{number}"])
     long = f"{NEAREST} and &a in ({', '.join(map(str, range(1000)))})"
     assert reader.read(long) is not reader.read(long)
-    assert len(reader._known) == 10_000
+    assert len(reader._cache) == 10_000
 
 
 def test_region_and_terms_read_back_as_written() -> None:
@@ -69,7 +69,7 @@ def test_limits_are_for_new_subscriptions() -> None:
 )
 def test_what_stands_and_what_simply_runs(text: str, stands: bool) -> None:
     """Bound sources or a life-control make the difference."""
-    assert queries().read(text).stands is stands
+    assert queries().read(text).has_states is stands
 
 
 def test_the_places_of_a_query() -> None:
@@ -80,14 +80,14 @@ def test_the_places_of_a_query() -> None:
 
 def test_the_directory_knows_who_is_there() -> None:
     """By id and by token; a changed token is worth nothing any more."""
-    directory = Directory([Entity("a", "source", "old", {"x": 1})])
-    directory.put(Entity("a", "source", "new", {}, Position("a", 1, 2, 3)))
-    assert directory.by_token("old") is None
-    assert directory.by_token("new") == directory.get("a") == Entity("a", "source", "new", {}, Position("a", 1, 2, 3))
-    assert directory.attributes_text("a") is None
-    directory.remove("a")
-    assert (directory.by_token("new"), directory.find("a"), len(directory)) == (None, None, 0)
-    for ask in (directory.get, directory.attributes_text):
+    entities = EntityCache([Entity("a", "source", "old", {"x": 1})])
+    entities.put(Entity("a", "source", "new", {}, Position("a", 1, 2, 3)))
+    assert entities.by_token("old") is None
+    assert entities.by_token("new") == entities.get("a") == Entity("a", "source", "new", {}, Position("a", 1, 2, 3))
+    assert entities.attributes_json("a") is None
+    entities.remove("a")
+    assert (entities.by_token("new"), entities.find("a"), len(entities)) == (None, None, 0)
+    for ask in (entities.get, entities.attributes_json):
         with pytest.raises(NotFoundError):
             ask("a")
 

@@ -1,4 +1,4 @@
-"""The bindery: groups, refusals, restarts, and what it stores."""
+"""The control: groups, refusals, restarts, and what it stores."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def test_the_census_counts(node: World) -> None:
     for id, text in (("r", FIRE), ("s", ON_STAGE), ("t", NOISE), ("u", NOISE)):
         node.subscribe(id, "ann", text)
     counts = {"start": 2, "active": 2, "inactive": 0, "stop": 1, "bindings": 1, "agents": 2}
-    assert node.bindery.census() == counts
+    assert node.control.subscription_counts() == counts
     node.restart()
-    assert node.bindery.census() == counts
+    assert node.control.subscription_counts() == counts
     for id in "qrstu":
-        node.bindery.unsubscribe(id, "ann").result(SECONDS)
-    assert node.bindery.census() == dict.fromkeys(counts, 0)
+        node.control.unsubscribe(id, "ann").result(SECONDS)
+    assert node.control.subscription_counts() == dict.fromkeys(counts, 0)
 
 
 def test_a_restart_changes_nothing(node: World) -> None:
     """Nothing is journalled again; bindings, states and since when stay."""
     walked(node)
     node.subscribe("r", "ann", ON_STAGE)
-    before = [node.bindery.ask(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"]
+    before = [node.control.query(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"]
     node.restart()
-    assert [node.bindery.ask(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"] == before
+    assert [node.control.query(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"] == before
     assert node.told() == WALKED
     node.move("ann", -1)
     assert node.told()[3:] == [("unbinding", "b", "q"), ("binding", "a", "q")]
@@ -94,17 +94,17 @@ def test_what_comes_meanwhile_is_one_group(node: World) -> None:
     for number in range(20):
         node.subscriber(f"s{number}", (number, 0))
     reached, go = held(node)
-    first = node.bindery.move([Position("a", 0, 0, node.clock.now())])
+    first = node.control.move([Position("a", 0, 0, node.clock.now())])
     assert reached.wait(SECONDS)
-    moves = [node.bindery.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99, 1)]
+    moves = [node.control.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99, 1)]
     asked = [node.asking(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
     bad: list[Future[Any]] = [
-        node.bindery.move([Position("ann", 5, 5, node.clock.now()), Position("nobody", 1, 1, 1)]),
+        node.control.move([Position("ann", 5, 5, node.clock.now()), Position("nobody", 1, 1, 1)]),
         node.asking("q", "s1", NEAREST),
-        node.bindery.unsubscribe("q", "s1"),
-        node.bindery.unsubscribe("nothing", "ann"),
+        node.control.unsubscribe("q", "s1"),
+        node.control.unsubscribe("nothing", "ann"),
     ]
-    stale = node.bindery.move([Position("ann", 50, 0, 1)])
+    stale = node.control.move([Position("ann", 50, 0, 1)])
     transactions, appends = len(node.registry.transactions), node.journal.appends
     go.set()
     assert [first.result(SECONDS), *(move.result(SECONDS) for move in moves), stale.result(SECONDS)] == [0, 0, 0, 0, 1]
@@ -112,7 +112,7 @@ def test_what_comes_meanwhile_is_one_group(node: World) -> None:
     errors = [type(one.exception(SECONDS)) for one in bad]
     assert errors == [NotFoundError, ConflictError, PermissionDeniedError, NotFoundError]
     assert (len(node.registry.transactions) - transactions, node.journal.appends - appends) == (2, 1)
-    assert node.registry.entity("ann").position == node.bindery.directory.get("ann").position
+    assert node.registry.entity("ann").position == node.control.entities.get("ann").position
     assert node.registry.entity("ann").position.x == 1  # type: ignore[union-attr]
     assert node.sources("q") == ("a",)
 
@@ -121,9 +121,9 @@ def test_moves_of_a_group_are_one_batch(node: World) -> None:
     """Only where each is in the end counts: a source passed by in between is not bound."""
     walked(node)
     reached, go = held(node)
-    node.bindery.move([Position("a", 0, 0, node.clock.now())])
+    node.control.move([Position("a", 0, 0, node.clock.now())])
     assert reached.wait(SECONDS)
-    moves = [node.bindery.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99)]
+    moves = [node.control.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99)]
     go.set()
     assert [move.result(SECONDS) for move in moves] == [0, 0]
     assert node.told() == WALKED
@@ -152,7 +152,7 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
     node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 1, "{}")])
     assert node.mailboxes.waiting("ann") == 1
     told = len(node.told())
-    assert sorted(node.bindery.leave("ann").result(SECONDS)) == ["q", "r", "s"]
+    assert sorted(node.control.remove("ann").result(SECONDS)) == ["q", "r", "s"]
     ended = node.told()[told:]
     assert sorted(ended) == [*(("removal", "ann", id) for id in "qrs"), ("unbinding", "b", "q")]
     assert ended.index(("unbinding", "b", "q")) < ended.index(("removal", "ann", "q"))
@@ -188,10 +188,10 @@ def test_attributes_decide(node: World) -> None:
     node.subscriber("ann", (1, 0))
     node.subscribe("q", "ann", NOISE)
     assert node.state("q") == "start"
-    node.bindery.change("a", {"context": "noise"}).result(SECONDS)
-    assert (node.state("q"), node.bindery.directory.attributes_text("a")) == ("active", '{"context":"noise"}')
-    node.bindery.change("a", {}).result(SECONDS)
-    assert (node.state("q"), node.bindery.directory.attributes_text("a")) == ("inactive", None)
+    node.control.set_attributes("a", {"context": "noise"}).result(SECONDS)
+    assert (node.state("q"), node.control.entities.attributes_json("a")) == ("active", '{"context":"noise"}')
+    node.control.set_attributes("a", {}).result(SECONDS)
+    assert (node.state("q"), node.control.entities.attributes_json("a")) == ("inactive", None)
     assert node.told() == [("initial", "a", "q"), ("unbinding", "a", "q")]
 
 
@@ -211,7 +211,7 @@ def test_equal_expressions_share_one_agent(node: World) -> None:
     node.subscriber("ann", (0, 0))
     asked = [node.asking(f"q{number}", "ann", NOISE) for number in range(1000)]
     assert all(one.result(SECONDS) for one in asked)
-    assert node.bindery.census()["agents"] == 1
+    assert node.control.subscription_counts()["agents"] == 1
 
 
 def test_old_history_is_forgotten(node: World) -> None:
@@ -222,13 +222,13 @@ def test_old_history_is_forgotten(node: World) -> None:
     node.wall = iter(range(later, later + 1000))
     node.restart()
     node.move("ann", 98)
-    node.bindery.close()
+    node.control.close()
     assert node.registry.bindings("q", 10) == [Binding("q", "b", live.at, None)]
     assert node.registry.live_bindings() == [Bound("q", "b", live.at)]
 
 
 def test_a_closed_bindery_refuses(node: World) -> None:
     """Nobody waits for ever."""
-    node.bindery.close()
+    node.control.close()
     with pytest.raises(UnavailableError):
         node.move("ann", 1)

@@ -1,4 +1,4 @@
-"""The postmaster: one thread, many messages in a transaction, effects only afterwards."""
+"""The actor: one thread, many messages in a transaction, effects only afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roamcast.deliver.messages import (
 from roamcast.deliver.office import Office
 from roamcast.errors import InputError, StorageError, UnavailableError
 from roamcast.model import Letter
-from roamcast.node.office.actor import Postmaster
+from roamcast.node.office.actor import OfficeActor
 from roamcast.store.office.memory import MemoryOfficeStore
 
 ANN = "north.pier.ann"
@@ -65,32 +65,32 @@ def store() -> Store:
 
 
 @pytest.fixture
-def postmaster(store: Store) -> Iterator[Postmaster]:
+def actor(store: Store) -> Iterator[OfficeActor]:
     rules = Rules(first_wait=10_000, longest_wait=20_000)
-    postmaster = Postmaster(Office("north", store, rules), store, lambda: 0)
-    yield postmaster
+    actor = OfficeActor(Office("north", store, rules), store, lambda: 0)
+    yield actor
     store.free.set()
-    postmaster.close()
+    actor.close()
 
 
-def test_what_comes_meanwhile_is_one_transaction(store: Store, postmaster: Postmaster) -> None:
+def test_what_comes_meanwhile_is_one_transaction(store: Store, actor: OfficeActor) -> None:
     """A hundred letters that come while one is written cost one sync."""
-    postmaster.tell(Register(ANN)).result(LIMIT)
+    actor.tell(Register(ANN)).result(LIMIT)
     store.free.clear()
     before = store.commits
-    told = [postmaster.tell(Deposit((Letter(ANN, "p", number, "{}"),))) for number in range(1, 102)]
+    told = [actor.tell(Deposit((Letter(ANN, "p", number, "{}"),))) for number in range(1, 102)]
     store.free.set()
     assert [each.result(LIMIT) for each in told] == [Deposited(1, 0)] * 101
     assert store.commits - before <= 2
 
 
-def test_nothing_leaves_before_it_is_on_disk(store: Store, postmaster: Postmaster) -> None:
+def test_nothing_leaves_before_it_is_on_disk(store: Store, actor: OfficeActor) -> None:
     """Neither the answer nor what is to be known elsewhere."""
     left: list[Transmit | News] = []
-    postmaster.tell(Register(ANN)).result(LIMIT)
-    postmaster.connect(left.extend)
+    actor.tell(Register(ANN)).result(LIMIT)
+    actor.connect(left.extend)
     store.free.clear()
-    told = postmaster.tell(Deposit((Letter(ANN, "p", 1, "{}"),)))
+    told = actor.tell(Deposit((Letter(ANN, "p", 1, "{}"),)))
     assert store.held.wait(LIMIT)
     assert not told.done()
     assert left == []
@@ -99,27 +99,27 @@ def test_nothing_leaves_before_it_is_on_disk(store: Store, postmaster: Postmaste
     until(lambda: left == [Awake(ANN)], "the news")
 
 
-def test_a_refusal_harms_nobody_else(postmaster: Postmaster) -> None:
+def test_a_refusal_harms_nobody_else(actor: OfficeActor) -> None:
     """Each gets its own answer."""
-    postmaster.tell(Register(ANN)).result(LIMIT)
-    bad, good = postmaster.tell(Acknowledge(ANN, 7)), postmaster.tell(Pull(ANN, 1))
+    actor.tell(Register(ANN)).result(LIMIT)
+    bad, good = actor.tell(Acknowledge(ANN, 7)), actor.tell(Pull(ANN, 1))
     with pytest.raises(InputError):
         bad.result(LIMIT)
     assert good.result(LIMIT) is not None
 
 
-def test_a_disk_that_refuses_refuses_all_and_nothing_has_happened(store: Store, postmaster: Postmaster) -> None:
+def test_a_disk_that_refuses_refuses_all_and_nothing_has_happened(store: Store, actor: OfficeActor) -> None:
     """The same again is taken when it is well."""
-    postmaster.tell(Register(ANN)).result(LIMIT)
+    actor.tell(Register(ANN)).result(LIMIT)
     store.refusals = 1
     letter = Deposit((Letter(ANN, "p", 1, "{}"),))
     with pytest.raises(StorageError):
-        postmaster.tell(letter).result(LIMIT)
-    assert postmaster.ask(lambda store: store.loads((ANN,))[ANN].readable).result(LIMIT) == 0
-    assert postmaster.tell(letter).result(LIMIT) == Deposited(1, 0)
+        actor.tell(letter).result(LIMIT)
+    assert actor.query(lambda store: store.loads((ANN,))[ANN].readable).result(LIMIT) == 0
+    assert actor.tell(letter).result(LIMIT) == Deposited(1, 0)
 
 
-def test_what_is_unanswered_is_said_again(store: Store, postmaster: Postmaster) -> None:
+def test_what_is_unanswered_is_said_again(store: Store, actor: OfficeActor) -> None:
     """For ever, though the disk refuses in between; and at once when another office is heard of."""
     asked = threading.Semaphore(0)
 
@@ -128,44 +128,44 @@ def test_what_is_unanswered_is_said_again(store: Store, postmaster: Postmaster) 
             if isinstance(effect, Transmit) and isinstance(effect.message, Query):
                 asked.release()
 
-    postmaster.connect(outlet)  # type: ignore[arg-type]
-    postmaster.tell(Register(ANN)).result(LIMIT)
-    postmaster.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.connect(outlet)  # type: ignore[arg-type]
+    actor.tell(Register(ANN)).result(LIMIT)
+    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
     for _ in range(3):
         assert asked.acquire(timeout=LIMIT)
     store.refusals = 3
     for _ in range(5):
         assert asked.acquire(timeout=LIMIT)
-    postmaster.hurry()
+    actor.hurry()
     assert asked.acquire(timeout=LIMIT)
 
 
-def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, postmaster: Postmaster) -> None:
+def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, actor: OfficeActor) -> None:
     """A failure that nobody has thought of must not be the end of a timer."""
     left: list[Transmit | News] = []
-    postmaster.connect(left.extend)
-    postmaster.tell(Register(ANN)).result(LIMIT)
-    postmaster.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.connect(left.extend)
+    actor.tell(Register(ANN)).result(LIMIT)
+    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
     store.bugs = 3
     until(lambda: store.bugs == 0, "the failures")
     left.clear()
     until(lambda: Transmit("south", Query("south.dock.ben", "north")) in left, "the question to the home")
 
 
-def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, postmaster: Postmaster) -> None:
+def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, actor: OfficeActor) -> None:
     """What is to be posted is read from the store."""
-    postmaster.tell(Register(ANN)).result(LIMIT)
-    postmaster.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
-    postmaster.close()
+    actor.tell(Register(ANN)).result(LIMIT)
+    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.close()
     left: list[Transmit | News] = []
-    again = Postmaster(Office("north", store), store, lambda: 0)
+    again = OfficeActor(Office("north", store), store, lambda: 0)
     again.connect(left.extend)
     until(lambda: Transmit("south", Query("south.dock.ben", "north")) in left, "the question to the home")
     again.close()
 
 
-def test_after_the_end_everything_is_refused(postmaster: Postmaster) -> None:
+def test_after_the_end_everything_is_refused(actor: OfficeActor) -> None:
     """As unavailable: it may be sent again to the node that comes back."""
-    postmaster.close()
+    actor.close()
     with pytest.raises(UnavailableError):
-        postmaster.tell(Pull(ANN, 1)).result(LIMIT)
+        actor.tell(Pull(ANN, 1)).result(LIMIT)

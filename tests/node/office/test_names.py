@@ -1,4 +1,4 @@
-"""Names of subscribers, from the ids that they register."""
+"""SubscriberNames of subscribers, from the ids that they register."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from roamcast.deliver.addressing import Name
 from roamcast.errors import InputError
-from roamcast.node.office.names import Names
+from roamcast.node.office.names import SubscriberNames
 
 ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", fullmatch=True)
 
@@ -16,7 +16,7 @@ ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", fullmatch=True)
 @given(id=ids)
 def test_an_id_has_a_name_of_its_own(id: str) -> None:
     """Which is a good one, and tells the id; or it is refused."""
-    names = Names("north")
+    names = SubscriberNames("north")
     if "_:" in id:
         with pytest.raises(InputError, match="_:"):
             names.check(id)
@@ -28,10 +28,10 @@ def test_an_id_has_a_name_of_its_own(id: str) -> None:
 
 def test_ids_that_look_alike_are_told_apart() -> None:
     """A dot is not an underscore."""
-    names = Names("north")
+    names = SubscriberNames("north")
     assert len({names.of(id) for id in ("a.b", "a_b", "a:b", "a-b")}) == 4
 
 
 def test_a_name_of_another_domain_is_no_id_here() -> None:
     """Nor is one of another host."""
-    assert [Names("north").id_of(name) for name in ("south.node.ann", "north.pier.ann")] == [None, None]
+    assert [SubscriberNames("north").id_of(name) for name in ("south.node.ann", "north.pier.ann")] == [None, None]

@@ -50,7 +50,7 @@ def test_what_was_said_is_heard() -> None:
     ids=["no time to wait", "nowhere", "no condition", "too much"],
 )
 def test_questions_that_no_node_asks_are_refused(asked: Asked) -> None:
-    """Before they reach the bindery."""
+    """Before they reach the control."""
     with pytest.raises(InputError):
         decode_asked(encode(asked), PLANAR)
 

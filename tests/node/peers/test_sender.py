@@ -1,4 +1,4 @@
-"""The courier: what one message suffers, others do not."""
+"""The sender: what one message suffers, others do not."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from roamcast.deliver.letters import START
 from roamcast.deliver.messages import Portion, Query, Wire
 from roamcast.deliver.port import Contents
 from roamcast.errors import UnavailableError
-from roamcast.node.office.codec import decode
+from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.node.peers.sender import Courier
-from roamcast.node.peers.signed_http import Exchange
+from roamcast.node.peers.sender import PeerSender
+from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.signing import new_key
 
 POISON = Query("south.node.poison", "north")
 OTHERS = [Query(f"south.node.n{number}", "north") for number in range(20)]
 
 
-class Picky(Exchange):
+class Picky(SignedHttp):
     """The way to an office that answers, and refuses what has the poison in it or is too large."""
 
     def __init__(self, peers: Peers) -> None:
@@ -43,35 +43,35 @@ class Picky(Exchange):
 
 
 @pytest.fixture
-def exchange(tmp_path: Path) -> Picky:
+def signed_http(tmp_path: Path) -> Picky:
     peers = Peers(tmp_path / "peers.json")
     peers.put(Peer("south", "http://127.0.0.1:1", new_key().hex()))
     return Picky(peers)
 
 
-async def carried(exchange: Picky, messages: list[Wire], done: Callable[[], bool]) -> int:
+async def carried(signed_http: Picky, messages: list[Wire], done: Callable[[], bool]) -> int:
     """Say all of these again and again, as an office does, until it is done; how often the other was reached anew."""
     reached: list[None] = []
-    courier = Courier(exchange, exchange._peers, lambda: reached.append(None), Random(1))
+    sender = PeerSender(signed_http, signed_http._peers, lambda: reached.append(None), Random(1))
     async with asyncio.timeout(LIMIT):
         while not done():
             for message in messages:
-                courier.send("south", message)
+                sender.send("south", message)
             await asyncio.sleep(0.02)
-    await courier.stop()
+    await sender.stop()
     return len(reached)
 
 
-def test_a_message_that_is_never_taken_keeps_no_other_back(exchange: Picky) -> None:
+def test_a_message_that_is_never_taken_keeps_no_other_back(signed_http: Picky) -> None:
     """Though they are said together, again and again; and a refusal is no reason to hurry."""
     some = [*OTHERS[:10], POISON, *OTHERS[10:]]
-    assert asyncio.run(carried(exchange, some, lambda: set(OTHERS) <= set(exchange.taken))) == 1
-    assert exchange.refusals > 0
+    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.taken))) == 1
+    assert signed_http.refusals > 0
 
 
-def test_a_message_that_is_too_large_is_never_sent(exchange: Picky) -> None:
+def test_a_message_that_is_too_large_is_never_sent(signed_http: Picky) -> None:
     """It would only be refused; those with it come."""
     contents = Contents(sent={f"{'x' * 500}{number}": 1 for number in range(20_000)})
     large = Portion("north.node.ann", 2, "north", START, (), last=True, contents=contents)
-    asyncio.run(carried(exchange, [large, *OTHERS], lambda: set(OTHERS) <= set(exchange.taken)))
-    assert exchange.refusals == 0
+    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.taken)))
+    assert signed_http.refusals == 0

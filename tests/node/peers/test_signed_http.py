@@ -11,7 +11,7 @@ import pytest
 
 from roamcast.errors import UnavailableError
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.node.peers.signed_http import Exchange
+from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.signing import signature_of_answer
 
 MOST = 1_000
@@ -42,8 +42,8 @@ def answer_to(folder: Path, response: httpx.Response | None, content: bytes = b"
 
     async def ask() -> bytes:
         async with httpx.AsyncClient(transport=httpx.MockTransport(signed)) as http:
-            exchange = Exchange("north", "http://127.0.0.1:2", Peers(folder / "peers.json"), http, MOST)
-            return await exchange.post(SOUTH, "/v1/office/sources", b"{}")
+            signed_http = SignedHttp("north", "http://127.0.0.1:2", Peers(folder / "peers.json"), http, MOST)
+            return await signed_http.post(SOUTH, "/v1/office/sources", b"{}")
 
     return asyncio.run(ask())
 

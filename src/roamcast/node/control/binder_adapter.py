@@ -1,4 +1,4 @@
-"""The binder of this node, its effects turned into what the registry stores and the pipeline is told."""
+"""The binder adapter: turns the binder's effects into registry changes and control records."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.lacl import Query, plan_of, to_text
 from roamcast.model import Position, Standing, Subscription
-from roamcast.node.control.queries import Asked, Queries
+from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
 
-__all__ = ["Following", "Outcome", "registered"]
+__all__ = ["BinderAdapter", "ControlUpdate", "registration"]
 
 
 @dataclass(slots=True)
-class Outcome:
-    """Changes to be stored, and records to be journalled, each in the order in which they happened."""
+class ControlUpdate:
+    """Changes to store and records to journal, both in the order in which they happened."""
 
     changes: list[Change] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: ControlUpdate) -> None:
         self.changes += other.changes
         self.records += other.records
 
 
 @dataclass(slots=True)
-class _Row:
-    """A subscription that stands: what the binder does not know of it. `expression` is its agent's, if it has one.
+class _StatefulSubscription:
+    """What the binder does not keep of a subscription with states. `expression` is that of its agent, if it has one.
 
-    `waits`: how it stands while it cannot be served, and the binder does not have it. `sought` is what it asks of
-    sources now.
+    `blocked` is its standing while it cannot be served; the binder does not have it then. `interest` is what it looks
+    for in sources at present.
     """
 
     subscriber: str
@@ -66,243 +66,258 @@ class _Row:
     body: str | None
     joined: bool
     expression: str | None
-    is_around: bool
+    has_moving_region: bool
     state: SubscriptionState = SubscriptionState.START
-    waits: Standing | None = None
-    sought: SourceRequest | None = None
+    blocked: Standing | None = None
+    interest: SourceRequest | None = None
     binding: str = ""
 
     def binding_body(self) -> str:
-        """Of a binding that is not the first; made once."""
+        """The body of a binding other than the first; encoded once."""
         self.binding = self.binding or BindingBody.of(self.query, self.subscriber, initial=False).to_json()
         return self.binding
 
 
-class Following:
-    """Everybody who is registered, and the subscriptions that stand. One thread at a time.
+class BinderAdapter:
+    """All registered entities and all subscriptions with states. Not thread-safe.
 
-    If what happened cannot be stored, it is of no use any more: make another from the registry.
+    If an update cannot be stored, discard the adapter and restore another one from the registry.
     """
 
     def __init__(self, queries: Queries) -> None:
         self._binder = Binder(queries.space, queries.places)
-        self._rows: dict[str, _Row] = {}
+        self._subscriptions: dict[str, _StatefulSubscription] = {}
         self._agents: Counter[str] = Counter()
-        self._around: dict[str, set[str]] = {}  # by subscriber: what the pipeline has around it
+        self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
         self.states: Counter[str] = Counter()
         self.bindings = 0
-        self._sought: Counter[SourceRequest] = Counter()
+        self._interest: Counter[SourceRequest] = Counter()
         self._demand: list[Effect] = []
 
     @classmethod
-    def restored(
+    def restore(
         cls,
         entities: Iterable[Entity],
-        others: Iterable[SourceRegistered],
+        remote: Iterable[SourceRegistered],
         registry: RegistryStore,
         queries: Queries,
         at: int,
-    ) -> tuple[Following, Outcome]:
-        """As it was, and what is different now: after a restart in between that is nothing. `others` are the sources of
-        other nodes.
+    ) -> tuple[BinderAdapter, ControlUpdate]:
+        """The adapter as stored in the registry, and what has changed since; nothing after a mere restart.
 
-        Those that cannot be served are stopped and have no bindings, see `outlines`.
+        `remote` are the sources of other nodes. Subscriptions that cannot be served are stopped and have no bindings,
+        see `changed_places`.
         """
-        following = cls(queries)
+        adapter = cls(queries)
         for around in registry.around_subscribers():
             if around.is_told:
-                following._around.setdefault(around.subscriber, set()).add(around.id)
-        standing, bindings = registry.standing(), registry.live_bindings()
-        messages: list[EntityRegistered | Subscribed] = [*map(registered, entities), *others]
+                adapter._moving_regions.setdefault(around.subscriber, set()).add(around.id)
+        stateful, bindings = registry.standing(), registry.live_bindings()
+        messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
         states = []
-        for subscription in standing:
-            asked = queries.stored(subscription)
-            stands = subscription.standing
+        for subscription in stateful:
+            query = queries.stored(subscription)
+            standing = subscription.standing
             if queries.why_not(subscription) is not None:
-                following._add(subscription, asked, waits=stands)
+                adapter._add(subscription, query, blocked=standing)
                 continue
-            following._add(subscription, asked)
-            messages.append(Subscribed(subscription.id, subscription.subscriber, asked.query))
-            if stands is not None:
-                states.append(StateChanged(subscription.id, SubscriptionState(stands.state), stands.why, stands.since))
-        following.bindings = len(bindings)
-        outcome = following._outcome(following._binder.restore(messages, bindings, states, at))
-        outcome.changes += following._new_reasons(standing)
-        following._demand = [SourceDemanded(source, at) for source in following._binder.wanted]
+            adapter._add(subscription, query)
+            messages.append(Subscribed(subscription.id, subscription.subscriber, query.query))
+            if standing is not None:
+                states.append(
+                    StateChanged(subscription.id, SubscriptionState(standing.state), standing.why, standing.since)
+                )
+        adapter.bindings = len(bindings)
+        update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
+        update.changes += adapter._new_reasons(stateful)
+        adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.wanted]
         for source, count in registry.always_running().items():
-            following._sought[SourceRequest("match", source)] += count
-        return following, outcome
+            adapter._interest[SourceRequest("match", source)] += count
+        return adapter, update
 
     def __contains__(self, subscription: str) -> bool:
-        return subscription in self._rows
+        return subscription in self._subscriptions
 
     @property
     def agents(self) -> int:
         """How many there are."""
         return len(self._agents)
 
-    def tell(self, message: Message, at: int) -> Outcome:
-        with _agreed():
-            return self._outcome(self._binder.handle(message, at))
+    def handle(self, message: Message, at: int) -> ControlUpdate:
+        with _must_accept():
+            return self._update(self._binder.handle(message, at))
 
-    def hear(self, messages: Sequence[SourceMessage], at: int) -> Outcome:
-        """Of sources of other nodes."""
-        with _agreed():
-            return self._outcome(self._binder.handle_sources(messages, at))
+    def handle_sources(self, messages: Sequence[SourceMessage], at: int) -> ControlUpdate:
+        """Messages about sources of other nodes."""
+        with _must_accept():
+            return self._update(self._binder.handle_sources(messages, at))
 
-    def seek(self, source: str, times: int) -> None:
-        """So many subscriptions more, or fewer, that simply run want events of sources with this condition."""
-        self._sought[SourceRequest("match", source)] += times
+    def adjust_interest(self, source: str, times: int) -> None:
+        """Count `times` more (or fewer) stateless subscriptions for sources that meet this condition."""
+        self._interest[SourceRequest("match", source)] += times
 
-    def stirred(self) -> tuple[Counter[SourceRequest], list[Effect]]:
-        """What is asked of sources more often, or less, and which are wanted, since it was asked last."""
-        sought, self._sought = self._sought, Counter()
+    def take_interest_changes(self) -> tuple[Counter[SourceRequest], list[Effect]]:
+        """The changes of interest in sources, and the demand effects, since the last call."""
+        interest, self._interest = self._interest, Counter()
         demand, self._demand = self._demand, []
-        return sought, demand
+        return interest, demand
 
-    def move(self, positions: Sequence[Position], at: int) -> Outcome:
-        """One position of each entity."""
+    def move(self, positions: Sequence[Position], at: int) -> ControlUpdate:
+        """Apply one position of each entity."""
         ids, x, y, times = zip(*((p.entity, p.x, p.y, p.time) for p in positions), strict=True)
-        with _agreed():
-            outcome = self._outcome(self._binder.handle_moves(ids, x, y, times, at))
-        outcome.records += (_position_record(position) for position in positions if position.entity in self._around)
-        return outcome
+        with _must_accept():
+            update = self._update(self._binder.handle_moves(ids, x, y, times, at))
+        update.records += (
+            _position_record(position) for position in positions if position.entity in self._moving_regions
+        )
+        return update
 
-    def subscribe(self, subscription: Subscription, asked: Asked, at: int) -> Outcome:
-        self._add(subscription, asked)
-        return self.tell(Subscribed(subscription.id, subscription.subscriber, asked.query), at)
+    def subscribe(self, subscription: Subscription, query: CheckedQuery, at: int) -> ControlUpdate:
+        self._add(subscription, query)
+        return self.handle(Subscribed(subscription.id, subscription.subscriber, query.query), at)
 
-    def unsubscribe(self, id: str, at: int) -> Outcome:
-        outcome = Outcome() if self._rows[id].waits else self.tell(Unsubscribed(id), at)
-        outcome.add(self.forget(id, at))
-        return outcome
+    def unsubscribe(self, id: str, at: int) -> ControlUpdate:
+        blocked = self._subscriptions[id].blocked
+        update = ControlUpdate() if blocked else self.handle(Unsubscribed(id), at)
+        update.add(self.drop(id, at))
+        return update
 
-    def surround(self, id: str, subscriber: str) -> list[Record]:
-        """The pipeline has a region around this subscriber from now on, and is to be told where that is, if known."""
-        self._around.setdefault(subscriber, set()).add(id)
+    def add_moving_region(self, id: str, subscriber: str) -> list[Record]:
+        """The pipeline has this moving region from now on; returns the record of its position, if known."""
+        self._moving_regions.setdefault(subscriber, set()).add(id)
         return self.position_records(id, subscriber)
 
-    def leave_alone(self, id: str, subscriber: str) -> None:
-        """The pipeline has this region no more, if it was one."""
-        around = self._around.get(subscriber, set())
-        around.discard(id)
-        if not around:
-            self._around.pop(subscriber, None)
+    def remove_moving_region(self, id: str, subscriber: str) -> None:
+        """The pipeline no longer has this region. Does nothing for other subscriptions."""
+        regions = self._moving_regions.get(subscriber, set())
+        regions.discard(id)
+        if not regions:
+            self._moving_regions.pop(subscriber, None)
 
     def position_records(self, id: str, subscriber: str) -> list[Record]:
-        """What comes after the record of a subscription that is around its subscriber; nothing after any other."""
-        if id not in self._around.get(subscriber, ()) or (at := self._binder.where(subscriber).position) is None:
+        """What follows the record of a subscription: the subscriber's position if the region moves, or nothing."""
+        if id not in self._moving_regions.get(subscriber, ()):
             return []
-        return [_position_record(at)]
+        position = self._binder.where(subscriber).position
+        return [] if position is None else [_position_record(position)]
 
-    def forget(self, id: str, at: int) -> Outcome:
-        """The binder has it no more. What is told of it lets no event meet its bindings, not even the past ones."""
-        row = self._rows.pop(id)
-        self.leave_alone(id, row.subscriber)
-        self.states[row.state.value] -= 1
-        self._look(row, runs=False)
-        if row.expression is not None:
-            self._agents[row.expression] -= 1
-            if not self._agents[row.expression]:
-                del self._agents[row.expression]
-        final = [Record(REMOVAL, row.subscriber, id=id, time=at)] if row.body is None else []
-        return Outcome(records=final)
+    def drop(self, id: str, at: int) -> ControlUpdate:
+        """Drop the subscription. The removal record also invalidates its past bindings for late events."""
+        subscription = self._subscriptions.pop(id)
+        self.remove_moving_region(id, subscription.subscriber)
+        self.states[subscription.state.value] -= 1
+        self._update_interest(subscription, runs=False)
+        if subscription.expression is not None:
+            self._agents[subscription.expression] -= 1
+            if not self._agents[subscription.expression]:
+                del self._agents[subscription.expression]
+        removal = [Record(REMOVAL, subscription.subscriber, id=id, time=at)] if subscription.body is None else []
+        return ControlUpdate(records=removal)
 
-    def status(self, subscription: str) -> SubscriptionStatus:
-        row = self._rows.get(subscription)
-        if row is None or row.waits is None:
-            return self._binder.status(subscription)
-        text, plan = to_text(row.query), plan_of(row.query)
+    def status(self, id: str) -> SubscriptionStatus:
+        subscription = self._subscriptions.get(id)
+        if subscription is None or subscription.blocked is None:
+            return self._binder.status(id)
+        text, plan, blocked = to_text(subscription.query), plan_of(subscription.query), subscription.blocked
         return SubscriptionStatus(
-            subscription, row.subscriber, text, plan, row.state, (), row.waits.since, row.waits.why
+            id, subscription.subscriber, text, plan, subscription.state, (), blocked.since, blocked.why
         )
 
     def where(self, entity: str) -> EntityStatus:
         return self._binder.where(entity)
 
     def binding_record(self, bound: Bound) -> Record:
-        """Of a binding that is live already."""
-        return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=self._body(bound))
+        """The record of a live binding."""
+        body = self._subscriptions[bound.subscription].binding_body()
+        return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
 
-    def _add(self, subscription: Subscription, asked: Asked, waits: Standing | None = None) -> None:
-        stands = subscription.standing
-        state = SubscriptionState.START if stands is None else SubscriptionState(stands.state)
-        joined = stands is not None and stands.joined
-        expression = None if waits else asked.expression
-        row = _Row(
-            subscription.subscriber, asked.query, subscription.body, joined, expression, asked.is_around, state, waits
+    def _add(self, subscription: Subscription, query: CheckedQuery, blocked: Standing | None = None) -> None:
+        standing = subscription.standing
+        state = SubscriptionState.START if standing is None else SubscriptionState(standing.state)
+        joined = standing is not None and standing.joined
+        expression = None if blocked else query.expression
+        added = _StatefulSubscription(
+            subscription.subscriber,
+            query.query,
+            subscription.body,
+            joined,
+            expression,
+            query.has_moving_region,
+            state,
+            blocked,
         )
-        self._rows[subscription.id] = row
+        self._subscriptions[subscription.id] = added
         self.states[state.value] += 1
-        self._look(row)
+        self._update_interest(added)
         if expression is not None:
             self._agents[expression] += 1
 
-    def _look(self, row: _Row, *, runs: bool = True) -> None:
-        """Of plan match events of any source that may do are wanted while it runs. Of plan bind sources are looked for
-        also while a life-control stops it: when it starts, the best of all nodes is known.
+    def _update_interest(self, subscription: _StatefulSubscription, *, runs: bool = True) -> None:
+        """Plan match is interested in sources while it is active. Plan bind is interested also while life-control stops
+        it, so that the best source of all nodes is known when it starts.
         """
-        looks = row.body is None or row.state is SubscriptionState.ACTIVE
-        sought = request_of(row.query) if runs and row.waits is None and looks else None
-        if sought != row.sought:
-            for request, times in ((row.sought, -1), (sought, 1)):
+        looks = subscription.body is None or subscription.state is SubscriptionState.ACTIVE
+        interest = request_of(subscription.query) if runs and subscription.blocked is None and looks else None
+        if interest != subscription.interest:
+            for request, times in ((subscription.interest, -1), (interest, 1)):
                 if request is not None:
-                    self._sought[request] += times
-            row.sought = sought
+                    self._interest[request] += times
+            subscription.interest = interest
 
-    def _new_reasons(self, standing: Iterable[Subscription]) -> list[Change]:
-        """Of those that are stopped as before, but not any more because a place is not known."""
+    def _new_reasons(self, stateful: Iterable[Subscription]) -> list[Change]:
+        """Update the reason of subscriptions that were stopped by an unknown place and now are by life-control."""
         changes: list[Change] = []
-        for subscription in standing:
-            stands = subscription.standing
-            if stands is None or not subscription.places or stands.state != SubscriptionState.STOP.value:
+        for subscription in stateful:
+            standing = subscription.standing
+            if standing is None or not subscription.places or standing.state != SubscriptionState.STOP.value:
                 continue
-            now = self.status(subscription.id)
-            if now.state is SubscriptionState.STOP and now.why != stands.why:
-                changes.append(StateChanged(subscription.id, SubscriptionState.STOP, now.why, stands.since))
+            status = self.status(subscription.id)
+            if status.state is SubscriptionState.STOP and status.why != standing.why:
+                changes.append(StateChanged(subscription.id, SubscriptionState.STOP, status.why, standing.since))
         return changes
 
-    def _body(self, bound: Bound) -> str:
-        return self._rows[bound.subscription].binding_body()
-
-    def _outcome(self, effects: Iterable[Effect]) -> Outcome:
-        outcome = Outcome()
+    def _update(self, effects: Iterable[Effect]) -> ControlUpdate:
+        update = ControlUpdate()
         joined = []
         for effect in effects:
             match effect:
                 case Bound(id, source, at):
-                    row = self._rows[id]
+                    subscription = self._subscriptions[id]
                     record = self.binding_record(effect)
-                    if not row.joined:
-                        first = BindingBody.of(row.query, row.subscriber, initial=True)
+                    if not subscription.joined:
+                        first = BindingBody.of(subscription.query, subscription.subscriber, initial=True)
                         record = record._replace(body=first.to_json())
-                        joined.append(row)
-                    outcome.changes.append(effect)
-                    outcome.records.append(record)
+                        joined.append(subscription)
+                    update.changes.append(effect)
+                    update.records.append(record)
                     self.bindings += 1
                 case Unbound(id, source, at):
-                    outcome.changes.append(effect)
-                    outcome.records.append(Record(UNBINDING, source, id=id, time=at))
+                    update.changes.append(effect)
+                    update.records.append(Record(UNBINDING, source, id=id, time=at))
                     self.bindings -= 1
                 case StateChanged(id, state):
-                    outcome.changes.append(effect)
-                    self.states[self._rows[id].state.value] -= 1
+                    update.changes.append(effect)
+                    subscription = self._subscriptions[id]
+                    self.states[subscription.state.value] -= 1
                     self.states[state.value] += 1
-                    self._rows[id].state = state
-                    self._look(self._rows[id])
+                    subscription.state = state
+                    self._update_interest(subscription)
                 case Activated(id, at):
-                    row = self._rows[id]
-                    outcome.records.append(Record(SUBSCRIPTION, row.subscriber, id=id, time=at, body=row.body))
-                    if row.is_around:
-                        outcome.records += self.surround(id, row.subscriber)
+                    subscription = self._subscriptions[id]
+                    update.records.append(
+                        Record(SUBSCRIPTION, subscription.subscriber, id=id, time=at, body=subscription.body)
+                    )
+                    if subscription.has_moving_region:
+                        update.records += self.add_moving_region(id, subscription.subscriber)
                 case Deactivated(id, at):
-                    outcome.records.append(Record(REMOVAL, self._rows[id].subscriber, id=id, time=at))
-                    self.leave_alone(id, self._rows[id].subscriber)
+                    subscriber = self._subscriptions[id].subscriber
+                    update.records.append(Record(REMOVAL, subscriber, id=id, time=at))
+                    self.remove_moving_region(id, subscriber)
                 case SourceDemanded() | SourceIdle():
                     self._demand.append(effect)
-        for row in joined:
-            row.joined = True
-        return outcome
+        for subscription in joined:
+            subscription.joined = True
+        return update
 
 
 def _position_record(position: Position) -> Record:
@@ -310,15 +325,15 @@ def _position_record(position: Position) -> Record:
 
 
 @contextmanager
-def _agreed() -> Iterator[None]:
-    """What the binder is told has been checked: if it refuses, it has lost touch with the registry."""
+def _must_accept() -> Iterator[None]:
+    """Messages to the binder have been checked. If it refuses one, it no longer agrees with the registry."""
     try:
         yield
     except RoamcastError as error:
-        raise RuntimeError(f"the binder does not agree with the registry: {error}") from error
+        raise RuntimeError(f"the binder disagrees with the registry: {error}") from error
 
 
-def registered(entity: Entity) -> EntityRegistered:
+def registration(entity: Entity) -> EntityRegistered:
     attributes: Attributes = entity.attributes
     if entity.kind == "source":
         return SourceRegistered(entity.id, attributes, entity.position)

@@ -1,4 +1,4 @@
-"""Places that have other outlines than at the last start, are gone, or are back."""
+"""At the start of a node: places whose polygons have changed, are missing, or are back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roamcast.bind.lcesm.messages import StateChanged, Unbound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Subscription
-from roamcast.node.control.binder_adapter import Outcome
+from roamcast.node.control.binder_adapter import ControlUpdate
 from roamcast.node.control.queries import Queries
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import BodySet, StandingEnded
@@ -19,52 +19,51 @@ __all__ = ["changed_places"]
 log = logging.getLogger(__name__)
 
 
-def changed_places(registry: RegistryStore, queries: Queries, at: int) -> Outcome:
-    """What comes of it, before anything is followed.
+def changed_places(registry: RegistryStore, queries: Queries, at: int) -> ControlUpdate:
+    """The updates for subscriptions that name places. Apply them before the binder is restored.
 
-    A subscription that names a place which is not known here is stopped until it is known again, and a warning is
-    logged. The pipeline hears of those that run in places with new outlines.
+    A subscription that names an unknown place is stopped until the place is known again; a warning is logged. The
+    pipeline gets the new polygons of running subscriptions.
     """
-    outcome = Outcome()
+    update = ControlUpdate()
     reasons: dict[str, str] = {}
     for subscription in registry.naming_places():
         reason = queries.why_not(subscription)
         if reason is None:
-            outcome.add(_renewed(subscription, queries, at))
+            update.add(_refresh(subscription, queries, at))
         else:
             reasons[subscription.id] = reason
-            outcome.add(_stopped(subscription, reason, at))
+            update.add(_stop(subscription, reason, at))
     for bound in registry.live_bindings(reasons):
-        outcome.changes.append(Unbound(bound.subscription, bound.source, at))
-        outcome.records.append(Record(UNBINDING, bound.source, id=bound.subscription, time=at))
+        update.changes.append(Unbound(bound.subscription, bound.source, at))
+        update.records.append(Record(UNBINDING, bound.source, id=bound.subscription, time=at))
     for reason, count in sorted(Counter(reasons.values()).items()):
-        source = queries.places_from or "no file of places"
-        log.warning("%s (%s): it stops %d subscriptions until it is", reason, source, count)
-    return outcome
+        log.warning("%s (%s): stopped %d subscriptions", reason, queries.places_from or "no file of places", count)
+    return update
 
 
-def _stopped(subscription: Subscription, reason: str, at: int) -> Outcome:
-    id, outcome = subscription.id, Outcome()
+def _stop(subscription: Subscription, reason: str, at: int) -> ControlUpdate:
+    id, update = subscription.id, ControlUpdate()
     if subscription.is_told:
-        outcome.records.append(Record(REMOVAL, subscription.subscriber, id=id, time=at))
-    stands = subscription.standing
-    if stands is None or stands.state != SubscriptionState.STOP.value:
-        outcome.changes.append(StateChanged(id, SubscriptionState.STOP, reason, at))
-    elif stands.why != reason:
-        outcome.changes.append(StateChanged(id, SubscriptionState.STOP, reason, stands.since))
-    return outcome
+        update.records.append(Record(REMOVAL, subscription.subscriber, id=id, time=at))
+    standing = subscription.standing
+    if standing is None or standing.state != SubscriptionState.STOP.value:
+        update.changes.append(StateChanged(id, SubscriptionState.STOP, reason, at))
+    elif standing.why != reason:
+        update.changes.append(StateChanged(id, SubscriptionState.STOP, reason, standing.since))
+    return update
 
 
-def _renewed(subscription: Subscription, queries: Queries, at: int) -> Outcome:
-    outcome = Outcome()
-    asked = queries.stored(subscription)
-    body = queries.body_of(asked.query)
+def _refresh(subscription: Subscription, queries: Queries, at: int) -> ControlUpdate:
+    update = ControlUpdate()
+    query = queries.stored(subscription)
+    body = queries.body_of(query.query)
     if body is not None and body != subscription.body:
-        outcome.changes.append(BodySet(subscription.id, body))
-    is_back = subscription.standing is not None and not asked.stands
+        update.changes.append(BodySet(subscription.id, body))
+    is_back = subscription.standing is not None and not query.has_states
     if is_back:
-        outcome.changes.append(StandingEnded(subscription.id))
-    if is_back or (outcome.changes and subscription.is_told):
+        update.changes.append(StandingEnded(subscription.id))
+    if is_back or (update.changes and subscription.is_told):
         record = Record(SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=at, body=body)
-        outcome.records.append(record)
-    return outcome
+        update.records.append(record)
+    return update

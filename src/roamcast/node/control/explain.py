@@ -1,4 +1,4 @@
-"""Why an event does or would match a subscription, or not: each thing that is asked for, and whether it holds."""
+"""Explain why an event matches a subscription or not: each check, and whether it holds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from roamcast.places import Places
 from roamcast.space import Space, contains
 from roamcast.store.registry.values import Binding, Entity
 
-__all__ = ["Check", "Happened", "Progress", "explain", "verdict"]
+__all__ = ["Check", "ExplainedEvent", "PipelineProgress", "explain", "verdict"]
 
 _CONTEXT = "context"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`holds` is None where it cannot be said here; `why` says why in any case."""
+    """One check. `holds` is None where this node cannot tell; `why` is always given."""
 
     name: str
     holds: bool | None
@@ -32,8 +32,8 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """An event, as far as it is asked for. `source` is as it is registered now; None for one that is not."""
+class ExplainedEvent:
+    """The event to explain. `source` is the entity as registered now; None if it is not registered."""
 
     name: str | None
     source: Entity | None
@@ -48,16 +48,16 @@ class Happened:
         return {} if self.source is None else self.source.attributes
 
     @property
-    def of(self) -> str:
-        return "a source that is not named" if self.name is None else self.name
+    def source_name(self) -> str:
+        return "an unnamed source" if self.name is None else self.name
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the pipeline is: its card, whether it was told of everything, and the last record of this node."""
+class PipelineProgress:
+    """How far the pipeline is: its status, whether it has everything in force, and this node's last offset."""
 
     sender: PipelineStatus | None
-    told: bool
+    is_informed: bool
     node: str
     last: int
 
@@ -65,15 +65,15 @@ class Progress:
 def explain(
     query: Query,
     status: SubscriptionStatus,
-    event: Happened,
+    event: ExplainedEvent,
     *,
     subscriber: Entity | None,
     bindings: Iterable[Binding],
-    progress: Progress,
+    progress: PipelineProgress,
     places: Places,
     space: Space,
 ) -> list[Check]:
-    """What is asked for, by what is so now; an event of the past may have met something else."""
+    """Evaluate all checks by the present state. A past event may have met another state."""
     checks = [_active(status)]
     if plan_of(query) == "match":
         checks += _region(query, event, subscriber, status.subscriber, places, space)
@@ -86,15 +86,15 @@ def explain(
             checks += _source(query, event)
     checks += _on(query, event)
     if query.every is not None:
-        why = f"an event less than {period_text(query.every)} from the last one that was notified is left out"
+        why = f"events less than {period_text(query.every)} after the last letter are dropped"
         checks.append(Check("every", None, why))
     return [*checks, _state(progress)]
 
 
 def verdict(checks: Sequence[Check]) -> bool | None:
-    """Whether the event matches; None where that cannot be said."""
-    found = {check.holds for check in checks}
-    return False if False in found else None if None in found else True
+    """Whether the event matches; None if a check is undecided."""
+    results = {check.holds for check in checks}
+    return False if False in results else None if None in results else True
 
 
 def _active(status: SubscriptionStatus) -> Check:
@@ -104,20 +104,20 @@ def _active(status: SubscriptionStatus) -> Check:
 
 
 def _region(
-    query: Query, event: Happened, subscriber: Entity | None, whose: str, places: Places, space: Space
+    query: Query, event: ExplainedEvent, subscriber: Entity | None, whose: str, places: Places, space: Space
 ) -> Iterator[Check]:
     region = query.location
     if region is None:
         return
     if event.x is None or event.y is None:
-        yield Check("region", None, "the event has no point, and its source no position")
+        yield Check("region", None, "neither the event nor its source has a position")
         return
     x, y = event.x, event.y
     match region:
         case RangLoc(radius):
             at = None if subscriber is None else subscriber.position
             if at is None:
-                yield Check("region", False, f"the position of {whose} is not known")
+                yield Check("region", False, f"the position of {whose} is unknown")
             else:
                 yield _near(
                     space, (at.x, at.y), (x, y), radius, f"{whose}, at ({number_text(at.x)}, {number_text(at.y)})"
@@ -140,47 +140,47 @@ def _inside(inside: bool, point: tuple[float, float], region: str) -> Check:
 def _near(space: Space, centre: tuple[float, float], point: tuple[float, float], radius: float, what: str) -> Check:
     metres = float(space.distance(*centre, *point))
     near = metres <= radius
-    # Rounded away from the radius: what is beyond must not read as if it were within.
-    told = (math.floor if near else math.ceil)(10 * metres) / 10
+    # Round away from the radius: what is outside must not read as inside.
+    shown = (math.floor if near else math.ceil)(10 * metres) / 10
     return Check(
-        "region", near, f"{number_text(told)} m from {what}{'' if near else f', not within {number_text(radius)} m'}"
+        "region", near, f"{number_text(shown)} m from {what}{'' if near else f', not within {number_text(radius)} m'}"
     )
 
 
-def _terms(wanted: Sequence[str], event: Happened) -> Iterator[Check]:
-    if wanted:
-        missing = [quoted(term) for term in wanted if term not in event.terms]
-        has = f"it has {' and '.join(map(quoted, wanted))}"
-        yield Check("terms", not missing, f"it lacks {' and '.join(missing)}" if missing else has)
+def _terms(required: Sequence[str], event: ExplainedEvent) -> Iterator[Check]:
+    if required:
+        missing = [quoted(term) for term in required if term not in event.terms]
+        has = f"the event has {' and '.join(map(quoted, required))}"
+        yield Check("terms", not missing, f"the event lacks {' and '.join(missing)}" if missing else has)
 
 
-def _source(query: Query, event: Happened) -> Iterator[Check]:
+def _source(query: Query, event: ExplainedEvent) -> Iterator[Check]:
     condition = query.source_expression
     if condition is None:
         return
     unregistered = event.name is not None and event.source is None
     for part in conjuncts(condition):
         kept = holds(part, event.attributes, terms=event.terms)
-        why = f"{condition_text(part)} {'holds' if kept else 'does not hold'} for {event.of}"
+        why = f"{condition_text(part)} {'holds' if kept else 'does not hold'} for {event.source_name}"
         yield Check("condition", kept, f"{why}, which is not registered here" if unregistered else why)
 
 
-def _bound(event: Happened, bindings: Sequence[Binding]) -> Check:
-    """Whether a binding of its source was valid when it happened."""
-    own = [binding for binding in bindings if binding.source == event.name]
-    for binding in own:
+def _bound(event: ExplainedEvent, bindings: Sequence[Binding]) -> Check:
+    """Whether its source was bound at the time of the event."""
+    candidates = [binding for binding in bindings if binding.source == event.name]
+    for binding in candidates:
         if binding.bound_at <= event.time and (binding.unbound_at is None or event.time < binding.unbound_at):
-            return Check("bound", True, f"{event.of} is bound since {iso(binding.bound_at)}")
-    if own:
-        last = max(own, key=lambda binding: binding.bound_at)
+            return Check("bound", True, f"{event.source_name} is bound since {iso(binding.bound_at)}")
+    if candidates:
+        last = max(candidates, key=lambda binding: binding.bound_at)
         until = "" if last.unbound_at is None else f" to {iso(last.unbound_at)}"
-        why = f"{event.of} was not bound at {iso(event.time)}; it was from {iso(last.bound_at)}{until}"
+        why = f"{event.source_name} was not bound at {iso(event.time)}; it was from {iso(last.bound_at)}{until}"
         return Check("bound", False, why)
     live = sorted(binding.source for binding in bindings if binding.unbound_at is None)
-    return Check("bound", False, f"{event.of} is not bound; {', '.join(live) or 'no source'} is")
+    return Check("bound", False, f"{event.source_name} is not bound; bound now: {', '.join(live) or 'none'}")
 
 
-def _on(query: Query, event: Happened) -> Iterator[Check]:
+def _on(query: Query, event: ExplainedEvent) -> Iterator[Check]:
     if query.on is None:
         return
     context = event.attributes.get(_CONTEXT)
@@ -189,22 +189,22 @@ def _on(query: Query, event: Happened) -> Iterator[Check]:
     yield Check("on", kept, f"{condition_text(query.on)} {'holds' if kept else 'does not hold'}: {_readings(event)}")
 
 
-def _readings(event: Happened) -> str:
-    given = ", ".join(f"{name} is {number_text(value)}" for name, value in sorted(event.readings.items()))
-    return given or "it has no readings"
+def _readings(event: ExplainedEvent) -> str:
+    readings = ", ".join(f"{name} is {number_text(value)}" for name, value in sorted(event.readings.items()))
+    return readings or "the event has no readings"
 
 
-def _state(progress: Progress) -> Check:
-    """Whether the pipeline has all that this node has journalled."""
+def _state(progress: PipelineProgress) -> Check:
+    """Whether the pipeline has read everything this node has journalled."""
     sender = progress.sender
     if sender is None:
-        return Check("state", False, "no pipeline has shown itself here")
-    if not progress.told:
-        return Check("state", False, f"pipeline {sender.pipeline} has not been told of what is in force here")
+        return Check("state", False, "no pipeline has reported to this node yet")
+    if not progress.is_informed:
+        return Check("state", False, f"pipeline {sender.pipeline} does not have this node's subscriptions yet")
     read = sender.read_offsets.get(progress.node)
     if read is None:
-        return Check("state", None, "the pipeline does not say how far it has read the journal of this node")
+        return Check("state", None, "the pipeline does not report how far it has read this node's journal")
     if read < progress.last:
-        why = f"the pipeline has read {read} of {progress.last} records of this node: the last ones do not count yet"
+        why = f"the pipeline has read {read} of {progress.last} records of this node"
         return Check("state", None, why)
     return Check("state", True, f"the pipeline has read all {read} records of this node, up to batch {sender.batch}")

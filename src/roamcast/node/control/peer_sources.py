@@ -1,4 +1,4 @@
-"""The other nodes of the backbone as the bindery deals with them, and who is to hear of what it did."""
+"""Sources of other nodes, as the control writer sees them, and the demand for sources of this node."""
 
 from __future__ import annotations
 
@@ -12,55 +12,57 @@ from roamcast.bind.discovery.demand import SourceDemand
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.bind.lcesm.messages import SourceMessage
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import Following
-from roamcast.node.control.directory import Directory
+from roamcast.node.control.binder_adapter import BinderAdapter
+from roamcast.node.control.entity_cache import EntityCache
 from roamcast.store.registry.values import Entity
 
-__all__ = ["Stir", "Surroundings"]
+__all__ = ["Notifications", "PeerSources"]
 
 log = logging.getLogger(__name__)
 
 
-class Stir(NamedTuple):
-    """Who is to hear of something: nodes that wait for an answer, nodes to be asked, and own sources by demand."""
+class Notifications(NamedTuple):
+    """Who to notify: nodes that wait for our answer, nodes to send a request to, own sources with new demand."""
 
-    askers: frozenset[str] = frozenset()
-    seekers: frozenset[str] = frozenset()
+    waiting_nodes: frozenset[str] = frozenset()
+    nodes_to_ask: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
 
-    def __or__(self, other: Stir) -> Stir:
-        return Stir(*(mine | others for mine, others in zip(self, other, strict=True)))
+    def __or__(self, other: Notifications) -> Notifications:
+        return Notifications(*(mine | others for mine, others in zip(self, other, strict=True)))
 
 
-class Surroundings:
-    """Belongs to the bindery's thread, but for `is_wanted`, `awake` and `heard_at`."""
+class PeerSources:
+    """The discovery state of this node. Belongs to the control writer's thread, except for `is_demanded`,
+    `demanded_count` and `last_answer`.
+    """
 
     def __init__(
-        self, domain: str, directory: Directory, clock: Clock, session: int, silence: float, room: int
+        self, domain: str, entities: EntityCache, clock: Clock, session: int, silence: float, max_sources: int
     ) -> None:
-        """After so many seconds of silence the sources of another node are gone. There is `room` for so many each."""
-        self._own = _OwnSources(directory)
-        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000), room)
+        """After `silence` seconds the sources of another node are gone. Of each node `max_sources` are known here."""
+        self._own = _OwnSources(entities)
+        self.backbone = Backbone(domain, session, self._own, round(silence * 1_000_000), max_sources)
         self._demand = SourceDemand(self.backbone, self._own)
-        self._news = Stir()
-        self._asleep: set[str] = set()
+        self._pending = Notifications()
+        self._idle: set[str] = set()
         self._silence = silence
-        self._room = room
+        self._max_sources = max_sources
         self._full: frozenset[str] = frozenset()
         self._clock = clock
-        self.heard: Callable[[Stir], None] = lambda _: None
-        """Is called with what is new, once it is journalled."""
+        self.notify: Callable[[Notifications], None] = lambda _: None
+        """Called with what is new, once it is journalled."""
 
-    def is_wanted(self, source: str) -> bool:
-        """Whether a source of this node is to send, as far as it is journalled why."""
-        return source not in self._asleep
+    def is_demanded(self, source: str) -> bool:
+        """Whether a source of this node is demanded, by what is journalled."""
+        return source not in self._idle
 
-    def awake(self) -> int:
-        """How many sources of this node are to send."""
-        return sum(source.source not in self._asleep for source in self._own)
+    def demanded_count(self) -> int:
+        """How many sources of this node are demanded."""
+        return sum(source.source not in self._idle for source in self._own)
 
-    def heard_at(self, node: str) -> int | None:
-        """When another node was heard last, by the clock of this one; None if it never was."""
+    def last_answer(self, node: str) -> int | None:
+        """When another node last answered, by this node's clock; None if it never did."""
         at = self.backbone.last_heard(node)
         return None if at is None else self._clock.now() - (_now() - at)
 
@@ -70,96 +72,98 @@ class Surroundings:
     def leave(self, node: str) -> list[SourceMessage]:
         return self.backbone.remove_peer(node)
 
-    def question(self, node: str) -> DiscoveryRequest:
-        """Raises NotFoundError for a node that is not joined."""
+    def request(self, node: str) -> DiscoveryRequest:
+        """Raises NotFoundError for a node that has not joined."""
         return self.backbone.requester(node).request()
 
-    def answer(self, ask: DiscoveryRequest) -> DiscoveryResponse:
-        answer = self.backbone.announcer.respond(ask)
+    def answer(self, request: DiscoveryRequest) -> DiscoveryResponse:
+        answer = self.backbone.announcer.respond(request)
         self._review(())
         return answer
 
-    def hear(self, answer: DiscoveryResponse) -> list[SourceMessage]:
-        """For the binder. Raises NotFoundError for a node that is not joined."""
+    def apply(self, answer: DiscoveryResponse) -> list[SourceMessage]:
+        """Messages for the binder. Raises NotFoundError for a node that has not joined."""
         return self.backbone.receive(answer, _now())
 
-    def lapse(self) -> list[SourceMessage]:
-        """For the binder: who has been silent for too long is gone."""
+    def expire_silent(self) -> list[SourceMessage]:
+        """Drop nodes that have been silent for too long; returns messages for the binder."""
         before = self.backbone.reachable
         messages = self.backbone.expire(_now())
         if self.backbone.reachable < before:
-            log.warning("%d nodes are silent for %g s: gone", before - self.backbone.reachable, self._silence)
-        self._look_for_room()
+            log.warning(
+                "%d nodes silent for %g s: dropped their sources", before - self.backbone.reachable, self._silence
+            )
+        self._warn_of_full_nodes()
         return messages
 
-    def begin_again(self, following: Following) -> None:
-        """Everything in memory is made anew."""
+    def restart(self, binder: BinderAdapter) -> None:
+        """The binder has been rebuilt."""
         self.backbone.reset_interest()
         self._demand.reset_bindings()
-        self.follow(following, (source.source for source in self._own))
+        self._update(binder, (source.source for source in self._own))
 
-    def note(self, following: Following, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
-        """What a group did. `entities` of these `ids` are as they are now; None is gone."""
+    def note_group(self, binder: BinderAdapter, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
+        """Note what a request group changed: the entities with these ids; None is removed."""
         sources = [id for id, entity in zip(ids, entities, strict=True) if entity is None or entity.kind == "source"]
-        askers = self.backbone.announcer.announce(sources)
-        self._news |= Stir(askers=askers)
-        self.follow(following, sources)
-
-    def follow(self, following: Following, sources: Iterable[str]) -> None:
-        """What the binder did, and what subscriptions ask for now; and these sources have changed."""
-        sought, effects = following.stirred()
-        seekers = set(self.backbone.apply_demand(effects))
-        review = [*sources, *self._demand.apply(effects)]
-        for request, times in sought.items():
-            was = request in self.backbone.match_requests
-            seekers.update(self.backbone.add_requests(request, times) if times else ())
-            if was != (request in self.backbone.match_requests):
-                review += (one.source for one in self._own if request.admits(one.attributes or {}))
-        self._news |= Stir(seekers=frozenset(seekers))
-        self._review(review)
+        self._pending |= Notifications(waiting_nodes=self.backbone.announcer.announce(sources))
+        self._update(binder, sources)
 
     def publish(self) -> None:
-        """All is journalled: let it be heard."""
-        news, self._news = self._news, Stir()
-        for source in news.sources:
-            (self._asleep.discard if self._demand.is_demanded(source) else self._asleep.add)(source)
-        if any(news):
-            self.heard(news)
+        """Everything is journalled: notify."""
+        pending, self._pending = self._pending, Notifications()
+        for source in pending.sources:
+            (self._idle.discard if self._demand.is_demanded(source) else self._idle.add)(source)
+        if any(pending):
+            self.notify(pending)
 
-    def _look_for_room(self) -> None:
-        """Say it once of each node."""
+    def _update(self, binder: BinderAdapter, sources: Iterable[str]) -> None:
+        """Take over the binder's changes of interest and demand. These sources have changed, too."""
+        interest, effects = binder.take_interest_changes()
+        nodes_to_ask = set(self.backbone.apply_demand(effects))
+        review = [*sources, *self._demand.apply(effects)]
+        for request, times in interest.items():
+            was_matching = request in self.backbone.match_requests
+            nodes_to_ask.update(self.backbone.add_requests(request, times) if times else ())
+            if was_matching != (request in self.backbone.match_requests):
+                review += (one.source for one in self._own if request.admits(one.attributes or {}))
+        self._pending |= Notifications(nodes_to_ask=frozenset(nodes_to_ask))
+        self._review(review)
+
+    def _warn_of_full_nodes(self) -> None:
+        """Once for each node."""
         full = self.backbone.over_capacity
         for node in sorted(full - self._full):
             log.warning(
-                "%s has more than %d sources that are looked for here, and none of them is bound: raise "
-                "ROAMCAST_LIMITS__SOURCES, or look for fewer",
+                "node %s has more than %d sources that match subscriptions here; none of them is bound: raise "
+                "ROAMCAST_LIMITS__SOURCES, or use narrower subscriptions",
                 node,
-                self._room,
+                self._max_sources,
             )
         self._full = full
 
     def _review(self, sources: Iterable[str]) -> None:
-        stirred = self.backbone.announcer.demand_changed
-        changed = self._demand.review([*sources, *stirred])
-        stirred.clear()
-        self._news |= Stir(sources=frozenset(changed))
+        """Check the demand for these sources, and for those the announcer reports."""
+        reported = self.backbone.announcer.demand_changed
+        changed = self._demand.review([*sources, *reported])
+        reported.clear()
+        self._pending |= Notifications(sources=frozenset(changed))
 
 
 class _OwnSources:
-    """The sources of this node."""
+    """The sources of this node, for discovery."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    def __init__(self, entities: EntityCache) -> None:
+        self._entities = entities
 
     def __iter__(self) -> Iterator[SourceAnnouncement]:
-        return (_news(entity) for entity in self._directory if entity.kind == "source")
+        return (_announcement(entity) for entity in self._entities if entity.kind == "source")
 
     def get(self, id: str) -> SourceAnnouncement | None:
-        entity = self._directory.find(id)
-        return None if entity is None or entity.kind != "source" else _news(entity)
+        entity = self._entities.find(id)
+        return None if entity is None or entity.kind != "source" else _announcement(entity)
 
 
-def _news(entity: Entity) -> SourceAnnouncement:
+def _announcement(entity: Entity) -> SourceAnnouncement:
     return SourceAnnouncement(entity.id, entity.attributes, entity.position)
 
 

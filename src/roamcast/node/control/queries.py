@@ -1,4 +1,4 @@
-"""Subscriptions as they are asked for: LACL, or a region and terms, which become the same."""
+"""Queries of subscriptions: LACL texts, or a region and terms, which become a query too."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from roamcast.node.settings import Limits
 from roamcast.places import Places
 from roamcast.space import Space
 
-__all__ = ["Asked", "Queries", "places_of"]
+__all__ = ["CheckedQuery", "Queries", "places_of"]
 
-_REMEMBERED: Final = 10_000
-_LONGEST_REMEMBERED: Final = 1_000  # characters
+_CACHED: Final = 10_000
+_LONGEST_CACHED: Final = 1_000  # characters
 
 _TERMS = Variable("&", "terms")
 _LOCATION = Variable("&", "location")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A query that makes sense here, and its canonical form. `expression` is its agent's; None for the match plan.
+class CheckedQuery:
+    """A query that is valid at this node, and its canonical text.
 
-    `source` is what it asks of the attributes of sources.
+    `expression` is that of its agent, None for plan match; `source` is the condition on the attributes of sources.
     """
 
     query: Query
@@ -46,72 +46,72 @@ class Asked:
         return cls(query, text, query.expression_key if plan_of(query) == "bind" else None, request_of(query).condition)
 
     @property
-    def is_around(self) -> bool:
-        """Whether it takes every event around its subscriber, who may move."""
+    def has_moving_region(self) -> bool:
+        """Whether it matches all events around its subscriber, who may move."""
         return self.expression is None and isinstance(self.query.location, RangLoc)
 
     @property
-    def stands(self) -> bool:
-        """Whether it has states: it is bound to sources, or has a life-control. Any other simply runs."""
+    def has_states(self) -> bool:
+        """Whether it has states: it is bound to sources or has life-control. Any other is always active."""
         return self.expression is not None or self.query.life_control is not None
 
 
 class Queries:
-    """Reads queries with this node's places, space and limits. Equal texts share one query. Safe between threads."""
+    """Parses queries with this node's places, space and limits. Equal texts share one query. Thread-safe."""
 
     def __init__(self, places: Places, space: Space, limits: Limits, *, places_from: str | None = None) -> None:
-        """`places_from` names the file that the places are from."""
+        """`places_from` is the file of the places."""
         self.places = places
         self.places_from = places_from
         self.space = space
         self._limits = limits
         self._lock = Lock()
-        self._known: OrderedDict[str, Asked] = OrderedDict()
+        self._cache: OrderedDict[str, CheckedQuery] = OrderedDict()
 
-    def read(self, text: str) -> Asked:
+    def read(self, text: str) -> CheckedQuery:
         """Raises LaclError."""
-        if (known := self._recall(text)) is not None:
-            return known
+        if (cached := self._cached(text)) is not None:
+            return cached
         query = check(parse(text), places=self.places, space=self.space)
         try:
             self._check(query)
-        except SpanError as fault:
-            raise LaclError.at(text, fault) from None
-        asked = self._asked(query)
-        self._remember(text, asked)
-        return asked
+        except SpanError as error:
+            raise LaclError.at(text, error) from None
+        checked = self._checked(query)
+        self._put_in_cache(text, checked)
+        return checked
 
-    def stored(self, subscription: Subscription) -> Asked:
-        """Of one that was accepted, whatever the limits and the places are now. Raises CorruptionError."""
-        if (known := self._recall(subscription.text)) is not None:
-            return known
+    def stored(self, subscription: Subscription) -> CheckedQuery:
+        """The query of an accepted subscription, regardless of present limits and places. Raises CorruptionError."""
+        if (cached := self._cached(subscription.text)) is not None:
+            return cached
         try:
             query = check(parse(subscription.text))
         except LaclError as error:
-            hint = "use the roamcast that wrote it"
+            hint = "use the version of roamcast that wrote it"
             where = f"subscription {subscription.id}"
-            raise CorruptionError(f"cannot be read any more: {error}", where=where, hint=hint) from error
-        asked = Asked.of(query, subscription.text)
+            raise CorruptionError(f"cannot parse a stored query: {error}", where=where, hint=hint) from error
+        checked = CheckedQuery.of(query, subscription.text)
         if self.why_not(subscription) is None:
-            self._remember(subscription.text, asked)
-        return asked
+            self._put_in_cache(subscription.text, checked)
+        return checked
 
     def why_not(self, subscription: Subscription) -> str | None:
-        """Why one that was accepted cannot be served now; None if it can."""
+        """Why an accepted subscription cannot be served now; None if it can."""
         unknown = [repr(place) for place in subscription.places if place not in self.places.names]
         return f"no place named {' or '.join(unknown)} is known here" if unknown else None
 
-    def of_region(self, box: ModelBox | None, terms: Sequence[str]) -> Asked:
-        """Every event in the box that carries all the terms; one of the two is given, and both have been checked."""
+    def of_region(self, box: ModelBox | None, terms: Sequence[str]) -> CheckedQuery:
+        """All events in the box with all the terms. At least one of the two is given; both have been checked."""
         parts: list[Condition] = []
         if box is not None:
             parts.append(Inside(_LOCATION, BoxRegion(box)))
         if terms:
             parts.append(Has(_TERMS, tuple(map(Text, terms))))
-        return self._asked(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))
+        return self._checked(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))
 
     def body_of(self, query: Query) -> str | None:
-        """What the pipeline is told of it; None for the bind plan."""
+        """The body of its control record; None for plan bind."""
         if plan_of(query) == "bind":
             return None
         return SubscriptionBody.of(query, self.places, self.space).to_json()
@@ -120,44 +120,44 @@ class Queries:
         terms = [term for test in leaves(query.where) if isinstance(test, Has) for term in test.terms]
         most = self._limits.subscription_terms
         if len(terms) > most:
-            message = f"{len(terms)} terms are more than the {most} allowed"
+            message = f"{len(terms)} terms; at most {most} are allowed"
             raise SpanError(message, terms[most].span, hint="use fewer terms, or several subscriptions")
         for term in terms:
             if isinstance(term, Text) and len(term.value) > self._limits.term_length:
-                message = f"a term has {len(term.value)} characters, not 1 to {self._limits.term_length}"
-                raise SpanError(message, term.span, hint="shorten it")
+                message = f"a term has {len(term.value)} characters; 1 to {self._limits.term_length} are allowed"
+                raise SpanError(message, term.span, hint="use a shorter term")
 
-    def _asked(self, query: Query) -> Asked:
+    def _checked(self, query: Query) -> CheckedQuery:
         text = to_text(query)
-        if (known := self._recall(text)) is not None:
-            return known
+        if (cached := self._cached(text)) is not None:
+            return cached
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
-                f"written out in full it is longer than {MAX_BYTES:,} bytes",
+                f"the canonical text is longer than {MAX_BYTES:,} bytes",
                 where="subscription",
                 hint="split it into several subscriptions",
             )
-        asked = Asked.of(query, text)
-        self._remember(text, asked)
-        return asked
+        checked = CheckedQuery.of(query, text)
+        self._put_in_cache(text, checked)
+        return checked
 
-    def _recall(self, text: str) -> Asked | None:
+    def _cached(self, text: str) -> CheckedQuery | None:
         with self._lock:
-            if (known := self._known.get(text)) is not None:
-                self._known.move_to_end(text)
-            return known
+            if (cached := self._cache.get(text)) is not None:
+                self._cache.move_to_end(text)
+            return cached
 
-    def _remember(self, text: str, asked: Asked) -> None:
-        if len(text) > _LONGEST_REMEMBERED or len(asked.text) > _LONGEST_REMEMBERED:
+    def _put_in_cache(self, text: str, checked: CheckedQuery) -> None:
+        if len(text) > _LONGEST_CACHED or len(checked.text) > _LONGEST_CACHED:
             return
         with self._lock:
-            self._known[text] = asked
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._cache[text] = checked
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
 
 
 def places_of(query: Query) -> tuple[str, ...]:
-    """The places that a query names, each once."""
+    """The places that a query names, without duplicates."""
     return tuple(dict.fromkeys(_places([query.where, query.life_control])))
 
 

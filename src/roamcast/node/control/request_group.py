@@ -1,9 +1,10 @@
-"""The work on one group of requests: each is checked and done in its turn; all of it is then stored as one."""
+"""A group of requests to the control writer: each is checked and applied in order; the group is stored as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from roamcast.bind.lcesm.messages import (
     SourceChanged,
@@ -12,13 +13,14 @@ from roamcast.bind.lcesm.messages import (
     SubscriberChanged,
     SubscriberRemoved,
 )
-from roamcast.errors import NotFoundError, PermissionDeniedError
+from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError
+from roamcast.group_commit import Submission
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Position, Standing, Subscription
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import Following, Outcome, registered
-from roamcast.node.control.directory import Directory
-from roamcast.node.control.queries import Asked, places_of
+from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
+from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.queries import CheckedQuery, places_of
 from roamcast.store.registry import refusals
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import (
@@ -32,100 +34,135 @@ from roamcast.store.registry.values import (
     TokenSet,
 )
 
-__all__ = ["Work"]
+__all__ = ["Completion", "ControlRequest", "RequestGroup"]
 
 
-class Work:
-    """What a group does. A request that is refused raises a RoamcastError and has changed nothing.
+class ControlRequest(NamedTuple):
+    """A request to the control writer.
 
-    Requests see what those before them did, stored or not. Moves wait until something else is to be done, or the group
-    ends, and are then worked on at once.
+    `registers`: it succeeds once it is stored, even if the journal fails, because its token is returned only once.
+    `alone`: it forms a group of its own. `reads`: it changes nothing and needs no disk.
     """
 
-    def __init__(self, registry: RegistryStore, directory: Directory, following: Following, clock: Clock) -> None:
+    apply: Callable[[RequestGroup], Any]
+    registers: bool = False
+    alone: bool = False
+    reads: bool = False
+
+
+class Completion(NamedTuple):
+    """The result of a request, delivered after its group is stored."""
+
+    submission: Submission[ControlRequest]
+    result: object
+    error: RoamcastError | None
+
+    @classmethod
+    def of(cls, submission: Submission[ControlRequest], group: RequestGroup) -> Completion:
+        """Apply the request."""
+        try:
+            return cls(submission, submission.request.apply(group), None)
+        except RoamcastError as error:
+            return cls(submission, None, error)
+
+    def deliver(self) -> None:
+        if self.error is None:
+            self.submission.future.set_result(self.result)
+        else:
+            self.submission.future.set_exception(self.error)
+
+
+class RequestGroup:
+    """Applies requests in memory and collects what to store. A refused request raises and has changed nothing.
+
+    Requests see the changes of earlier ones in the group. Moves are collected and handed to the binder together: before
+    the next request that depends on them, or at the end of the group.
+    """
+
+    def __init__(self, registry: RegistryStore, entities: EntityCache, binder: BinderAdapter, clock: Clock) -> None:
         self._registry = registry
-        self._directory = directory
-        self._following = following
+        self._cache = entities
+        self._binder = binder
         self._clock = clock
-        self._waiting: dict[str, Position] = {}
+        self._moves: dict[str, Position] = {}
         self._subscriptions: dict[str, Subscription | None] = {}
-        self.entities: dict[str, Entity | None] = {}
-        self.outcome = Outcome()
-        self.left: list[str] = []
+        self.entities: dict[str, Entity | None] = {}  # changed ones; None is removed
+        self.update = ControlUpdate()
+        self.removed_subscribers: list[str] = []
         self.moves = 0
         self.stale = 0
-        self.running = 0  # how many more subscriptions simply run
-        self.anew = False  # what is in memory is to be made anew, once the group is stored
-        self.pipeline: str | None = None  # is to be told everything, once the group is stored
+        self.stateless = 0  # change in the number of subscriptions without states
+        self.rebuild = False  # rebuild the binder from the registry once the group is stored
+        self.pipeline: str | None = None  # send it everything in force once the group is stored
 
-    def following(self) -> Following:
-        """With all that was asked for so far."""
-        self.settle()
-        return self._following
+    def binder(self) -> BinderAdapter:
+        """The binder, with all requests so far applied."""
+        self.flush_moves()
+        return self._binder
 
     def register(self, entity: Entity) -> None:
         if self._find(entity.id) is not None:
             raise refusals.entity_taken(entity.id)
-        was = self._retired(entity.id)
-        if was is not None and (was, entity.kind) != ("source", "source"):
-            raise refusals.id_used_up(entity.id, was)
-        self.settle()
-        self.outcome.changes.append(EntityAdded(entity))
-        self.outcome.add(self._following.tell(registered(entity), self._clock.now()))
+        former_kind = self._retired(entity.id)
+        if former_kind is not None and (former_kind, entity.kind) != ("source", "source"):
+            raise refusals.id_used_up(entity.id, former_kind)
+        self.flush_moves()
+        self.update.changes.append(EntityAdded(entity))
+        self.update.add(self._binder.handle(registration(entity), self._clock.now()))
         self.entities[entity.id] = entity
 
-    def change(self, id: str, attributes: dict[str, str | float | bool]) -> Entity:
-        """The entity as it is then."""
+    def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Entity:
+        """Replace all attributes; returns the changed entity."""
         entity = replace(self._get(id), attributes=attributes)
-        self.settle()
+        self.flush_moves()
         message = (SourceChanged if entity.kind == "source" else SubscriberChanged)(id, attributes)
-        self.outcome.changes.append(AttributesSet(id, attributes))
-        self.outcome.add(self._following.tell(message, self._clock.now()))
+        self.update.changes.append(AttributesSet(id, attributes))
+        self.update.add(self._binder.handle(message, self._clock.now()))
         self.entities[id] = entity
         return entity
 
     def set_token(self, id: str, token_hash: str) -> None:
         entity = replace(self._get(id), token_hash=token_hash)
-        self.outcome.changes.append(TokenSet(id, token_hash))
+        self.update.changes.append(TokenSet(id, token_hash))
         self.entities[id] = entity
 
-    def forget_position(self, id: str) -> None:
-        """The pipeline, too, has regions around a subscriber anew, and nowhere."""
+    def erase_position(self, id: str) -> None:
+        """Erase the position. The pipeline gets the subscriber's moving regions again, without a position."""
         entity = self._get(id)
-        self.settle()
+        self.flush_moves()
         at = self._clock.now()
-        for subscription in self._own_subscriptions(id) if entity.kind == "subscriber" else ():
+        for subscription in self._subscriptions_of(id) if entity.kind == "subscriber" else ():
             if subscription.is_around and subscription.is_told:
-                self.outcome.records += (
+                self.update.records += (
                     Record(REMOVAL, id, id=subscription.id, time=at),
                     Record(SUBSCRIPTION, id, id=subscription.id, time=at, body=subscription.body),
                 )
-        self.outcome.changes.append(PositionErased(id))
+        self.update.changes.append(PositionErased(id))
         self.entities[id] = replace(entity, position=None)
-        self.anew = True
+        self.rebuild = True
 
-    def leave(self, id: str) -> list[str]:
-        """The ids of the subscriptions that go with it."""
+    def remove(self, id: str) -> list[str]:
+        """Remove an entity; returns the ids of the subscriptions removed with it."""
         entity = self._get(id)
-        own = self._own_subscriptions(id) if entity.kind == "subscriber" else []
-        self.settle()
+        subscriptions = self._subscriptions_of(id) if entity.kind == "subscriber" else []
+        self.flush_moves()
         at = self._clock.now()
         message = SourceRemoved(id) if entity.kind == "source" else SubscriberRemoved(id)
-        self.outcome.add(self._following.tell(message, at))
-        for subscription in own:
+        self.update.add(self._binder.handle(message, at))
+        for subscription in subscriptions:
             if subscription.standing is None:
-                self._end(subscription, at)
+                self._end_stateless(subscription, at)
             else:
-                self.outcome.add(self._following.forget(subscription.id, at))
+                self.update.add(self._binder.drop(subscription.id, at))
             self._subscriptions[subscription.id] = None
-        self.outcome.changes.append(EntityRemoved(id))
+        self.update.changes.append(EntityRemoved(id))
         self.entities[id] = None
         if entity.kind == "subscriber":
-            self.left.append(id)
-        return [subscription.id for subscription in own]
+            self.removed_subscribers.append(id)
+        return [subscription.id for subscription in subscriptions]
 
     def move(self, positions: Sequence[Position]) -> int:
-        """How many of them were older than what was known, and ignored."""
+        """Set positions; returns how many were older than the known ones and ignored."""
         for position in positions:
             self._get(position.entity)
         stale = 0
@@ -135,80 +172,89 @@ class Work:
                 stale += 1
                 continue
             self.entities[entity.id] = replace(entity, position=position)
-            self._waiting[entity.id] = position
+            self._moves[entity.id] = position
         self.moves += len(positions) - stale
         self.stale += stale
         return stale
 
-    def subscribe(self, id: str, subscriber: str, asked: Asked, body: str | None) -> bool:
-        """Whether it is new: False when it was there, the same in all parts."""
+    def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> bool:
+        """Add a subscription; False if the same one exists already."""
         self._get(subscriber)
-        known = self._subscription(id)
-        if known is not None:
-            if (known.subscriber, known.text) == (subscriber, asked.text):
+        existing = self._subscription(id)
+        if existing is not None:
+            if (existing.subscriber, existing.text) == (subscriber, query.text):
                 return False
             raise refusals.subscription_taken(id)
-        self.settle()
+        self.flush_moves()
         at = self._clock.now()
-        standing = Standing("start", None, at) if asked.stands else None
+        standing = Standing("start", None, at) if query.has_states else None
         subscription = Subscription(
-            id, subscriber, asked.text, body, at, places_of(asked.query), standing, asked.is_around, asked.source
+            id,
+            subscriber,
+            query.text,
+            body,
+            at,
+            places_of(query.query),
+            standing,
+            query.has_moving_region,
+            query.source,
         )
-        self.outcome.changes.append(SubscriptionAdded(subscription))
+        self.update.changes.append(SubscriptionAdded(subscription))
         if standing is not None:
-            self.outcome.add(self._following.subscribe(subscription, asked, at))
+            self.update.add(self._binder.subscribe(subscription, query, at))
         else:
-            self.outcome.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
-            if asked.is_around:
-                self.outcome.records += self._following.surround(id, subscriber)
-            self._following.seek(subscription.source, 1)
-            self.running += 1
+            self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
+            if query.has_moving_region:
+                self.update.records += self._binder.add_moving_region(id, subscriber)
+            self._binder.adjust_interest(subscription.source, 1)
+            self.stateless += 1
         self._subscriptions[id] = subscription
         return True
 
     def unsubscribe(self, id: str, subscriber: str) -> None:
-        known = self._subscription(id)
-        if known is None:
+        subscription = self._subscription(id)
+        if subscription is None:
             raise refusals.unknown_subscription(id)
-        if known.subscriber != subscriber:
+        if subscription.subscriber != subscriber:
             raise PermissionDeniedError(
-                "this subscription is somebody else's", where="id", hint="see your own: GET /v1/subscriptions"
+                "this subscription belongs to another subscriber",
+                where="id",
+                hint="GET /v1/subscriptions lists your own",
             )
-        self.settle()
+        self.flush_moves()
         at = self._clock.now()
-        if known.standing is not None:
-            self.outcome.add(self._following.unsubscribe(id, at))
+        if subscription.standing is not None:
+            self.update.add(self._binder.unsubscribe(id, at))
         else:
-            self._end(known, at)
-        self.outcome.changes.append(SubscriptionRemoved(id))
+            self._end_stateless(subscription, at)
+        self.update.changes.append(SubscriptionRemoved(id))
         self._subscriptions[id] = None
 
-    def tell(self, pipeline: str) -> None:
+    def inform_pipeline(self, pipeline: str) -> None:
         self.pipeline = pipeline
 
-    def hear(self, messages: Sequence[SourceMessage]) -> None:
-        """Of sources of other nodes."""
-        self.settle()
+    def apply_source_messages(self, messages: Sequence[SourceMessage]) -> None:
+        """Apply changes of other nodes' sources."""
+        self.flush_moves()
         if messages:
-            self.outcome.add(self._following.hear(messages, self._clock.now()))
+            self.update.add(self._binder.handle_sources(messages, self._clock.now()))
 
-    def settle(self) -> None:
-        """Let the moves that wait happen."""
-        if self._waiting:
-            positions = list(self._waiting.values())
-            self._waiting = {}
-            self.outcome.changes += positions
-            self.outcome.add(self._following.move(positions, self._clock.now()))
+    def flush_moves(self) -> None:
+        """Hand the collected moves to the binder."""
+        if self._moves:
+            positions = list(self._moves.values())
+            self._moves = {}
+            self.update.changes += positions
+            self.update.add(self._binder.move(positions, self._clock.now()))
 
-    def _end(self, subscription: Subscription, at: int) -> None:
-        """Of one that simply runs."""
-        self.outcome.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
-        self._following.leave_alone(subscription.id, subscription.subscriber)
-        self._following.seek(subscription.source, -1)
-        self.running -= 1
+    def _end_stateless(self, subscription: Subscription, at: int) -> None:
+        self.update.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
+        self._binder.remove_moving_region(subscription.id, subscription.subscriber)
+        self._binder.adjust_interest(subscription.source, -1)
+        self.stateless -= 1
 
     def _find(self, id: str) -> Entity | None:
-        return self.entities[id] if id in self.entities else self._directory.find(id)
+        return self.entities[id] if id in self.entities else self._cache.find(id)
 
     def _get(self, id: str) -> Entity:
         if (entity := self._find(id)) is None:
@@ -216,8 +262,9 @@ class Work:
         return entity
 
     def _retired(self, id: str) -> str | None:
-        if id in self.entities and (entity := self._directory.find(id)) is not None:
-            return entity.kind  # it left in this group
+        """The kind of a removed entity that had this id."""
+        if id in self.entities and (entity := self._cache.find(id)) is not None:
+            return entity.kind  # removed in this group
         return self._registry.retired(id)
 
     def _subscription(self, id: str) -> Subscription | None:
@@ -228,10 +275,10 @@ class Work:
         except NotFoundError:
             return None
 
-    def _own_subscriptions(self, subscriber: str) -> list[Subscription]:
-        own = {subscription.id: subscription for subscription in self._registry.subscriptions(subscriber)}
+    def _subscriptions_of(self, subscriber: str) -> list[Subscription]:
+        by_id = {subscription.id: subscription for subscription in self._registry.subscriptions(subscriber)}
         for id, subscription in self._subscriptions.items():
-            own.pop(id, None)
+            by_id.pop(id, None)
             if subscription is not None and subscription.subscriber == subscriber:
-                own[id] = subscription
-        return list(own.values())
+                by_id[id] = subscription
+        return list(by_id.values())

@@ -1,40 +1,37 @@
-"""The bindery: everything that changes who is here, where they are and what they want goes through its one thread.
+"""The control writer: the one thread through which every change of entities, positions and subscriptions goes.
 
-Requests that come while others are worked on form a group. A group is one transaction of the registry and one append to
-the journal; then all of it is acknowledged.
+Requests that arrive while others are handled form a group. A group is one transaction of the registry and one append to
+the journal. Then all its requests are acknowledged.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from copy import copy
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import DiscoveryRequest as Question
-from roamcast.bind.discovery.messages import DiscoveryResponse
+from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
+from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import Following, Outcome
+from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate
 from roamcast.node.control.changed_places import changed_places
-from roamcast.node.control.control_outbox import Outgoing
-from roamcast.node.control.directory import Directory
-from roamcast.node.control.peer_sources import Surroundings
-from roamcast.node.control.queries import Asked, Queries
-from roamcast.node.control.request_group import Work
-from roamcast.node.control.requests import Done, Mailboxes, Request, refuse
+from roamcast.node.control.control_outbox import ControlOutbox
+from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.peer_sources import PeerSources
+from roamcast.node.control.queries import CheckedQuery, Queries
+from roamcast.node.control.request_group import Completion, ControlRequest, RequestGroup
 from roamcast.node.metrics import Metrics
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
 
-__all__ = ["Bindery"]
+__all__ = ["ControlWriter"]
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +44,20 @@ _PRUNE_EVERY = 3600.0  # seconds
 _PRUNED = 10_000  # bindings at a time
 
 
-class Bindery:
-    """Safe between threads; results come as futures. A request is done as a whole or refused, and harms no other.
+class Mailboxes(Protocol):
+    """The part of the post office that the control writer uses."""
 
-    An answer comes when all would survive a crash and is in the journal. When the registry refuses, nothing has
-    happened: what is in memory is made anew from it. When the journal refuses, what has happened waits in the registry,
-    the request fails, and the records are journalled later, in order. After either, requests are refused before
-    anything is done, until both take what is written; questions are answered all the same.
+    def erase(self, receivers: Iterable[str]) -> None:
+        """Erase the mailboxes of removed subscribers for good; later letters to them are dropped. Idempotent."""
+
+
+class ControlWriter:
+    """Applies requests atomically, one group after the other. Thread-safe; results are futures.
+
+    A future completes when its request would survive a crash and is journalled. If the registry fails, nothing has
+    changed, and the binder is rebuilt from the registry. If the journal fails, the changes stay in the registry, their
+    requests fail, and the records are journalled later, in order. After either failure, changes are refused until
+    registry and journal accept writes again. Reads are still answered.
     """
 
     def __init__(
@@ -68,288 +72,271 @@ class Bindery:
         history: float,
         domain: str = "local",
         silence: float = 5.0,
-        room: int,
-        first: Callable[[Backbone], None] = lambda _: None,
+        max_peer_sources: int,
+        before_restore: Callable[[Backbone], None] = lambda _: None,
     ) -> None:
-        """Brings everything up to what the registry has, which may take a while. `history` is in seconds.
+        """Restore everything from the registry, which may take a while.
 
-        `silence` is for how many seconds another node may be silent, `room` how many of its sources are known here at
-        most; `first` may ask the others for their sources.
+        Ended bindings are kept for `history` seconds. After `silence` seconds without an answer, the sources of another
+        node are gone. At most `max_peer_sources` sources of each other node are known here. `before_restore` may
+        request the sources of other nodes.
         """
         self._registry = registry
         self._mailboxes = mailboxes
-        self._outgoing = Outgoing(registry, journal)
+        self._outbox = ControlOutbox(registry, journal)
         self._queries = queries
         self._clock = clock
         self._metrics = metrics
         self._history = round(history * 1_000_000)
-        self.directory = Directory()
-        self.surroundings = Surroundings(domain, self.directory, clock, registry.begin(clock.now()), silence, room)
-        self._following: Following | None = None
-        self._running = 0  # subscriptions that simply run
+        self.entities = EntityCache()
+        self.peer_sources = PeerSources(
+            domain, self.entities, clock, registry.begin(clock.now()), silence, max_peer_sources
+        )
+        self._binder: BinderAdapter | None = None
+        self._stateless = 0  # subscriptions without states
         self._to_erase = registry.retired_subscribers()
         self._prune_at = time.monotonic()
-        self._takes = True  # the registry, as far as is known
-        self._refusal: StorageError | None = None  # what it said last
-        self._pause = 0.0  # seconds before memory is made anew, longer each time that the registry refuses again
-        self._anew_at = 0.0
-        self.trouble: str | None = None  # says what is wrong
-        self._changed = threading.Condition()
-        self._waiting: deque[Request[Any]] = deque()
-        self._closed = False
+        self._registry_works = True  # as far as known
+        self._registry_error: StorageError | None = None  # the last one
+        self._pause = 0.0  # seconds before the next rebuild; doubles with each failure of the registry
+        self._rebuild_at = 0.0
+        self.problem: str | None = None
+        """What is wrong, for operators."""
         self._store(changed_places(registry, queries, clock.now()))
-        first(self.surroundings.backbone)
-        self._follow()
-        self._outgoing.catch_up()
-        self._erase()
-        self._thread = threading.Thread(target=self._run, name="bindery", daemon=True)
-        self._thread.start()
+        before_restore(self.peer_sources.backbone)
+        self._rebuild()
+        self._outbox.catch_up()
+        self._erase_mailboxes()
+        self._commits = GroupCommit[ControlRequest](
+            "control-writer",
+            self._handle,
+            closed=UnavailableError("the node is stopping", hint="send it again when the node is up"),
+            most=_GROUP,
+            is_alone=lambda request: request.alone,
+            next_due=self._next_due,
+        )
+        self._commits.start()
 
     def register(self, entity: Entity) -> Future[None]:
         """Raises ConflictError for a taken id."""
-        return self._submit(lambda work: work.register(entity), registers=True)
+        return self._submit(lambda group: group.register(entity), registers=True)
 
-    def change(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
-        """Replace all attributes; the entity as it is then."""
-        return self._submit(lambda work: work.change(id, attributes))
+    def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
+        """Replace all attributes; returns the changed entity."""
+        return self._submit(lambda group: group.set_attributes(id, attributes))
 
     def set_token(self, id: str, token_hash: str) -> Future[None]:
-        """The token before is worth nothing from now on."""
-        return self._submit(lambda work: work.set_token(id, token_hash), registers=True)
+        """Replace the token; the previous one is invalid from then on."""
+        return self._submit(lambda group: group.set_token(id, token_hash), registers=True)
 
-    def forget_position(self, id: str) -> Future[None]:
-        """Of an entity, with the bindings of its past. It takes a while: everything in memory is made anew."""
-        return self._submit(lambda work: work.forget_position(id), alone=True)
+    def erase_position(self, id: str) -> Future[None]:
+        """Erase the entity's position and binding history. Slow: the binder is rebuilt."""
+        return self._submit(lambda group: group.erase_position(id), alone=True)
 
-    def leave(self, id: str) -> Future[list[str]]:
-        """Remove an entity for good, with its mailbox and its subscriptions, whose ids are told."""
-        return self._submit(lambda work: work.leave(id))
+    def remove(self, id: str) -> Future[list[str]]:
+        """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter."""
+        return self._submit(lambda group: group.remove(id))
 
     def move(self, positions: Sequence[Position]) -> Future[int]:
-        """How many were older than what was known, and ignored. The points are good."""
-        return self._submit(lambda work: work.move(positions))
+        """Set positions, whose points are valid; returns how many were older than the known ones and ignored."""
+        return self._submit(lambda group: group.move(positions))
 
-    def subscribe(self, id: str, subscriber: str, asked: Asked, body: str | None) -> Future[bool]:
-        """Whether it is new. Raises ConflictError when the id is taken by anything else."""
-        return self._submit(lambda work: work.subscribe(id, subscriber, asked, body))
+    def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> Future[bool]:
+        """Whether the subscription is new. Raises ConflictError if another one has the id."""
+        return self._submit(lambda group: group.subscribe(id, subscriber, query, body))
 
     def unsubscribe(self, id: str, subscriber: str) -> Future[None]:
-        """Raises NotFoundError, and PermissionDeniedError when it is somebody else's."""
-        return self._submit(lambda work: work.unsubscribe(id, subscriber))
+        """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""
+        return self._submit(lambda group: group.unsubscribe(id, subscriber))
 
-    def ask(self, question: Callable[[Following], T]) -> Future[T]:
-        """What is so once everything asked for before has been done."""
-        return self._submit(lambda work: question(work.following()), asks=True)
+    def query(self, read: Callable[[BinderAdapter], T]) -> Future[T]:
+        """Read the binder after everything submitted before has been applied."""
+        return self._submit(lambda group: read(group.binder()), reads=True)
 
-    def join(self, node: str) -> Future[None]:
-        """Another node: its sources are looked for from now on."""
-        return self._submit(lambda _: self.surroundings.join(node), asks=True)
+    def join_node(self, node: str) -> Future[None]:
+        """Start to look for the sources of another node."""
+        return self._submit(lambda _: self.peer_sources.join(node), reads=True)
 
-    def part(self, node: str) -> Future[None]:
-        """It is no part of the backbone any more."""
-        return self._submit(lambda work: work.hear(self.surroundings.leave(node)))
+    def leave_node(self, node: str) -> Future[None]:
+        """Drop another node and its sources."""
+        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.leave(node)))
 
-    def question(self, node: str) -> Future[Question]:
-        """What another node is to be asked now. Raises NotFoundError."""
-        return self._submit(lambda _: self.surroundings.question(node), asks=True)
+    def discovery_request(self, node: str) -> Future[DiscoveryRequest]:
+        """What to request from another node now. Raises NotFoundError."""
+        return self._submit(lambda _: self.peer_sources.request(node), reads=True)
 
-    def answer(self, question: Question) -> Future[DiscoveryResponse]:
-        """What another node is to be told."""
-        return self._submit(lambda _: self.surroundings.answer(question), asks=True)
+    def answer_discovery(self, request: DiscoveryRequest) -> Future[DiscoveryResponse]:
+        """The answer to another node's request."""
+        return self._submit(lambda _: self.peer_sources.answer(request), reads=True)
 
-    def hear(self, answer: DiscoveryResponse) -> Future[None]:
-        """What another node has told."""
-        return self._submit(lambda work: work.hear(self.surroundings.hear(answer)))
+    def apply_discovery(self, answer: DiscoveryResponse) -> Future[None]:
+        """Apply another node's answer."""
+        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.apply(answer)))
 
-    def lapse(self) -> Future[None]:
-        """Take nodes that have been silent for too long for gone, with their sources."""
-        return self._submit(lambda work: work.hear(self.surroundings.lapse()))
+    def expire_silent_nodes(self) -> Future[None]:
+        """Drop the sources of nodes that have been silent for too long."""
+        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.expire_silent()))
 
-    def tell(self, pipeline: str) -> Future[None]:
-        """Make sure that this pipeline knows everything in force."""
-        return self._submit(lambda work: work.tell(pipeline), alone=True)
+    def inform_pipeline(self, pipeline: str) -> Future[None]:
+        """Make sure that this pipeline has every control record in force."""
+        return self._submit(lambda group: group.inform_pipeline(pipeline), alone=True)
 
-    def census(self) -> dict[str, int]:
-        """How many subscriptions are in each state, and how many `bindings` and `agents` there are."""
-        following = self._following
-        if following is None:
+    def subscription_counts(self) -> dict[str, int]:
+        """The number of subscriptions in each state, and of `bindings` and `agents`."""
+        binder = self._binder
+        if binder is None:
             return {}
-        states = {state: following.states.get(state, 0) for state in ("start", "active", "inactive", "stop")}
-        states["active"] += self._running
-        return {**states, "bindings": following.bindings, "agents": following.agents}
+        states = {state: binder.states.get(state, 0) for state in ("start", "active", "inactive", "stop")}
+        states["active"] += self._stateless
+        return {**states, "bindings": binder.bindings, "agents": binder.agents}
 
     def close(self) -> None:
-        """Do what waits, then refuse. Again is harmless."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
+        """Handle what waits, then refuse. Idempotent."""
+        self._commits.close()
 
     def _submit(
-        self, act: Callable[[Work], T], *, registers: bool = False, alone: bool = False, asks: bool = False
+        self, apply: Callable[[RequestGroup], T], *, registers: bool = False, alone: bool = False, reads: bool = False
     ) -> Future[T]:
-        request = Request(act, Future[T](), registers, alone, asks)
-        request.done.set_running_or_notify_cancel()
-        with self._changed:
-            if self._closed:
-                hint = "send it again when the node is up"
-                request.done.set_exception(UnavailableError("the node is stopping", hint=hint))
-            else:
-                self._waiting.append(request)
-                self._changed.notify()
-        return request.done
+        return self._commits.submit(ControlRequest(apply, registers, alone, reads))
 
-    def _run(self) -> None:
-        while True:
-            group = self._next_group()
-            if group:
-                self._work_on(group)
-            elif self._closed:
-                return
-            self._tidy(idle=not self._waiting)
+    def _next_due(self) -> float:
+        unfinished = not self._registry_works or self._outbox.behind or self._to_erase
+        return time.monotonic() + _RETRY if unfinished else self._prune_at
 
-    def _next_group(self) -> list[Request[Any]]:
-        """What is to be done together; nothing when it is time to tidy, or to end."""
-        with self._changed:
-            if not self._waiting and not self._closed:
-                unfinished = not self._takes or self._outgoing.behind or self._to_erase
-                self._changed.wait(_RETRY if unfinished else max(0.0, self._prune_at - time.monotonic()))
-            group: list[Request[Any]] = []
-            while self._waiting and len(group) < _GROUP and not (group and self._waiting[0].alone):
-                group.append(self._waiting.popleft())
-                if group[-1].alone:
-                    break
-            return group
+    def _handle(self, submissions: Sequence[Submission[ControlRequest]]) -> None:
+        if submissions:
+            self._commit(submissions)
+        self._tidy(idle=self._commits.is_idle)
 
-    def _work_on(self, group: Sequence[Request[Any]]) -> None:
+    def _commit(self, submissions: Sequence[Submission[ControlRequest]]) -> None:
         begun = time.perf_counter()
-        changing = [request for request in group if not request.asks]
+        changing = [each for each in submissions if not each.request.reads]
         try:
             if changing:
                 self._check_disks()
         except Exception as error:
             if not isinstance(error, RoamcastError):
-                log.exception("the disks cannot be checked")
-            refuse(changing, error)
-            changing, group = [], [request for request in group if request.asks]
-            if not group:
+                log.exception("cannot check the disks")
+            fail(changing, error)
+            changing, submissions = [], [each for each in submissions if each.request.reads]
+            if not submissions:
                 return
         try:
-            work = Work(self._registry, self.directory, self._followed(), self._clock)
-            done = [Done.of(request, work) for request in group]
-            work.settle()
-            ticket = self._store(work.outcome)
+            group = RequestGroup(self._registry, self.entities, self._current_binder(), self._clock)
+            completions = [Completion.of(each, group) for each in submissions]
+            group.flush_moves()
+            ticket = self._store(group.update)
             if changing:
                 self._pause = 0.0
-        except Exception as error:  # whatever it was, nobody is to wait for ever
-            log.error("a group is refused: %s", error, exc_info=not isinstance(error, RoamcastError))
-            self._distrust(error)
-            refuse(group, error)
+        except Exception as error:  # nobody must wait forever
+            log.error("request group refused: %s", error, exc_info=not isinstance(error, RoamcastError))
+            self._discard_binder(error)
+            fail(submissions, error)
             return
-        self._note(work)
+        self._apply_in_memory(group)
         try:
-            if work.anew:
-                self._following = None
-                self._follow()
+            if group.rebuild:
+                self._binder = None
+                self._rebuild()
             if changing:
-                self._send(work, ticket)
-            if not self._outgoing.behind:
-                self.surroundings.publish()
+                self._send(group, ticket)
+            if not self._outbox.behind:
+                self.peer_sources.publish()
         except Exception as error:
             log.error("stored, but not journalled: %s", error, exc_info=not isinstance(error, RoamcastError))
-            refuse((it.request for it in done if not it.request.registers), error)
-            done = [it for it in done if it.request.registers]
-        if work.moves or work.stale:
+            fail((each.submission for each in completions if not each.submission.request.registers), error)
+            completions = [each for each in completions if each.submission.request.registers]
+        if group.moves or group.stale:
             self._metrics.move_seconds.observe(time.perf_counter() - begun)
-        for it in done:
-            it.tell()
+        for completion in completions:
+            completion.deliver()
 
     def _check_disks(self) -> None:
-        """Raises StorageError while the registry takes nothing, or the journal does not take what waits for it."""
-        if not self._takes:
+        """Raises StorageError while the registry fails, or the journal does not take the records that wait for it."""
+        if not self._registry_works:
             self._apply([])
-            self._takes = True
-        if self._outgoing.behind:
-            self._outgoing.catch_up()
+            self._registry_works = True
+        if self._outbox.behind:
+            self._outbox.catch_up()
 
-    def _store(self, outcome: Outcome) -> int:
-        """The ticket of the last record, 0 without any."""
-        changes = [*outcome.changes, *outcome.records]
+    def _store(self, update: ControlUpdate) -> int:
+        """The ticket of the last record, 0 without records."""
+        changes = [*update.changes, *update.records]
         return self._apply(changes) if changes else 0
 
     def _apply(self, changes: Sequence[Change]) -> int:
-        ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outgoing.done)
-        self._outgoing.done = 0
+        ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.done)
+        self._outbox.done = 0
         return ticket
 
-    def _send(self, work: Work, ticket: int) -> None:
-        """Let what the group did be known outside. Raises StorageError: then it is later."""
-        self._outgoing.send(work.outcome.records, ticket)
-        if work.pipeline is not None:
-            self._outgoing.tell(work.pipeline, work.following(), self._clock.now())
-        self._erase()
+    def _send(self, group: RequestGroup, ticket: int) -> None:
+        """Journal what the group did. Raises StorageError; then it is done later."""
+        self._outbox.send(group.update.records, ticket)
+        if group.pipeline is not None:
+            self._outbox.inform_pipeline(group.pipeline, group.binder(), self._clock.now())
+        self._erase_mailboxes()
 
-    def _note(self, work: Work) -> None:
-        """What the group did is stored: let it be seen."""
-        for id, entity in work.entities.items():
+    def _apply_in_memory(self, group: RequestGroup) -> None:
+        """The group is stored: update what other threads see."""
+        for id, entity in group.entities.items():
             if entity is None:
-                self.directory.remove(id)
+                self.entities.remove(id)
             else:
-                self.directory.put(entity)
-        self.surroundings.note(work.following(), work.entities.values(), work.entities)
-        self._to_erase += work.left
-        self._running += work.running
-        self._metrics.moves_accepted.inc(work.moves)
-        self._metrics.moves_stale.inc(work.stale)
+                self.entities.put(entity)
+        self.peer_sources.note_group(group.binder(), group.entities.values(), group.entities)
+        self._to_erase += group.removed_subscribers
+        self._stateless += group.stateless
+        self._metrics.moves_accepted.inc(group.moves)
+        self._metrics.moves_stale.inc(group.stale)
 
-    def _distrust(self, error: Exception) -> None:
-        """What is in memory may not be what is stored."""
-        if isinstance(error, StorageError) and time.monotonic() >= self._anew_at:
-            self._takes, self._refusal = False, error
-            self._anew_at = time.monotonic() + self._pause
+    def _discard_binder(self, error: Exception) -> None:
+        """The binder may differ from what is stored."""
+        if isinstance(error, StorageError) and time.monotonic() >= self._rebuild_at:
+            self._registry_works, self._registry_error = False, error
+            self._rebuild_at = time.monotonic() + self._pause
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-        self._following, self._outgoing.behind = None, True
+        self._binder, self._outbox.behind = None, True
 
-    def _followed(self) -> Following:
-        """Raises what the registry said last while it is too soon to make everything anew, which may cost a lot."""
-        if self._following is None and self._refusal is not None and time.monotonic() < self._anew_at:
-            raise copy(self._refusal)
-        return self._following or self._follow()
+    def _current_binder(self) -> BinderAdapter:
+        """Raises the registry's last error while it is too soon for another rebuild, which may be expensive."""
+        if self._binder is None and self._registry_error is not None and time.monotonic() < self._rebuild_at:
+            raise copy(self._registry_error)
+        return self._binder or self._rebuild()
 
-    def _follow(self) -> Following:
-        """Make everything in memory anew from the registry, and store what is different now."""
+    def _rebuild(self) -> BinderAdapter:
+        """Rebuild the binder from the registry, and store what has changed since."""
         entities = self._registry.entities()
-        self.directory.reload(entities)
-        others = self.surroundings.backbone.remote_sources()
-        following, outcome = Following.restored(entities, others, self._registry, self._queries, self._clock.now())
-        self._outgoing.behind = True
-        self._store(outcome)
-        self._running = sum(self._registry.always_running().values())
-        self._following = following
-        self.surroundings.begin_again(following)
-        return following
+        self.entities.reload(entities)
+        remote = self.peer_sources.backbone.remote_sources()
+        binder, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
+        self._outbox.behind = True
+        self._store(update)
+        self._stateless = sum(self._registry.always_running().values())
+        self._binder = binder
+        self.peer_sources.restart(binder)
+        return binder
 
-    def _erase(self) -> None:
+    def _erase_mailboxes(self) -> None:
         if self._to_erase:
             self._mailboxes.erase(self._to_erase)
             self._to_erase = []
 
     def _tidy(self, *, idle: bool) -> None:
-        """What is not urgent. If it fails it is tried again."""
+        """Do what is not urgent. Failures are retried."""
         try:
             if idle:
                 self._check_disks()
-                self._erase()
-                self._outgoing.forget()
-                self.surroundings.publish()
+                self._erase_mailboxes()
+                self._outbox.forget()
+                self.peer_sources.publish()
             if time.monotonic() >= self._prune_at:
                 self._prune_at = time.monotonic() + _RETRY
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:
                     self._prune_at += _PRUNE_EVERY
         except RoamcastError as error:
-            if self.trouble is None:
-                log.error("the bindery is in trouble and goes on trying: %s", error)
-            self.trouble = str(error)
+            if self.problem is None:
+                log.error("control writer: %s; retrying", error)
+            self.problem = str(error)
         else:
             if idle:
-                self.trouble = None
+                self.problem = None

@@ -8,9 +8,9 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from roamcast.errors import PermissionDeniedError
-from roamcast.node.http import auth as security
-from roamcast.node.http.auth import Caller
-from roamcast.node.peers.remote_sources import Guest
+from roamcast.node import auth as security
+from roamcast.node.auth import Caller
+from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
 from roamcast.security.publish_proofs import Passport
 
@@ -32,7 +32,7 @@ _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 async def _caller(node: TheNode, given: _Credentials) -> Caller:
-    return node.gate.caller(given.credentials if given else None)
+    return node.auth.caller(given.credentials if given else None)
 
 
 AnyCaller = Annotated[Caller, Depends(_caller)]
@@ -40,7 +40,7 @@ AnyCaller = Annotated[Caller, Depends(_caller)]
 
 async def _caller_or_operator(node: TheNode, given: _Credentials) -> Caller | None:
     token = given.credentials if given else None
-    return None if node.gate.is_operator(token) else node.gate.caller(token)
+    return None if node.auth.is_operator(token) else node.auth.caller(token)
 
 
 CallerOrOperator = Annotated[Caller | None, Depends(_caller_or_operator)]
@@ -58,14 +58,14 @@ async def _source(caller: AnyCaller) -> Caller:
     return caller
 
 
-async def _publisher(request: Request, node: TheNode, given: _Credentials) -> Caller | Guest:
+async def _publisher(request: Request, node: TheNode, given: _Credentials) -> Caller | RemoteSource:
     passport = Passport.parse(given.credentials) if given else None
     if passport is None or passport.home == node.settings.domain:
         return await _source(await _caller(node, given))
-    if (guest := node.guests.known(passport)) is not None:
-        return guest
-    node.rates.check(request.client.host if request.client else "")
-    return await node.guests.ask(passport)
+    if (remote_source := node.remote_sources.known(passport)) is not None:
+        return remote_source
+    node.rate_limiter.check(request.client.host if request.client else "")
+    return await node.remote_sources.ask(passport)
 
 
 async def _subscriber(caller: AnyCaller) -> Caller:
@@ -77,15 +77,15 @@ async def _subscriber(caller: AnyCaller) -> Caller:
 
 
 async def _reader(node: TheNode, given: _Credentials) -> security.Reader:
-    return node.gate.reader(given.credentials if given else None)
+    return node.auth.reader(given.credentials if given else None)
 
 
 async def _operator(node: TheNode, given: _Credentials) -> None:
-    node.gate.check_operator(given.credentials if given else None)
+    node.auth.check_operator(given.credentials if given else None)
 
 
 Source = Annotated[Caller, Depends(_source)]
-Publisher = Annotated[Caller | Guest, Depends(_publisher)]
+Publisher = Annotated[Caller | RemoteSource, Depends(_publisher)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
 Reader = Annotated[security.Reader, Depends(_reader)]
 Operator = Depends(_operator)

@@ -12,14 +12,14 @@ from roamcast.node.http.errors import BodyTooLargeError, input_error_of
 from roamcast.node.service import Node
 from roamcast.node.settings import Limits
 
-__all__ = ["Form", "read_bytes"]
+__all__ = ["BodyParser", "read_bytes"]
 
 T = TypeVar("T", bound=BaseModel)
 
 _LIMITS = Limits()
 
 
-class Form(Generic[T]):
+class BodyParser(Generic[T]):
     """How a kind of body is read, and how /docs describes it."""
 
     def __init__(self, model: type[T], *, bulk: str | None = None) -> None:

@@ -1,30 +1,28 @@
-"""The postmaster: the one thread in which a node's post office works.
+"""The office actor: the one thread that runs a node's post office.
 
-Messages that come while others are worked on form a group. A group is one transaction of the office's store; only when
-that is on disk do its effects leave.
+Messages that arrive while others are handled form a group. A group is one transaction of the office's store. Its
+effects leave only after the commit.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from copy import copy
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 from roamcast.deliver.messages import Deposit, Due, Effect, Message, News, Reply, SendAll, Transmit, Wake
 from roamcast.deliver.office import Office
 from roamcast.deliver.pending_work import Duty
 from roamcast.deliver.port import OfficeStore
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
+from roamcast.group_commit import GroupCommit, Submission, fail
 
-__all__ = ["Postmaster"]
+__all__ = ["OfficeActor"]
 
 log = logging.getLogger(__name__)
 
@@ -32,172 +30,164 @@ T = TypeVar("T")
 
 _SOON = 0.1  # seconds
 _GROUP = 1_000  # messages
-_LETTERS = 10_000  # in the deposits of a group, so that those who read do not wait long for those who write
+_LETTERS = 10_000  # in the deposits of a group: readers must not wait long for writers
 
 Outlet = Callable[[Sequence[Transmit | News]], None]
 
 
-@dataclass(slots=True)
-class _Task:
-    """A message for the office, or a question about its store; `done` gets the reply."""
+class _StoreQuery(NamedTuple):
+    """A function that reads the store."""
 
-    message: Message | None
-    question: Callable[[OfficeStore], Any] | None = None
-    done: Future[Any] = field(default_factory=Future)
+    read: Callable[[OfficeStore], Any]
 
 
-class Postmaster:
-    """Safe between threads; results come as futures, when what they tell of would survive a crash.
+_Request = Message | _StoreQuery
 
-    `outlet` is called, in the postmaster's thread, with what leaves after each group, in order. It must not block.
+
+class OfficeActor:
+    """Runs an office. Thread-safe; futures complete when their result would survive a crash.
+
+    The outlet is called on the actor's thread, after each group, with the group's outgoing effects in order. It must
+    not block.
     """
 
     def __init__(self, office: Office, store: OfficeStore, clock: Callable[[], int], rng: Random | None = None) -> None:
         self._office = office
         self._store = store
         self._clock = clock
-        self._rng = rng or Random()  # noqa: S311 - for jitter
         self._outlet: Outlet = lambda _: None
-        self._changed = threading.Condition()
-        self._waiting: deque[_Task] = deque()
-        self._due: list[tuple[float, int, Duty]] = []  # a heap; an entry counts only if `_timers` has its ticket
-        self._timers: dict[Duty, int] = {}
-        self._tickets = 0
-        self._closed = False
-        self._leave(office.recover())
-        self._thread = threading.Thread(target=self._run, name=f"office-{office.domain}", daemon=True)
-        self._thread.start()
+        self._timers = _Timers(rng or Random())  # noqa: S311 - for jitter
+        self._emit(office.recover())
+        self._commits = GroupCommit[_Request](
+            f"office-{office.domain}",
+            self._handle,
+            closed=UnavailableError("the node is stopping", hint="send it again when the node is up"),
+            most=_GROUP,
+            limit=_LETTERS,
+            weight=_letters_in,
+            next_due=self._timers.next_due,
+        )
+        self._commits.start()
 
     def connect(self, outlet: Outlet) -> None:
-        """From now on effects leave here. Before, they are lost: whatever matters is repeated."""
+        """Send effects to `outlet` from now on. Earlier effects are lost; the office repeats what matters."""
         self._outlet = outlet
 
     def tell(self, message: Message) -> Future[Reply | None]:
-        """What the office replies; None for a message that has no reply. Raises what it refuses."""
-        return self._submit(_Task(message))
+        """The office's reply; None for a message without one. The future raises what the office refuses."""
+        return self._commits.submit(message)
 
     def tell_all(self, messages: Sequence[Message]) -> None:
-        """Messages of other offices: nobody waits for replies."""
-        self._submit_all([_Task(message) for message in messages])
+        """Handle messages of other offices. Their replies are dropped."""
+        self._commits.submit_all(messages)
 
-    def ask(self, question: Callable[[OfficeStore], T]) -> Future[T]:
-        """What is stored once everything told before has been done."""
-        return self._submit(_Task(None, question))
+    def query(self, read: Callable[[OfficeStore], T]) -> Future[T]:
+        """Read the store after everything submitted before has been handled."""
+        return self._commits.submit(_StoreQuery(read))
 
     def hurry(self) -> None:
-        """Another office answers again: let everything that waits for an answer go on soon."""
-        with self._changed:
-            now = time.monotonic()
-            self._due = [
-                (min(due, now + self._rng.uniform(0.0, _SOON)), ticket, duty) for due, ticket, duty in self._due
-            ]
-            heapq.heapify(self._due)
-            self._changed.notify()
+        """Run all timers soon. Call it when another office answers again."""
+        self._timers.hurry()
+        self._commits.wake()
 
     def close(self) -> None:
-        """Do what waits, then refuse. Again is harmless."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
+        """Handle what waits, then refuse. Idempotent."""
+        self._commits.close()
 
-    def _submit(self, task: _Task) -> Future[Any]:
-        self._submit_all([task])
-        return task.done
+    def _handle(self, group: Sequence[Submission[_Request]]) -> None:
+        due = [] if self._commits.is_closed else self._timers.pop_due()
+        messages: list[tuple[Message, Future[Any]]] = [(Due(duty), Future()) for duty in due]
+        queries: list[Submission[_StoreQuery]] = []
+        for request, future in group:
+            if isinstance(request, _StoreQuery):
+                queries.append(Submission(request, future))
+            else:
+                messages.append((request, future))
+        if messages:
+            self._handle_messages(messages)
+        if queries:
+            self._answer(queries)
 
-    def _submit_all(self, tasks: Sequence[_Task]) -> None:
-        for task in tasks:
-            task.done.set_running_or_notify_cancel()
-        with self._changed:
-            if not self._closed:
-                self._waiting.extend(tasks)
-                self._changed.notify()
-                return
-        error = UnavailableError("the node is stopping", hint="send it again when the node is up")
-        for task in tasks:
-            task.done.set_exception(copy(error))
-
-    def _run(self) -> None:
-        while True:
-            group = self._next_group()
-            if group:
-                self._work_on(group)
-            elif self._closed:
-                return
-
-    def _next_group(self) -> list[_Task]:
-        with self._changed:
-            due = self._ring()
-            if not due and not self._waiting and not self._closed:
-                self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
-                due = self._ring()
-            group = [_Task(Due(duty)) for duty in due]
-            letters = 0
-            while self._waiting and len(group) < _GROUP and letters < _LETTERS:
-                group.append(self._waiting.popleft())
-                if isinstance(message := group[-1].message, Deposit | SendAll):
-                    letters += len(message.letters)
-            return group
-
-    def _work_on(self, group: Sequence[_Task]) -> None:
-        told = [(task, task.message) for task in group if task.message is not None]
-        outcomes = self._office.handle_all([message for _, message in told], self._clock()) if told else []
-        for (task, message), outcome in zip(told, outcomes, strict=True):
+    def _handle_messages(self, messages: Sequence[tuple[Message, Future[Any]]]) -> None:
+        outcomes = self._office.handle_all([message for message, _ in messages], self._clock())
+        for (message, future), outcome in zip(messages, outcomes, strict=True):
             if isinstance(outcome, StorageError):
-                _refuse([task], outcome)
+                fail([Submission(message, future)], outcome)
             elif isinstance(outcome, Exception):
                 if not isinstance(outcome, RoamcastError):
-                    log.error("the office failed at a %s", type(message).__name__, exc_info=outcome)
-                task.done.set_exception(outcome)
+                    log.error("unexpected error while handling %s", type(message).__name__, exc_info=outcome)
+                future.set_exception(outcome)
             else:
-                task.done.set_result(next((effect for effect in outcome if isinstance(effect, Reply)), None))
-                self._leave(outcome)
-        if asking := [task for task in group if task.question is not None]:
-            self._answer(asking)
+                future.set_result(next((effect for effect in outcome if isinstance(effect, Reply)), None))
+                self._emit(outcome)
 
-    def _answer(self, asking: Sequence[_Task]) -> None:
+    def _answer(self, queries: Sequence[Submission[_StoreQuery]]) -> None:
         try:
             with self._store.transaction():
-                answers = [task.question(self._store) for task in asking if task.question is not None]
+                answers = [query.request.read(self._store) for query in queries]
         except Exception as error:
             if not isinstance(error, RoamcastError):
-                log.exception("a question about the office failed")
-            _refuse(asking, error)
+                log.exception("unexpected error while reading the office's store")
+            fail(queries, error)
             return
-        for task, answer in zip(asking, answers, strict=True):
-            task.done.set_result(answer)
+        for query, answer in zip(queries, answers, strict=True):
+            query.future.set_result(answer)
 
-    def _leave(self, effects: Sequence[Effect]) -> None:
-        outward: list[Transmit | News] = []
+    def _emit(self, effects: Sequence[Effect]) -> None:
+        """Set timers; pass everything but replies to the outlet."""
+        outgoing: list[Transmit | News] = []
         for effect in effects:
             if isinstance(effect, Wake):
-                self._set(effect)
+                self._timers.set(effect)
             elif not isinstance(effect, Reply):
-                outward.append(effect)
-        if outward:
-            self._outlet(outward)
+                outgoing.append(effect)
+        if outgoing:
+            self._outlet(outgoing)
 
-    def _set(self, wake: Wake) -> None:
-        with self._changed:
-            self._tickets += 1
-            self._timers[wake.duty] = self._tickets
+
+class _Timers:
+    """When pending work is due. A later timer for the same work replaces the earlier one. Thread-safe."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._lock = Lock()
+        self._heap: list[tuple[float, int, Duty]] = []  # an entry counts only if `_tickets` has its ticket
+        self._tickets: dict[Duty, int] = {}
+        self._last_ticket = 0
+
+    def set(self, wake: Wake) -> None:
+        with self._lock:
+            self._last_ticket += 1
+            self._tickets[wake.duty] = self._last_ticket
             seconds = self._rng.randint(wake.earliest, wake.latest) / 1_000_000
-            heapq.heappush(self._due, (time.monotonic() + seconds, self._tickets, wake.duty))
+            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_ticket, wake.duty))
 
-    def _ring(self) -> list[Duty]:
-        """The duties whose time has come."""
+    def hurry(self) -> None:
+        """Let every timer run within `_SOON` seconds."""
+        with self._lock:
+            now = time.monotonic()
+            self._heap = [
+                (min(due, now + self._rng.uniform(0.0, _SOON)), ticket, duty) for due, ticket, duty in self._heap
+            ]
+            heapq.heapify(self._heap)
+
+    def next_due(self) -> float | None:
+        """The time of the first entry; None without any."""
+        with self._lock:
+            return self._heap[0][0] if self._heap else None
+
+    def pop_due(self) -> list[Duty]:
+        """Remove and return the work whose time has come."""
         due: list[Duty] = []
-        now = time.monotonic()
-        while self._due and (self._due[0][0] <= now or self._timers.get(self._due[0][2]) != self._due[0][1]):
-            _, ticket, duty = heapq.heappop(self._due)
-            if self._timers.get(duty) == ticket:
-                del self._timers[duty]
-                if not self._closed:
+        with self._lock:
+            now = time.monotonic()
+            while self._heap and (self._heap[0][0] <= now or self._tickets.get(self._heap[0][2]) != self._heap[0][1]):
+                _, ticket, duty = heapq.heappop(self._heap)
+                if self._tickets.get(duty) == ticket:
+                    del self._tickets[duty]
                     due.append(duty)
         return due
 
 
-def _refuse(tasks: Sequence[_Task], error: Exception) -> None:
-    for task in tasks:
-        # Each gets its own: an error grows a traceback every time it is raised.
-        task.done.set_exception(copy(error) if isinstance(error, RoamcastError) else error)
+def _letters_in(request: _Request) -> int:
+    return len(request.letters) if isinstance(request, Deposit | SendAll) else 0

@@ -13,12 +13,12 @@ from roamcast.deliver.addressing import Name, home_of
 from roamcast.deliver.messages import Arrive, Arrived, Claim, Departed, Moved, Query, Refused, Wire
 from roamcast.deliver.refusals import stale_arrival
 from roamcast.errors import ElsewhereError, PermissionDeniedError, RoamcastError, UnavailableError
-from roamcast.node.control.directory import Directory
-from roamcast.node.office.actor import Postmaster
-from roamcast.node.office.names import Names
+from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.office.actor import OfficeActor
+from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.peers.peer_file import Peers
-from roamcast.node.peers.signed_http import Exchange
+from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.move_proofs import Warrant, follows, is_far, is_vouched_for
 
 __all__ = ["VOUCH", "Arrivals", "Verdict"]
@@ -39,18 +39,18 @@ class Arrivals:
 
     def __init__(
         self,
-        names: Names,
-        directory: Directory,
+        names: SubscriberNames,
+        entities: EntityCache,
         visitors: Visitors,
-        postmaster: Postmaster,
-        exchange: Exchange,
+        actor: OfficeActor,
+        signed_http: SignedHttp,
         peers: Peers,
     ) -> None:
         self._names = names
-        self._directory = directory
+        self._entities = entities
         self._visitors = visitors
-        self._postmaster = postmaster
-        self._exchange = exchange
+        self._actor = actor
+        self._signed_http = signed_http
         self._peers = peers
         self._waiting: dict[str, set[asyncio.Future[Arrived | Refused]]] = {}
 
@@ -88,7 +88,7 @@ class Arrivals:
         news: asyncio.Future[Arrived | Refused] = loop.create_future()
         self._waiting.setdefault(name, set()).add(news)
         try:
-            await asyncio.wrap_future(self._postmaster.tell(message))
+            await asyncio.wrap_future(self._actor.tell(message))
             async with asyncio.timeout(_WAIT):
                 return await news
         except TimeoutError:
@@ -121,7 +121,7 @@ class Arrivals:
         """By what is known here alone. Takes a while only for the home, and only once the proof is good."""
         id = self._names.id_of(name)
         if self._names.is_home_of(name):
-            entity = None if id is None else self._directory.find(id)
+            entity = None if id is None else self._entities.find(id)
             if entity is None or entity.kind != "subscriber":
                 return "no"
             return "yes" if is_vouched_for(warrant, name, epoch, entity.token_hash) else "no"
@@ -187,12 +187,12 @@ class Arrivals:
         if peer is None or office == self._names.domain:
             return "unknown"
         asked = orjson.dumps({"name": name, "epoch": epoch, "warrant": str(warrant)})
-        verdict = orjson.loads(await self._exchange.post(peer, VOUCH, asked))["verdict"]
+        verdict = orjson.loads(await self._signed_http.post(peer, VOUCH, asked))["verdict"]
         return "yes" if verdict == "yes" else "no" if verdict == "no" else "unknown"
 
     async def _is_here(self, name: str) -> bool:
         """Served, or on record."""
         if self._visitors.find(name) is not None:
             return True
-        tenures = await asyncio.wrap_future(self._postmaster.ask(lambda store: store.tenures((name,))))
+        tenures = await asyncio.wrap_future(self._actor.query(lambda store: store.tenures((name,))))
         return name in tenures and tenures[name].active

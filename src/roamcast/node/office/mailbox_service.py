@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from typing import NamedTuple, TypeVar, cast
 
 from roamcast.deliver.messages import (
@@ -27,13 +26,13 @@ from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.refusals import elsewhere
 from roamcast.errors import ElsewhereError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
-from roamcast.node.office.actor import Postmaster
-from roamcast.node.office.names import Names
-from roamcast.node.office.waiters import Bells, rung
+from roamcast.node.office.actor import OfficeActor
+from roamcast.node.office.names import SubscriberNames
 from roamcast.node.settings import Limits
+from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
 
-__all__ = ["Counter", "Delivery"]
+__all__ = ["Delivery", "MailboxService"]
 
 _DEPOSIT = 2_000  # letters at a time, so that others get their turn in between
 _FIRST_ASKED_AGAIN, _TRACE_WAIT = 0.25, 3.0  # seconds
@@ -48,13 +47,13 @@ class Delivery(NamedTuple):
     duplicates: int
 
 
-class Counter:
+class MailboxService:
     """Subscribers are named in full. Belongs to one event loop, but for `deposit` and `erase`, which block."""
 
-    def __init__(self, postmaster: Postmaster, names: Names, bells: Bells, limits: Limits) -> None:
-        self._postmaster = postmaster
+    def __init__(self, actor: OfficeActor, names: SubscriberNames, waiters: Waiters, limits: Limits) -> None:
+        self._actor = actor
         self._names = names
-        self._bells = bells
+        self._waiters = waiters
         self._limits = limits
         self._tracing: dict[str, asyncio.Future[Traced]] = {}
         self.expired = 0
@@ -62,16 +61,16 @@ class Counter:
 
     async def register(self, id: str) -> None:
         """Raises ConflictError for one that has left for good."""
-        await _reply(self._postmaster.tell(Register(self._names.of(id))))
+        await await_to_the_end(self._actor.tell(Register(self._names.of(id))))
 
     async def remove(self, id: str) -> None:
         """Raises ElsewhereError while the mailbox is with another office."""
-        await _reply(self._postmaster.tell(Remove(self._names.of(id))))
+        await await_to_the_end(self._actor.tell(Remove(self._names.of(id))))
 
     async def pull(self, name: str, limit: int, after: int) -> Pulled:
         """No more than fit into an answer, but one letter if there is one. Raises ElsewhereError."""
         pull = Pull(name, limit, after, self._limits.pull_bytes)
-        pulled = cast(Pulled, await _reply(self._postmaster.tell(pull)))
+        pulled = cast(Pulled, await await_to_the_end(self._actor.tell(pull)))
         self.expired += pulled.expired
         return pulled
 
@@ -79,37 +78,37 @@ class Counter:
         """If there is nothing, as soon as there is, within so many seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
-        with self._bells.hung(name) as bell:
+        with self._waiters.waiting(name) as event:
             while True:
-                bell.clear()
+                event.clear()
                 pulled = await self.pull(name, limit, after)
                 left = end - loop.time()
-                if pulled.letters or left <= 0 or self._bells.stopped or not await rung(bell, left):
+                if pulled.letters or left <= 0 or self._waiters.stopped or not await wait_for(event, left):
                     return pulled
 
     async def waiting(self, name: str) -> int:
         """How many letters are readable now."""
-        return (await _reply(self._postmaster.ask(lambda store: store.loads((name,)))))[name].readable
+        return (await await_to_the_end(self._actor.query(lambda store: store.loads((name,)))))[name].readable
 
     async def acknowledge(self, name: str, through: int) -> int:
-        done = cast(Acknowledged, await _reply(self._postmaster.tell(Acknowledge(name, through))))
+        done = cast(Acknowledged, await await_to_the_end(self._actor.tell(Acknowledge(name, through))))
         return done.count
 
     async def acknowledge_and_pull(self, name: str, through: int, limit: int, size: int) -> tuple[int, Pulled]:
         """Both in one go; 0 acknowledges nothing. How many were acknowledged, and the next letters."""
-        acknowledging = self._postmaster.tell(Acknowledge(name, through)) if through else None
-        pulling = self._postmaster.tell(Pull(name, limit, through, size))
-        count = 0 if acknowledging is None else cast(Acknowledged, await _reply(acknowledging)).count
-        pulled = cast(Pulled, await _reply(pulling))
+        acknowledging = self._actor.tell(Acknowledge(name, through)) if through else None
+        pulling = self._actor.tell(Pull(name, limit, through, size))
+        count = 0 if acknowledging is None else cast(Acknowledged, await await_to_the_end(acknowledging)).count
+        pulled = cast(Pulled, await await_to_the_end(pulling))
         self.expired += pulled.expired
         return count, pulled
 
     async def send(self, message: Send) -> Sent:
-        return cast(Sent, await _reply(self._postmaster.tell(message)))
+        return cast(Sent, await await_to_the_end(self._actor.tell(message)))
 
     async def send_all(self, messages: Sequence[Send]) -> tuple[Sent | RoamcastError, ...]:
         """Each is taken or refused by itself."""
-        done = cast(SentAll, await _reply(self._postmaster.tell(SendAll(tuple(messages)))))
+        done = cast(SentAll, await await_to_the_end(self._actor.tell(SendAll(tuple(messages)))))
         return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
@@ -122,7 +121,7 @@ class Counter:
             kept = store.whereabouts(sender)
             return elsewhere(sender, kept.office if kept else None, kept.epoch if kept else 0)
 
-        answer = await _reply(self._postmaster.ask(asked))
+        answer = await await_to_the_end(self._actor.query(asked))
         if isinstance(answer, ElsewhereError):
             raise answer
         return answer
@@ -136,7 +135,7 @@ class Counter:
         end, pause = loop.time() + _TRACE_WAIT, _FIRST_ASKED_AGAIN
         try:
             while loop.time() < end:
-                await _reply(self._postmaster.tell(Trace(ticket, receiver, sender, number)))
+                await await_to_the_end(self._actor.tell(Trace(ticket, receiver, sender, number)))
                 done, _ = await asyncio.wait([answer], timeout=min(pause, max(0.0, end - loop.time())))
                 if done:
                     return answer.result()
@@ -160,7 +159,7 @@ class Counter:
         of = {id: self._names.of(id) for id in {letter.receiver for letter in letters}}
         named = [Letter(of[letter.receiver], letter.sender, letter.number, letter.body) for letter in letters]
         told = [
-            self._postmaster.tell(Deposit(tuple(named[first : first + _DEPOSIT])))
+            self._actor.tell(Deposit(tuple(named[first : first + _DEPOSIT])))
             for first in range(0, len(named), _DEPOSIT)
         ]
         done = [cast(Deposited, each.result()) for each in told]
@@ -169,10 +168,5 @@ class Counter:
 
     def erase(self, receivers: Iterable[str]) -> None:
         """See that mailboxes of those who have left are gone. Raises StorageError."""
-        for removed in [self._postmaster.tell(Remove(self._names.of(id))) for id in receivers]:
+        for removed in [self._actor.tell(Remove(self._names.of(id))) for id in receivers]:
             removed.result()
-
-
-async def _reply(done: Future[T]) -> T:
-    """What was asked for goes on though the one who asked goes away."""
-    return await asyncio.shield(asyncio.wrap_future(done))

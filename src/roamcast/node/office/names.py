@@ -1,4 +1,4 @@
-"""Names of subscribers at a node: `domain.node.id` for the id that a subscriber has registered."""
+"""SubscriberNames of subscribers at a node: `domain.node.id` for the id that a subscriber has registered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from roamcast.deliver.addressing import check_name, home_of
 from roamcast.errors import InputError
 
-__all__ = ["HOST", "Names"]
+__all__ = ["HOST", "SubscriberNames"]
 
 HOST: Final = "node"
 """The workplace of all who register over a node's API."""
@@ -16,7 +16,7 @@ HOST: Final = "node"
 _DOT: Final = "_:"
 
 
-class Names:
+class SubscriberNames:
     """An id may have dots, which a part of a name may not: `_:` stands for one, and so no subscriber's id has that."""
 
     def __init__(self, domain: str) -> None:

@@ -1,4 +1,4 @@
-"""The mailroom: takes what the pipeline leaves in the outbox and puts it into the mailboxes."""
+"""The outbox_reader: takes what the pipeline leaves in the outbox and puts it into the mailboxes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.model import Letter
 from roamcast.node.office.mailbox_service import Delivery
 
-__all__ = ["Mailroom"]
+__all__ = ["OutboxReader"]
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LONGEST_BACKOFF = 5.0  # seconds
 _SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a folder changed lately may change unseen
 
 
-class Mailroom:
+class OutboxReader:
     """One thread that serves one office.
 
     Batches are taken lowest first; each is removed only when its letters are stored, so after a crash it is taken
@@ -53,7 +53,7 @@ class Mailroom:
         self._card_seen: tuple[int, int] | None = None
         self._folder_seen = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"mailroom-{office}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"outbox_reader-{office}", daemon=True)
         self.sender: PipelineStatus | None = None
         self.waiting = 0
         self.trouble: str | None = None
@@ -113,12 +113,12 @@ class Mailroom:
                 if self.trouble is None or self._stop.is_set():
                     outlook = "stops" if self._stop.is_set() else "goes on trying"
                     known = isinstance(error, RoamcastError)
-                    log.error("the mailroom is in trouble and %s: %s", outlook, error, exc_info=not known)
+                    log.error("the outbox_reader is in trouble and %s: %s", outlook, error, exc_info=not known)
                 self.trouble = str(error)
                 pause = min(_LONGEST_BACKOFF, max(0.1, 2 * pause))
             else:
                 if self.trouble is not None:
-                    log.warning("the mailroom is well again")
+                    log.warning("the outbox_reader is well again")
                 self.trouble = None
                 pause = _POLL
 

@@ -36,18 +36,18 @@ from roamcast.deliver.office import Office
 from roamcast.deliver.port import RECALL, OfficeStore, Whereabouts
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.clock import Clock
-from roamcast.node.control.directory import Directory
-from roamcast.node.office.actor import Postmaster
+from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.arrivals import Arrivals
-from roamcast.node.office.mailbox_service import Counter
-from roamcast.node.office.names import Names
+from roamcast.node.office.mailbox_service import MailboxService
+from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
-from roamcast.node.office.waiters import Bells
 from roamcast.node.peers.membership import Membership
 from roamcast.node.peers.peer_file import Invitation, Peers
-from roamcast.node.peers.sender import Courier
-from roamcast.node.peers.signed_http import Exchange, http_client
+from roamcast.node.peers.sender import PeerSender
+from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.settings import Settings
+from roamcast.node.waiting import Waiters
 from roamcast.ranges import HIGHEST
 from roamcast.security.signing import mac, new_key, same
 from roamcast.store.registry.visitors import SqlVisitors
@@ -65,38 +65,45 @@ class PostOffice:
     """
 
     def __init__(
-        self, settings: Settings, url: str, engine: Engine, store: OfficeStore, peers: Path, clock: Clock, bells: Bells
+        self,
+        settings: Settings,
+        url: str,
+        engine: Engine,
+        store: OfficeStore,
+        peers: Path,
+        clock: Clock,
+        waiters: Waiters,
     ) -> None:
         """Opening it blocks. `store` is the office's own; `peers` is the file of the offices it knows."""
         self._settings = settings
         self.url = settings.url or url
-        self.names = Names(settings.domain)
-        self.bells = bells
+        self.names = SubscriberNames(settings.domain)
+        self.waiters = waiters
         self.peers = Peers(peers)
         self.visitors = Visitors(SqlVisitors(engine))
-        self.postmaster = Postmaster(Office(settings.domain, store), store, clock.now)
-        self.counter = Counter(self.postmaster, self.names, bells, settings.limits)
+        self.actor = OfficeActor(Office(settings.domain, store), store, clock.now)
+        self.mailboxes = MailboxService(self.actor, self.names, waiters, settings.limits)
         self.handing: dict[str, str] = {}
         self.claiming: dict[str, set[str]] = {}
         self._key = new_key()  # of stamps; what was posted before a start is posted again after it
         self._http = http_client(settings.ca)
-        self.exchange = Exchange(settings.domain, self.url, self.peers, self._http, settings.limits.answer)
-        self.membership = Membership(self.exchange, self.peers, self._http, clock)
-        self.courier = Courier(self.exchange, self.peers, self.postmaster.hurry)
+        self.signed_http = SignedHttp(settings.domain, self.url, self.peers, self._http, settings.limits.answer)
+        self.membership = Membership(self.signed_http, self.peers, self._http, clock)
+        self.sender = PeerSender(self.signed_http, self.peers, self.actor.hurry)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep()
 
-    def attend(self, directory: Directory) -> None:
+    def attend(self, entities: EntityCache) -> None:
         """Those who are registered here are known from now on."""
-        self.arrivals = Arrivals(self.names, directory, self.visitors, self.postmaster, self.exchange, self.peers)
+        self.arrivals = Arrivals(self.names, entities, self.visitors, self.actor, self.signed_http, self.peers)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Talk to other offices for as long as this is entered. Raises what keeps the node from joining."""
         loop = asyncio.get_running_loop()
-        self.postmaster.connect(lambda leaving: _call_soon(loop, self._hear, leaving))
+        self.actor.connect(lambda leaving: _call_soon(loop, self._hear, leaving))
         try:
-            self.courier.start()
+            self.sender.start()
             self._start(self.membership.introduce())
             if self._settings.join is not None:
                 await self._join(self._settings.join.rstrip("/"), self._settings.invitation or "")
@@ -105,7 +112,7 @@ class PostOffice:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.courier.stop()
+            await self.sender.stop()
             await self._http.aclose()
 
     async def call_home(self, id: str) -> None:
@@ -113,20 +120,20 @@ class PostOffice:
         name = self.names.of(id)
         await run_in_threadpool(self.visitors.leave, name, HIGHEST)
         with suppress(NotFoundError):
-            await asyncio.wrap_future(self.postmaster.tell(Arrive(name, warrant=RECALL)))
+            await asyncio.wrap_future(self.actor.tell(Arrive(name, warrant=RECALL)))
 
     def close(self) -> None:
-        self.postmaster.close()
+        self.actor.close()
 
     def _hear(self, leaving: Sequence[Transmit | News]) -> None:
         for effect in leaving:
             match effect:
                 case Transmit(to, message):
-                    self.courier.send(to, self._leaving(to, message))
+                    self.sender.send(to, self._leaving(to, message))
                 case Awake(name):
-                    self.bells.ring([name])
+                    self.waiters.notify([name])
                 case Departed(name):
-                    self.bells.ring([name])
+                    self.waiters.notify([name])
                     self._start(self.arrivals.departed(effect))
                 case Arrived(name):
                     self.handing.pop(name, None)
@@ -136,9 +143,9 @@ class PostOffice:
                     self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
                 case Expired(_, count):
-                    self.counter.expired += count
+                    self.mailboxes.expired += count
                 case Traced():
-                    self.counter.traced(effect)
+                    self.mailboxes.traced(effect)
 
     def _leaving(self, to: str, message: Wire) -> Wire:
         """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted.
@@ -175,7 +182,7 @@ class PostOffice:
             gone = [name for name in names if name not in served and store.claimed(name) is None]
             return [(name, store.whereabouts(name)) for name in gone]
 
-        for name, kept in self.postmaster.ask(absent).result():
+        for name, kept in self.actor.query(absent).result():
             visitor = self.visitors.find(name)
             if kept is not None and not kept.gone:
                 self.visitors.leave(name, kept.epoch, kept.office)
@@ -200,7 +207,7 @@ class PostOffice:
     async def _join_now(self, url: str, code: str) -> None:
         peer = await self.membership.join(url, code)
         log.info("joined office %s at %s", peer.domain, url)
-        self.courier.heard_of(peer.domain)
+        self.sender.heard_of(peer.domain)
 
     async def _join_later(self, url: str, code: str) -> None:
         while True:

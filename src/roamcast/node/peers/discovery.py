@@ -13,13 +13,13 @@ from typing import Final
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import AnnouncementCursor, DiscoveryResponse
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
-from roamcast.node.control.peer_sources import Stir
-from roamcast.node.control.writer import Bindery
-from roamcast.node.office.waiters import Bells, rung
+from roamcast.node.control.peer_sources import Notifications
+from roamcast.node.control.writer import ControlWriter
 from roamcast.node.peers.discovery_codec import Asked, Told, decode_told, encode
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.node.peers.signed_http import Exchange, http_client
+from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.settings import Settings
+from roamcast.node.waiting import Waiters, wait_for
 from roamcast.space import SPACES, Space
 
 __all__ = ["SOURCES", "Discovery", "ask_first"]
@@ -40,16 +40,18 @@ Point = tuple[float, float]
 class Discovery:
     """Belongs to one event loop. `at` is where this node is."""
 
-    def __init__(self, bindery: Bindery, exchange: Exchange, peers: Peers, space: Space, at: Point | None) -> None:
-        self._bindery = bindery
-        self._exchange = exchange
+    def __init__(
+        self, control: ControlWriter, signed_http: SignedHttp, peers: Peers, space: Space, at: Point | None
+    ) -> None:
+        self._control = control
+        self._signed_http = signed_http
         self._peers = peers
         self._space = space
         self._at = at
         self._rng = Random()  # noqa: S311 - for jitter
         self._lines: dict[str, _Line] = {}
         self._ticker: asyncio.Task[None] | None = None
-        self.bells = Bells()
+        self.waiters = Waiters()
         """Ring for the names of nodes that there is news for, and of sources that are wanted or not any more."""
         self.places: dict[str, Point] = {}
         """Where other nodes are, as far as they say so."""
@@ -57,15 +59,15 @@ class Discovery:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def heard(stir: Stir) -> None:
+        def heard(stir: Notifications) -> None:
             with suppress(RuntimeError):  # the node is stopping
                 loop.call_soon_threadsafe(self._stirred, stir)
 
-        self._bindery.surroundings.heard = heard
+        self._control.peer_sources.notify = heard
         self._ticker = loop.create_task(self._tick())
 
     async def stop(self) -> None:
-        self.bells.stop()
+        self.waiters.stop()
         tasks = [task for line in self._lines.values() for task in line.tasks]
         tasks += [self._ticker] if self._ticker else []
         for task in tasks:
@@ -78,18 +80,18 @@ class Discovery:
             self.places[peer] = asked.at
         loop = asyncio.get_running_loop()
         end = loop.time() + min(asked.wait, _WAIT)
-        with self.bells.hung(_asker(peer)) as bell:
+        with self.waiters.waiting(_asker(peer)) as event:
             while True:
-                bell.clear()
-                answer = await asyncio.wrap_future(self._bindery.answer(asked.ask))
+                event.clear()
+                answer = await asyncio.wrap_future(self._control.answer_discovery(asked.ask))
                 at_once = asked.ask.interest is not None or answer.version < 0 or bool(answer.announcements)
                 left = end - loop.time()
-                if at_once or left <= 0 or self.bells.stopped or not await rung(bell, left):
+                if at_once or left <= 0 or self.waiters.stopped or not await wait_for(event, left):
                     return Told(answer, self._at)
 
-    def _stirred(self, stir: Stir) -> None:
-        self.bells.ring([*map(_asker, stir.askers), *stir.sources])
-        for node in stir.seekers:
+    def _stirred(self, stir: Notifications) -> None:
+        self.waiters.notify([*map(_asker, stir.waiting_nodes), *stir.sources])
+        for node in stir.nodes_to_ask:
             if (line := self._lines.get(node)) is not None:
                 line.urgent.set()
 
@@ -109,29 +111,29 @@ class Discovery:
     async def _look_around(self) -> None:
         known = {peer.domain for peer in self._peers.all()}
         for node in known - self._lines.keys():
-            await asyncio.wrap_future(self._bindery.join(node))
+            await asyncio.wrap_future(self._control.join_node(node))
             self._lines[node] = _Line(node, self)
         for node in self._lines.keys() - known:
             for task in self._lines[node].tasks:
                 task.cancel()
-            await asyncio.wrap_future(self._bindery.part(node))
+            await asyncio.wrap_future(self._control.leave_node(node))
             del self._lines[node]
             self.places.pop(node, None)
         if self._lines:
-            await asyncio.wrap_future(self._bindery.lapse())
+            await asyncio.wrap_future(self._control.expire_silent_nodes())
 
     async def ask(self, line: _Line, wait: float) -> bool:
         """One question, and what comes of its answer; whether there is more to ask for. Raises what went wrong."""
         peer = self._peers.find(line.node)
         if peer is None:
             raise NotFoundError(f"node {line.node!r} has left")
-        ask = await asyncio.wrap_future(self._bindery.question(line.node))
-        answered = await self._exchange.post(peer, SOURCES, encode(Asked(ask, wait, self._at)), wait + _EXTRA)
+        ask = await asyncio.wrap_future(self._control.discovery_request(line.node))
+        answered = await self._signed_http.post(peer, SOURCES, encode(Asked(ask, wait, self._at)), wait + _EXTRA)
         told = decode_told(answered, self._space)
         _check(told.answer, peer)
         if told.at is not None:
             self.places[line.node] = told.at
-        await asyncio.wrap_future(self._bindery.hear(told.answer))
+        await asyncio.wrap_future(self._control.apply_discovery(told.answer))
         is_new, line.heard = told.answer.cursor != line.heard, told.answer.cursor
         if (told.answer.more or told.answer.version < 0) and not is_new:
             raise UnavailableError(f"{line.node} says the same again and again", where=peer.url)
@@ -178,7 +180,7 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
     """Ask these nodes for all their sources, and wait a little: what was bound to them stays so over a restart."""
     space = SPACES[settings.space]
 
-    async def ask(exchange: Exchange, node: str) -> None:
+    async def ask(signed_http: SignedHttp, node: str) -> None:
         peer = peers.find(node)
         if peer is None:
             return
@@ -186,7 +188,7 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
         more = True
         while more:
             asked = Asked(backbone.requester(node).request(), 0.0, None)
-            answer = decode_told(await exchange.post(peer, SOURCES, encode(asked)), space).answer
+            answer = decode_told(await signed_http.post(peer, SOURCES, encode(asked)), space).answer
             _check(answer, peer)
             backbone.receive(answer, time.monotonic_ns() // 1_000)
             more = answer.more or answer.version < 0
@@ -194,8 +196,8 @@ def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, no
     async def round() -> None:
         try:
             async with asyncio.timeout(_FIRST), http_client(settings.ca) as http:
-                exchange = Exchange(settings.domain, url, peers, http, settings.limits.answer)
-                done = await asyncio.gather(*(ask(exchange, node) for node in nodes), return_exceptions=True)
+                signed_http = SignedHttp(settings.domain, url, peers, http, settings.limits.answer)
+                done = await asyncio.gather(*(ask(signed_http, node) for node in nodes), return_exceptions=True)
         except TimeoutError:
             log.warning("not all nodes have said in time which sources they have")
             return

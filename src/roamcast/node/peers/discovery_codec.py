@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
-from roamcast.node.http.schemas import ID
+from roamcast.node.schemas import ID
 from roamcast.space import Space
 
 __all__ = ["Asked", "Told", "decode_asked", "decode_told", "encode"]

@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import ConflictError, InputError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.clock import Clock
-from roamcast.node.http.schemas import IntroductionIn, JoinIn
 from roamcast.node.peers.peer_file import Introduction, Invitation, Peer, Peers
-from roamcast.node.peers.signed_http import Exchange
+from roamcast.node.peers.signed_http import SignedHttp
+from roamcast.node.schemas import IntroductionIn, JoinIn
 from roamcast.security.signing import mac, new_key, same, sealed
 
 __all__ = ["INTRODUCTION", "JOIN", "Membership"]
@@ -32,15 +32,15 @@ class Membership:
     Who joins one node is introduced by it to all others, with a new key for each pair, which the introducer has made.
     """
 
-    def __init__(self, exchange: Exchange, peers: Peers, http: httpx.AsyncClient, clock: Clock) -> None:
-        self._exchange = exchange
+    def __init__(self, signed_http: SignedHttp, peers: Peers, http: httpx.AsyncClient, clock: Clock) -> None:
+        self._signed_http = signed_http
         self._peers = peers
         self._http = http
         self._clock = clock
         self._new = asyncio.Event()
 
     async def invite(self, domain: str) -> Invitation:
-        if domain == self._exchange.domain:
+        if domain == self._signed_http.domain:
             raise InputError("this is the node's own domain", where="domain", hint="invite the node of another")
         return await run_in_threadpool(self._peers.invite, domain, self._clock.now())
 
@@ -48,7 +48,7 @@ class Membership:
         """Become known to the node at `url`, and to those it knows. Raises UnavailableError if it does not answer."""
         id, secret = Invitation.read(code)
         nonce = new_key().hex()
-        ours = (self._exchange.domain, self._exchange.url, nonce)
+        ours = (self._signed_http.domain, self._signed_http.url, nonce)
         asked = {"id": id, "domain": ours[0], "url": ours[1], "nonce": nonce, "proof": mac(secret, "join", *ours).hex()}
         try:
             response = await self._http.post(url + JOIN, content=orjson.dumps(asked))
@@ -96,8 +96,8 @@ class Membership:
         ]
         await run_in_threadpool(self._peers.put, peer, *introductions)
         self._new.set()
-        proof = mac(invitation.secret, "welcome", self._exchange.domain, ours, domain, url, nonce).hex()
-        return {"domain": self._exchange.domain, "nonce": ours, "proof": proof}
+        proof = mac(invitation.secret, "welcome", self._signed_http.domain, ours, domain, url, nonce).hex()
+        return {"domain": self._signed_http.domain, "nonce": ours, "proof": proof}
 
     async def meet(self, introducer: Peer, given: IntroductionIn) -> Peer | None:
         """An office that we know has introduced another.
@@ -105,7 +105,7 @@ class Membership:
         One that is known already stays as it is, unless it was introduced by the same: another would pose as it.
         """
         domain = given.domain
-        if domain == self._exchange.domain:
+        if domain == self._signed_http.domain:
             raise ConflictError("this is our own domain", where="domain", hint="two nodes cannot serve one domain")
         key = sealed(introducer.secret, bytes.fromhex(given.key), given.nonce)
         peer = Peer(domain, given.url, key.hex(), introducer=introducer.domain)
@@ -139,5 +139,5 @@ class Membership:
             nonce = new_key().hex()
             key = sealed(to.secret, bytes.fromhex(introduction.key), nonce).hex()
             given = {"domain": introduction.domain, "url": about.url, "nonce": nonce, "key": key}
-            await self._exchange.post(to, INTRODUCTION, orjson.dumps(given))
+            await self._signed_http.post(to, INTRODUCTION, orjson.dumps(given))
         await run_in_threadpool(self._peers.introduced, introduction)

@@ -1,4 +1,4 @@
-"""The courier: carries messages to other offices, a line for each, so that none waits for another."""
+"""The sender: carries messages to other offices, a line for each, so that none waits for another."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 
 from roamcast.deliver.messages import Wire
 from roamcast.errors import RoamcastError, UnavailableError
-from roamcast.node.office.codec import encode, size_of
+from roamcast.node.peers.message_codec import encode, size_of
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.node.peers.signed_http import Exchange
+from roamcast.node.peers.signed_http import SignedHttp
 
-__all__ = ["MESSAGES", "Courier"]
+__all__ = ["MESSAGES", "PeerSender"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _WAITING_BYTES = 64_000_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0625, 2.0  # seconds
 
 
-class Courier:
+class PeerSender:
     """Belongs to one event loop. A message may be lost: the office says again what matters.
 
     What waits for an office that does not answer is dropped, so that nothing old piles up; `reached` is called when it
@@ -36,9 +36,9 @@ class Courier:
     """
 
     def __init__(
-        self, exchange: Exchange, peers: Peers, reached: Callable[[], None], rng: Random | None = None
+        self, signed_http: SignedHttp, peers: Peers, reached: Callable[[], None], rng: Random | None = None
     ) -> None:
-        self._exchange = exchange
+        self._signed_http = signed_http
         self._peers = peers
         self._reached = reached
         self._rng = rng or Random()  # noqa: S311 - for jitter
@@ -77,14 +77,16 @@ class Courier:
 
     def _line(self, domain: str) -> _Line:
         if domain not in self._lines:
-            self._lines[domain] = _Line(domain, self._exchange, self._peers, self._reached, self._rng)
+            self._lines[domain] = _Line(domain, self._signed_http, self._peers, self._reached, self._rng)
         return self._lines[domain]
 
 
 class _Line:
-    def __init__(self, domain: str, exchange: Exchange, peers: Peers, reached: Callable[[], None], rng: Random) -> None:
+    def __init__(
+        self, domain: str, signed_http: SignedHttp, peers: Peers, reached: Callable[[], None], rng: Random
+    ) -> None:
         self._domain = domain
-        self._exchange = exchange
+        self._signed_http = signed_http
         self._peers = peers
         self._reached = reached
         self._rng = rng
@@ -130,7 +132,7 @@ class _Line:
 
     async def _greet(self) -> None:
         """A batch of nothing: does it answer?"""
-        await self._exchange.post(self._peer(), MESSAGES, encode([]))
+        await self._signed_http.post(self._peer(), MESSAGES, encode([]))
         self.answers = True
         if self._is_silent:
             self._is_silent = False
@@ -143,7 +145,7 @@ class _Line:
         if len(content) > _LARGEST:
             log.error("a message of %d bytes is too large for office %r, and is dropped", len(content), self._domain)
             return
-        await self._exchange.post(self._peer(), MESSAGES, content)
+        await self._signed_http.post(self._peer(), MESSAGES, content)
         self._most = min(_BATCH, 2 * self._most)
 
     def _peer(self) -> Peer:

@@ -13,7 +13,7 @@ from roamcast.errors import AuthenticationError, ConflictError, UnavailableError
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.security.signing import Nonces, Signed, same, signature, signature_of_answer
 
-__all__ = ["Exchange", "SessionError", "http_client"]
+__all__ = ["SessionError", "SignedHttp", "http_client"]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def http_client(ca: Path | None) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=_CONNECT), verify=verify, trust_env=False)
 
 
-class Exchange:
+class SignedHttp:
     """One node's side. `url` is where it listens, which its peers hear with every request. An answer has `most` bytes
     at most.
     """

@@ -20,14 +20,14 @@ async def offices(node: TheNode) -> dict[str, Any]:
     """This office and those it knows: `domain`, `url`, where each is (`at`), whether it `answers`, and when it was last
     heard to speak of its sources (`heard_at`).
     """
-    states, places = node.post.courier.states(), node.discovery.places
+    states, places = node.post.sender.states(), node.discovery.places
     known = [
         {
             "domain": peer.domain,
             "url": peer.url,
             "at": places.get(peer.domain),
             "answers": states.get(peer.domain, False),
-            "heard_at": _time(node.bindery.surroundings.heard_at(peer.domain)),
+            "heard_at": _time(node.control.peer_sources.last_answer(peer.domain)),
         }
         for peer in node.post.peers.all()
     ]
@@ -44,7 +44,7 @@ async def nearest(
     as near, and of those that do not say where they are, the one whose `domain` comes first.
     """
     node.space.check_point(x, y)
-    states, places = node.post.courier.states(), node.discovery.places
+    states, places = node.post.sender.states(), node.discovery.places
     here = (node.settings.domain, node.post.url, node.settings.at)
     others = [(it.domain, it.url, places.get(it.domain)) for it in node.post.peers.all() if states.get(it.domain)]
     known = sorted((here, *others))
@@ -61,7 +61,7 @@ async def expel(domain: str, node: TheNode) -> None:
     """
     if not await run_in_threadpool(node.post.peers.remove, domain):
         raise NotFoundError(f"no office {domain!r} is known here", where="domain", hint="see GET /v1/offices")
-    await node.post.courier.forget(domain)
+    await node.post.sender.forget(domain)
 
 
 def _time(at: int | None) -> str | None:

@@ -10,11 +10,11 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from roamcast.errors import CapacityError
-from roamcast.node.http.auth import Caller
+from roamcast.node.auth import Caller
 from roamcast.node.http.dependencies import Source, TheNode
-from roamcast.node.http.sse import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
-from roamcast.node.office.waiters import rung
+from roamcast.node.http.responses import HEARTBEAT, HEARTBEAT_EVERY, STREAM, sse_message
 from roamcast.node.service import Node
+from roamcast.node.waiting import wait_for
 
 router = APIRouter(prefix="/me/demand", tags=["entities"])
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/me/demand", tags=["entities"])
 @router.get("")
 async def demand(node: TheNode, caller: Source) -> dict[str, Any]:
     """Whether the source whose token this is is `wanted` to send now."""
-    return {"wanted": node.bindery.surroundings.is_wanted(caller.id)}
+    return {"wanted": node.control.peer_sources.is_demanded(caller.id)}
 
 
 @router.get("/stream", response_class=StreamingResponse, responses=STREAM)
@@ -31,7 +31,7 @@ async def stream(node: TheNode, caller: Source) -> StreamingResponse:
 
     A comment comes every 15 seconds. A source that does not hear the stream is to send. 429 if too many are open.
     """
-    if node.discovery.bells.at(caller.id) >= node.limits.streams:
+    if node.discovery.waiters.count(caller.id) >= node.limits.streams:
         raise CapacityError(
             f"{node.limits.streams} streams of this source are open already",
             where=caller.id,
@@ -42,13 +42,13 @@ async def stream(node: TheNode, caller: Source) -> StreamingResponse:
 
 
 async def _stream(node: Node, caller: Caller) -> AsyncIterator[bytes]:
-    bells, told = node.discovery.bells, None
-    with bells.hung(caller.id) as bell:
-        while not bells.stopped and node.directory.find(caller.id) is not None:
-            bell.clear()
-            wanted = node.bindery.surroundings.is_wanted(caller.id)
+    waiters, told = node.discovery.waiters, None
+    with waiters.waiting(caller.id) as event:
+        while not waiters.stopped and node.entities.find(caller.id) is not None:
+            event.clear()
+            wanted = node.control.peer_sources.is_demanded(caller.id)
             if wanted != told:
                 told = wanted
-                yield message("demand", orjson.dumps({"wanted": wanted}).decode())
-            elif not await rung(bell, HEARTBEAT_EVERY):
+                yield sse_message("demand", orjson.dumps({"wanted": wanted}).decode())
+            elif not await wait_for(event, HEARTBEAT_EVERY):
                 yield HEARTBEAT

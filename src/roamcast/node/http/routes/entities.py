@@ -9,20 +9,21 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import PermissionDeniedError
 from roamcast.model import Position, iso
-from roamcast.node.control.binder_adapter import Following
-from roamcast.node.http.auth import Caller
+from roamcast.node.auth import Caller
+from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.http.dependencies import AnyCaller, CallerOrOperator, TheNode
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.scene_features import layer_of
-from roamcast.node.http.schemas import AttributesIn, EntityIn
-from roamcast.node.service import Node, acknowledged
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.scene import layer_of
+from roamcast.node.schemas import AttributesIn, EntityIn
+from roamcast.node.service import Node
+from roamcast.node.waiting import await_to_the_end
 from roamcast.security.tokens import hash_of, new_token
 from roamcast.store.registry.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
 
-_ENTITY = Form(EntityIn)
-_ATTRIBUTES = Form(AttributesIn)
+_ENTITY = BodyParser(EntityIn)
+_ATTRIBUTES = BodyParser(AttributesIn)
 
 
 @router.post("/sources", status_code=201, openapi_extra=_ENTITY.openapi)
@@ -42,7 +43,7 @@ async def me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """The entity whose token this is; for a source also `next_seq`, the number its next event gets; for a
     subscriber its `name`.
     """
-    entity = node.directory.get(caller.id)
+    entity = node.entities.get(caller.id)
     answer = _described(entity)
     if entity.kind == "subscriber":
         answer["name"] = node.post.names.of(entity.id)
@@ -55,7 +56,7 @@ async def me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
 async def set_attributes(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """Replace all attributes of the caller. Events that it posts after the answer carry the new ones."""
     given = await _ATTRIBUTES.read(request, node)
-    entity = await acknowledged(node.bindery.change(caller.id, given.root))
+    entity = await await_to_the_end(node.control.set_attributes(caller.id, given.root))
     node.show_entity(entity)
     return _described(entity)
 
@@ -67,20 +68,20 @@ async def leave(node: TheNode, caller: AnyCaller) -> None:
     With a subscriber go its subscriptions and its mailbox, and its id is never given again. A source may be registered
     under the same id again; its numbers go on above those that were used.
     """
-    entity = node.directory.get(caller.id)
+    entity = node.entities.get(caller.id)
     if caller.kind == "subscriber":
-        await node.post.counter.remove(caller.id)
-    subscriptions = await acknowledged(node.bindery.leave(caller.id))
+        await node.post.mailboxes.remove(caller.id)
+    subscriptions = await await_to_the_end(node.control.remove(caller.id))
     node.show_gone(layer_of(entity), [entity.id])
     node.show_gone("subscriptions", subscriptions)
-    node.bells.ring([node.post.names.of(entity.id)])
+    node.waiters.notify([node.post.names.of(entity.id)])
 
 
 @router.delete("/me/position", status_code=204)
 async def forget_position(node: TheNode, caller: AnyCaller) -> None:
     """Forget where the caller is, and what it was bound to in the past. Bindings that need its position end."""
-    await acknowledged(node.bindery.forget_position(caller.id))
-    entity = node.directory.get(caller.id)
+    await await_to_the_end(node.control.erase_position(caller.id))
+    entity = node.entities.get(caller.id)
     node.show_gone(layer_of(entity), [entity.id])
 
 
@@ -91,9 +92,9 @@ async def new_token_of(id: str, node: TheNode, caller: CallerOrOperator) -> dict
     One does it for oneself, the operator for anybody. The mailbox of a subscriber that is elsewhere is called home.
     """
     _check_self(id, caller)
-    entity = node.directory.get(id)
+    entity = node.entities.get(id)
     token = new_token()
-    await acknowledged(node.bindery.set_token(id, hash_of(token)))
+    await await_to_the_end(node.control.set_token(id, hash_of(token)))
     if entity.kind == "subscriber":
         await node.post.call_home(id)
     return {"id": id, "kind": entity.kind, "token": token}
@@ -106,9 +107,9 @@ async def where(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, A
     `count` is how many there are; `subscriptions` has the first of them. One sees oneself; the operator sees all.
     """
     _check_self(id, caller)
-    entity = node.directory.get(id)
+    entity = node.entities.get(id)
     if entity.kind == "source":
-        bound = await acknowledged(node.bindery.ask(lambda following: _bound_to(following, id)))
+        bound = await await_to_the_end(node.control.query(lambda binder: _bound_to(binder, id)))
         first, count = list(bound[: node.limits.page]), len(bound)
     else:
         first, count = await run_in_threadpool(_own_subscriptions, node, id)
@@ -120,8 +121,8 @@ def _check_self(id: str, caller: Caller | None) -> None:
         raise PermissionDeniedError(f"this token is of {caller.id}", where="id", hint="use the token of that entity")
 
 
-def _bound_to(following: Following, source: str) -> tuple[str, ...]:
-    return following.where(source).subscriptions
+def _bound_to(binder: BinderAdapter, source: str) -> tuple[str, ...]:
+    return binder.where(source).subscriptions
 
 
 def _own_subscriptions(node: Node, subscriber: str) -> tuple[list[str], int]:
@@ -140,9 +141,9 @@ async def _register(request: Request, node: Node, kind: EntityKind) -> dict[str,
     entity = Entity(given.id, kind, hash_of(token), given.attributes, position)
     if kind == "subscriber":
         node.post.names.check(entity.id)
-    if kind == "subscriber" and node.directory.find(entity.id) is None:
-        await node.post.counter.register(entity.id)
-    await acknowledged(node.bindery.register(entity))
+    if kind == "subscriber" and node.entities.find(entity.id) is None:
+        await node.post.mailboxes.register(entity.id)
+    await await_to_the_end(node.control.register(entity))
     if position:
         node.show_entity(entity)
     answer = {"id": entity.id, "kind": entity.kind, "token": token}

@@ -10,16 +10,16 @@ from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
 from roamcast.node.http.dependencies import AnyCaller, Publisher, Source, TheNode
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.schemas import EventIn, NumbersIn, PositionIn
-from roamcast.node.peers.remote_sources import Guest
-from roamcast.node.service import acknowledged
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.peers.remote_sources import RemoteSource
+from roamcast.node.schemas import EventIn, NumbersIn, PositionIn
+from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(tags=["events"])
 
-_EVENTS = Form(EventIn, bulk="events")
-_POSITIONS = Form(PositionIn, bulk="positions")
-_NUMBERS = Form(NumbersIn)
+_EVENTS = BodyParser(EventIn, bulk="events")
+_POSITIONS = BodyParser(PositionIn, bulk="positions")
+_NUMBERS = BodyParser(NumbersIn)
 
 
 @router.post("/events", status_code=202, openapi_extra=_EVENTS.openapi)
@@ -35,7 +35,7 @@ async def post_events(request: Request, node: TheNode, publisher: Publisher) -> 
     """
     events, bulk = await _EVENTS.read_bulk(request, node)
     now = node.clock.now()
-    if isinstance(publisher, Guest):
+    if isinstance(publisher, RemoteSource):
         taken = await node.intake.take_from(publisher, events, bulk=bulk, now=now)
     else:
         taken = await node.intake.take(publisher.id, events, bulk=bulk, now=now)
@@ -76,7 +76,7 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
         time = now if position.time is None else position.time
         check_time(time, now, node.limits.ahead, f"{place}time")
         positions.append(Position(caller.id, position.x, position.y, time))
-    stale = await acknowledged(node.bindery.move(positions))
-    if (entity := node.directory.find(caller.id)) is not None:
+    stale = await await_to_the_end(node.control.move(positions))
+    if (entity := node.entities.find(caller.id)) is not None:
         node.show_entity(entity)
     return {"accepted": len(positions), "stale": stale}

@@ -11,15 +11,15 @@ from roamcast.deliver.addressing import home_of
 from roamcast.deliver.messages import Send, Sent
 from roamcast.errors import InputError, NotFoundError, RoamcastError
 from roamcast.node.http.dependencies import Reader, TheNode
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.schemas import ArrivalIn, LetterIn
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.schemas import ArrivalIn, LetterIn
 from roamcast.node.service import Node
 from roamcast.ranges import HIGHEST
 
 router = APIRouter(tags=["letters"])
 
-_LETTER = Form(LetterIn, bulk="letters")
-_ARRIVAL = Form(ArrivalIn)
+_LETTER = BodyParser(LetterIn, bulk="letters")
+_ARRIVAL = BodyParser(ArrivalIn)
 
 _JSON = {"content-type": "application/json"}
 
@@ -39,12 +39,12 @@ async def send(request: Request, node: TheNode, reader: Reader) -> Any:
     if not is_bulk:
         if (stranger := _stranger(node, messages[0])) is not None:
             raise stranger
-        sent = await node.post.counter.send(messages[0])
+        sent = await node.post.mailboxes.send(messages[0])
         node.metrics.letters_posted.inc(sent.new)
         return {"sender": sent.sender, **_outcome(sent)}
     strangers = [_stranger(node, message) for message in messages]
     known = [message for message, stranger in zip(messages, strangers, strict=True) if stranger is None]
-    done = iter(await node.post.counter.send_all(known))
+    done = iter(await node.post.mailboxes.send_all(known))
     outcomes = [next(done) if stranger is None else stranger for stranger in strangers]
     node.metrics.letters_posted.inc(sum(isinstance(outcome, Sent) and outcome.new for outcome in outcomes))
     return Response(orjson.dumps({"sender": reader.name, "letters": list(map(_outcome, outcomes))}), 202, _JSON)
@@ -78,7 +78,7 @@ def _outcome(outcome: Sent | RoamcastError) -> dict[str, Any]:
 async def last(node: TheNode, reader: Reader, to: Receiver) -> dict[str, Any]:
     """The number of the last letter to a receiver, 0 for none."""
     receiver = node.post.names.read(to)
-    return {"receiver": receiver, "number": await node.post.counter.last_sent(reader.name, receiver)}
+    return {"receiver": receiver, "number": await node.post.mailboxes.last_sent(reader.name, receiver)}
 
 
 @router.get("/letters/{number}")
@@ -89,7 +89,7 @@ async def trace(
     `no receiver`, and the `office` that says so. 503 if no office says so in time: ask again.
     """
     receiver = node.post.names.read(to)
-    traced = await node.post.counter.trace(receiver, reader.name, number)
+    traced = await node.post.mailboxes.trace(receiver, reader.name, number)
     return {"receiver": receiver, "number": number, "fate": traced.fate.value, "office": traced.office}
 
 
@@ -101,7 +101,7 @@ async def arrive(request: Request, node: TheNode) -> dict[str, Any]:
     the same may be sent again. 409 `elsewhere` with the present `epoch` if that is not lower; 503 while the mailbox is
     on its way: send the same again.
     """
-    node.rates.check(request.client.host if request.client else "")
+    node.rate_limiter.check(request.client.host if request.client else "")
     given = await _ARRIVAL.read(request, node)
     token = await node.post.arrivals.arrive(given.name, given.epoch, given.previous, given.warrant, given.secret)
     return {"name": given.name, "epoch": given.epoch, "office": node.settings.domain, "token": token}

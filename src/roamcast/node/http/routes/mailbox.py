@@ -10,18 +10,17 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from roamcast.errors import CapacityError, ElsewhereError, InputError
-from roamcast.node.http.auth import Reader as MailboxReader
+from roamcast.node.auth import Reader as MailboxReader
 from roamcast.node.http.dependencies import Reader, TheNode
-from roamcast.node.http.letter_json import letter_json, pulled_json
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.schemas import AckIn
-from roamcast.node.http.sse import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
-from roamcast.node.office.waiters import rung
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.responses import HEARTBEAT, HEARTBEAT_EVERY, STREAM, letter_json, pulled_json, sse_message
+from roamcast.node.schemas import AckIn
 from roamcast.node.service import Node
+from roamcast.node.waiting import wait_for
 
 router = APIRouter(prefix="/mailbox", tags=["mailbox"])
 
-_ACK = Form(AckIn)
+_ACK = BodyParser(AckIn)
 _JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 _PORTION = 100
 _HIGHEST = 2**63 - 1
@@ -45,7 +44,7 @@ async def pull(
     if wait > node.limits.wait:
         raise InputError(f"over {node.limits.wait:g} seconds", where="wait", hint="wait less, and ask again")
     limit = min(limit, node.limits.pull)
-    pulled = await node.post.counter.pull_waiting(reader.name, limit, after, wait)
+    pulled = await node.post.mailboxes.pull_waiting(reader.name, limit, after, wait)
     return Response(pulled_json(pulled), media_type="application/json")
 
 
@@ -53,7 +52,7 @@ async def pull(
 async def acknowledge(request: Request, node: TheNode, reader: Reader) -> dict[str, Any]:
     """Delete the letters up to and with place `through`; 0 is before the first. Again is harmless."""
     through = (await _ACK.read(request, node)).through
-    count = await node.post.counter.acknowledge(reader.name, through) if through else 0
+    count = await node.post.mailboxes.acknowledge(reader.name, through) if through else 0
     node.metrics.letters_delivered.inc(count)
     return {"acknowledged": count}
 
@@ -81,30 +80,30 @@ async def stream(
         if not last_event_id.isdecimal() or len(last_event_id) > len(str(_HIGHEST)):
             raise InputError("not a place", where="Last-Event-ID", hint="send the last id you got")
         after = min(int(last_event_id), _HIGHEST)
-    await node.post.counter.pull(reader.name, 1, after)  # or say at once that the mailbox is elsewhere
+    await node.post.mailboxes.pull(reader.name, 1, after)  # or say at once that the mailbox is elsewhere
     return StreamingResponse(
         _stream(node, reader, after), headers={"cache-control": "no-store"}, media_type="text/event-stream"
     )
 
 
 def _is_full(node: Node, receiver: str) -> bool:
-    return node.bells.at(receiver) >= node.limits.streams
+    return node.waiters.count(receiver) >= node.limits.streams
 
 
 async def _stream(node: Node, reader: MailboxReader, after: int) -> AsyncIterator[bytes]:
     if _is_full(node, reader.name):
         return  # others were let in at the same moment; who asks again is told
-    with node.bells.hung(reader.name) as bell:
+    with node.waiters.waiting(reader.name) as event:
         yield HEARTBEAT
-        while not node.bells.stopped and node.gate.still_reads(reader):
-            bell.clear()
+        while not node.waiters.stopped and node.auth.still_reads(reader):
+            event.clear()
             try:
-                letters = (await node.post.counter.pull(reader.name, _PORTION, after)).letters
+                letters = (await node.post.mailboxes.pull(reader.name, _PORTION, after)).letters
             except ElsewhereError as moved:
-                yield message("moved", orjson.dumps({"office": moved.office, "epoch": moved.epoch}).decode())
+                yield sse_message("moved", orjson.dumps({"office": moved.office, "epoch": moved.epoch}).decode())
                 return
             if letters:
                 after = letters[-1].place or after
-                yield b"".join(message("letter", letter_json(filed), filed.place) for filed in letters)
-            elif not node.bells.stopped and not await rung(bell, HEARTBEAT_EVERY):
+                yield b"".join(sse_message("letter", letter_json(filed), filed.place) for filed in letters)
+            elif not node.waiters.stopped and not await wait_for(event, HEARTBEAT_EVERY):
                 yield HEARTBEAT

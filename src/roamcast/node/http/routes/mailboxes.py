@@ -11,14 +11,14 @@ from fastapi import APIRouter, Request, Response
 from roamcast.errors import InputError, RoamcastError
 from roamcast.node.http.dependencies import TheNode
 from roamcast.node.http.errors import told
-from roamcast.node.http.letter_json import pulled_json
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.schemas import PullIn
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.responses import pulled_json
+from roamcast.node.schemas import PullIn
 from roamcast.node.service import Node
 
 router = APIRouter(tags=["mailbox"])
 
-_PULL = Form(PullIn, bulk="mailboxes")
+_PULL = BodyParser(PullIn, bulk="mailboxes")
 _JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 
 
@@ -43,9 +43,9 @@ async def pull_many(request: Request, node: TheNode) -> Response:
 
 async def _pull_one(node: Node, asked: PullIn, share: int) -> str:
     try:
-        name = node.gate.reader(asked.token).name
+        name = node.auth.reader(asked.token).name
         limit = min(asked.limit, node.limits.pull)
-        count, pulled = await node.post.counter.acknowledge_and_pull(name, asked.ack, limit, share)
+        count, pulled = await node.post.mailboxes.acknowledge_and_pull(name, asked.ack, limit, share)
     except RoamcastError as error:
         return orjson.dumps({"error": told(error)}).decode()
     node.metrics.letters_delivered.inc(count)

@@ -11,21 +11,21 @@ from roamcast.deliver.messages import Claim, Located, Moved, Noted, Portion, Por
 from roamcast.deliver.port import NOBODY
 from roamcast.errors import PermissionDeniedError
 from roamcast.node.http.dependencies import Operator, TheNode
-from roamcast.node.http.request_parsing import Form, read_bytes
-from roamcast.node.http.schemas import DomainIn, IdentityIn, IntroductionIn, JoinIn, VouchIn
-from roamcast.node.office.codec import decode
+from roamcast.node.http.request_parsing import BodyParser, read_bytes
 from roamcast.node.peers.discovery_codec import decode_asked, encode
+from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer
+from roamcast.node.schemas import DomainIn, IdentityIn, IntroductionIn, JoinIn, VouchIn
 from roamcast.node.service import Node
 from roamcast.security.move_proofs import LAST_EPOCH, Warrant
 
 router = APIRouter(tags=["offices"])
 
-_DOMAIN = Form(DomainIn)
-_JOIN = Form(JoinIn)
-_INTRODUCTION = Form(IntroductionIn)
-_VOUCH = Form(VouchIn)
-_IDENTITY = Form(IdentityIn)
+_DOMAIN = BodyParser(DomainIn)
+_JOIN = BodyParser(JoinIn)
+_INTRODUCTION = BodyParser(IntroductionIn)
+_VOUCH = BodyParser(VouchIn)
+_IDENTITY = BodyParser(IdentityIn)
 
 
 @router.post("/office/invitations", dependencies=[Operator], openapi_extra=_DOMAIN.openapi)
@@ -37,7 +37,7 @@ async def invite(request: Request, node: TheNode) -> dict[str, str]:
 
 @router.post("/office/join", include_in_schema=False)
 async def join(request: Request, node: TheNode) -> dict[str, str]:
-    node.rates.check(request.client.host if request.client else "")
+    node.rate_limiter.check(request.client.host if request.client else "")
     return await node.post.membership.welcome(await _JOIN.read(request, node))
 
 
@@ -46,7 +46,7 @@ async def introduction(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     met = await node.post.membership.meet(peer, _INTRODUCTION.parse(body))
     if met is not None:
-        node.post.courier.heard_of(met.domain)
+        node.post.sender.heard_of(met.domain)
     return _answer(node, peer, nonce, {})
 
 
@@ -63,7 +63,7 @@ async def vouch(request: Request, node: TheNode) -> Response:
 async def identify(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     given = _IDENTITY.parse(body)
-    return _answer(node, peer, nonce, node.guests.judge(peer.domain, given.id, given.proof)._asdict())
+    return _answer(node, peer, nonce, node.remote_sources.judge(peer.domain, given.id, given.proof)._asdict())
 
 
 @router.post("/office/messages", include_in_schema=False)
@@ -71,10 +71,10 @@ async def messages(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     given = decode(body)
     admitted = [message for each in given if (message := await _admitted(node, peer.domain, each)) is not None]
-    node.post.postmaster.tell_all(admitted)
+    node.post.actor.tell_all(admitted)
     if not given:  # a greeting: it has started, or hears us again
-        node.post.courier.heard_of(peer.domain)
-        node.post.postmaster.hurry()
+        node.post.sender.heard_of(peer.domain)
+        node.post.actor.hurry()
     return _answer(node, peer, nonce, {})
 
 
@@ -85,7 +85,7 @@ async def sources(request: Request, node: TheNode) -> Response:
     if asked.ask.node != peer.domain:
         raise PermissionDeniedError(f"{peer.domain} asks as {asked.ask.node}", where="node")
     told = encode(await node.discovery.answer(peer.domain, asked))
-    return Response(told, 200, node.post.exchange.answer_headers(peer, nonce, told), "application/json")
+    return Response(told, 200, node.post.signed_http.answer_headers(peer, nonce, told), "application/json")
 
 
 async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
@@ -122,11 +122,11 @@ async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
 
 async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:
     body = await read_bytes(request, node)
-    peer, nonce = node.post.exchange.check(request.method, request.url.path, request.headers, body)
+    peer, nonce = node.post.signed_http.check(request.method, request.url.path, request.headers, body)
     node.post.peers.used(peer.domain)
     return peer, nonce, body
 
 
 def _answer(node: Node, peer: Peer, nonce: str, value: object) -> Response:
     body = orjson.dumps(value)
-    return Response(body, 200, node.post.exchange.answer_headers(peer, nonce, body), "application/json")
+    return Response(body, 200, node.post.signed_http.answer_headers(peer, nonce, body), "application/json")

@@ -13,16 +13,15 @@ from fastapi.responses import StreamingResponse
 
 from roamcast.errors import InputError, NotFoundError
 from roamcast.node.http.dependencies import Operator, TheNode
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.scene import Change, Scene
-from roamcast.node.http.scene_features import LAYERS
-from roamcast.node.http.schemas import SceneIn
-from roamcast.node.http.sse import HEARTBEAT, HEARTBEAT_EVERY, STREAM, message
-from roamcast.node.office.waiters import rung
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.responses import HEARTBEAT, HEARTBEAT_EVERY, STREAM, sse_message
+from roamcast.node.scene import LAYERS, Change, Scene
+from roamcast.node.schemas import SceneIn
+from roamcast.node.waiting import wait_for
 
 router = APIRouter(prefix="/scene", tags=["scene"])
 
-_SCENE = Form(SceneIn)
+_SCENE = BodyParser(SceneIn)
 _GATHER = 0.05  # seconds; changes that come this close together are sent as one
 
 
@@ -66,8 +65,8 @@ async def _stream(scene: Scene) -> AsyncIterator[bytes]:
     with scene.watched() as watcher:
         while not scene.stopped:
             for name, data in watcher.take():
-                yield message(name, orjson.dumps(data).decode())
-            if await rung(watcher.bell, HEARTBEAT_EVERY):
+                yield sse_message(name, orjson.dumps(data).decode())
+            if await wait_for(watcher.bell, HEARTBEAT_EVERY):
                 await asyncio.sleep(_GATHER)
             else:
                 yield HEARTBEAT

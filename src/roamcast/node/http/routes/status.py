@@ -15,8 +15,8 @@ router = APIRouter(tags=["status"])
 @router.get("/healthz")
 async def health(node: TheNode) -> dict[str, Any]:
     """`status` is `ok`, or `degraded` with the reason in `trouble`; `pipeline` is the last batch it told of."""
-    sender = node.mailroom.sender
-    trouble = node.mailroom.trouble or node.bindery.trouble
+    sender = node.outbox_reader.sender
+    trouble = node.outbox_reader.trouble or node.control.problem
     return {
         "status": "ok" if trouble is None else "degraded",
         "trouble": trouble,

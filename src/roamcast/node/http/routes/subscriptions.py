@@ -15,18 +15,19 @@ from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Standing, Subscription, iso
-from roamcast.node.control.explain import Check, Happened, Progress, explain, verdict
-from roamcast.node.control.queries import Asked
-from roamcast.node.http.auth import Caller
+from roamcast.node.auth import Caller
+from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
+from roamcast.node.control.queries import CheckedQuery
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
-from roamcast.node.http.request_parsing import Form
-from roamcast.node.http.schemas import EventIn, SubscriptionIn
-from roamcast.node.service import Node, acknowledged
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.schemas import EventIn, SubscriptionIn
+from roamcast.node.service import Node
+from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
 
-_SUBSCRIPTION = Form(SubscriptionIn)
-_EVENT = Form(EventIn)
+_SUBSCRIPTION = BodyParser(SubscriptionIn)
+_EVENT = BodyParser(EventIn)
 _HISTORY = 1_000  # bindings that are looked through for an event
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the node has a limit of its own.")]
@@ -47,7 +48,7 @@ async def add_subscription(request: Request, response: Response, node: TheNode, 
     given = await _SUBSCRIPTION.read(request, node)
     asked, body = await run_in_threadpool(_asked, node, given)
     id = given.id or uuid.uuid4().hex
-    if not await acknowledged(node.bindery.subscribe(id, caller.id, asked, body)):
+    if not await await_to_the_end(node.control.subscribe(id, caller.id, asked, body)):
         response.status_code = 200
     node.show_subscription(id, caller.id, asked)
     return {"id": id}
@@ -60,7 +61,7 @@ async def remove_subscription(id: str, node: TheNode, caller: Subscriber) -> Non
     Events acknowledged before the removal was asked for still become letters, even if those are under way when
     this answers. Events posted after the answer do not. Letters in the mailbox stay until they are acknowledged.
     """
-    await acknowledged(node.bindery.unsubscribe(id, caller.id))
+    await await_to_the_end(node.control.unsubscribe(id, caller.id))
     node.show_gone("subscriptions", [id])
 
 
@@ -123,30 +124,30 @@ async def _status_of(node: Node, found: Subscription) -> SubscriptionStatus:
         return SubscriptionStatus(
             id, found.subscriber, found.text, "match", SubscriptionState.ACTIVE, (), found.accepted, why
         )
-    question = node.bindery.ask(lambda following: following.status(id) if id in following else None)
-    status = await acknowledged(question)
+    question = node.control.query(lambda binder: binder.status(id) if id in binder else None)
+    status = await await_to_the_end(question)
     if status is None:
         raise NotFoundError("it has just been removed", where=id, hint="list yours to see their ids")
     return replace(status, why=status.why or _nowhere(node, found))
 
 
 def _explained(node: Node, found: Subscription, status: SubscriptionStatus, given: EventIn) -> list[Check]:
-    source = None if given.source is None else node.directory.find(given.source)
+    source = None if given.source is None else node.entities.find(given.source)
     x, y = given.x, given.y
     if x is None and source is not None and source.position is not None:
         x, y = source.position.x, source.position.y
     if x is not None and y is not None:
         node.space.check_point(x, y)
     time = node.clock.now() if given.time is None else given.time
-    sender = node.mailroom.sender
+    sender = node.outbox_reader.sender
     told = sender is not None and node.registry.pipeline() == sender.pipeline
     return explain(
         node.queries.stored(found).query,
         status,
-        Happened(given.source, source, x, y, time, frozenset(given.terms), given.readings),
-        subscriber=node.directory.find(found.subscriber),
+        ExplainedEvent(given.source, source, x, y, time, frozenset(given.terms), given.readings),
+        subscriber=node.entities.find(found.subscriber),
         bindings=node.registry.bindings(found.id, _HISTORY),
-        progress=Progress(sender, told, node.settings.domain, node.journal.last_offset),
+        progress=PipelineProgress(sender, told, node.settings.domain, node.journal.last_offset),
         places=node.queries.places,
         space=node.space,
     )
@@ -181,7 +182,7 @@ async def bindings(
     return {"bindings": found[:limit], "more": len(found) > limit}
 
 
-def _asked(node: Node, given: SubscriptionIn) -> tuple[Asked, str | None]:
+def _asked(node: Node, given: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
     """What is asked for, and what the pipeline is told of it."""
     if given.lacl is not None:
         asked = node.queries.read(given.lacl)
@@ -231,7 +232,7 @@ def _standing(standing: Standing, bound: Sequence[Bound], why: str | None) -> di
 
 def _nowhere(node: Node, subscription: Subscription) -> str | None:
     """Why a subscription around its subscriber hears nothing, if it is because nobody knows where that is."""
-    subscriber = node.directory.find(subscription.subscriber)
+    subscriber = node.entities.find(subscription.subscriber)
     if not subscription.is_around or subscriber is None or subscriber.position is not None:
         return None
     return f"the position of {subscription.subscriber} is not known"

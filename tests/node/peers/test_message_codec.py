@@ -29,7 +29,7 @@ from roamcast.deliver.messages import (
 from roamcast.deliver.port import Contents
 from roamcast.errors import InputError
 from roamcast.model import Letter
-from roamcast.node.office.codec import decode, encode, size_of
+from roamcast.node.peers.message_codec import decode, encode, size_of
 from roamcast.ranges import HIGHEST, Ranges
 
 names = st.sampled_from(["north.pier.ann", "harbour.south.dock.ben"])

@@ -8,7 +8,7 @@ from nodes import RunningNode, running_node, until
 
 from roamcast.client.sse import EventReader
 from roamcast.errors import CapacityError, NotFoundError
-from roamcast.node.http.scene import Change, Feature, Scene
+from roamcast.node.scene import Change, Feature, Scene
 
 
 def point(x: float = 0, y: float = 0) -> Feature:

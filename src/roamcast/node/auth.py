@@ -7,17 +7,22 @@ takes says nothing about any token.
 from __future__ import annotations
 
 import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from roamcast.deliver.refusals import elsewhere
-from roamcast.errors import AuthenticationError, PermissionDeniedError
-from roamcast.node.control.directory import Directory
-from roamcast.node.office.names import Names
+from roamcast.errors import AuthenticationError, CapacityError, PermissionDeniedError
+from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.security.tokens import hash_of
 from roamcast.store.registry.values import EntityKind
 
-__all__ = ["Caller", "Gate", "Reader"]
+__all__ = ["Authenticator", "Caller", "RateLimiter", "Reader"]
+
+_REMEMBERED = 10_000
 
 
 class Caller(NamedTuple):
@@ -32,11 +37,11 @@ class Reader(NamedTuple):
     token_hash: str
 
 
-class Gate:
+class Authenticator:
     """Tells callers by their tokens. Never blocks; safe between threads."""
 
-    def __init__(self, directory: Directory, names: Names, visitors: Visitors, operator_token: str) -> None:
-        self._directory = directory
+    def __init__(self, entities: EntityCache, names: SubscriberNames, visitors: Visitors, operator_token: str) -> None:
+        self._entities = entities
         self._names = names
         self._visitors = visitors
         self._operator = hash_of(operator_token)
@@ -47,7 +52,7 @@ class Gate:
             raise AuthenticationError(
                 "this needs a token", where="Authorization", hint="send `Authorization: Bearer <token>`"
             )
-        entity = self._directory.by_token(hash_of(token))
+        entity = self._entities.by_token(hash_of(token))
         if entity is None:
             raise AuthenticationError(
                 "nobody here has this token", where="Authorization", hint="register, and use the token you get"
@@ -72,7 +77,7 @@ class Gate:
     def still_reads(self, reader: Reader) -> bool:
         """Whether the token is still worth something."""
         known = self._visitors.by_token(reader.token_hash) is not None
-        return known or self._directory.by_token(reader.token_hash) is not None
+        return known or self._entities.by_token(reader.token_hash) is not None
 
     def is_operator(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(hash_of(token), self._operator)
@@ -86,4 +91,26 @@ class Gate:
         if not self.is_operator(token):
             raise PermissionDeniedError(
                 "only the operator may do this", where="Authorization", hint="the token is in DATA/operator.token"
+            )
+
+
+class RateLimiter:
+    """For each caller a bucket: so many requests a second, and as many at once. Belongs to one event loop."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, caller: str) -> None:
+        """Raises CapacityError for one request too many."""
+        now = self._clock()
+        left, at = self._buckets.pop(caller, (self._per_second, now))
+        left = min(self._per_second, left + (now - at) * self._per_second)
+        self._buckets[caller] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            raise CapacityError(
+                f"more than {self._per_second:g} requests a second", where=caller, hint="slow down, and try again"
             )

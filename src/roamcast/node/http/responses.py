@@ -1,13 +1,26 @@
-"""Letters as readers get them: JSON on one line."""
+"""Server-sent events on the wire."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import orjson
 
 from roamcast.deliver.mailbox import Filed
 from roamcast.deliver.messages import Pulled
 
-__all__ = ["letter_json", "pulled_json"]
+__all__ = ["HEARTBEAT", "HEARTBEAT_EVERY", "STREAM", "letter_json", "pulled_json", "sse_message"]
+
+HEARTBEAT = b":\n\n"
+HEARTBEAT_EVERY = 15.0  # seconds
+
+STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+def sse_message(name: str, data: str, id: int | None = None) -> bytes:
+    """One event; `data` is one line."""
+    head = "" if id is None else f"id: {id}\n"
+    return f"{head}event: {name}\ndata: {data}\n\n".encode()
 
 
 def pulled_json(pulled: Pulled) -> str:

@@ -1,4 +1,4 @@
-"""The directory: who is registered here, in memory, so that nobody who asks waits for the disk."""
+"""The registered entities in memory, so that lookups never wait for the disk."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import orjson
 from roamcast.store.registry import refusals
 from roamcast.store.registry.values import Entity
 
-__all__ = ["Directory"]
+__all__ = ["EntityCache"]
 
 
-class _Known(NamedTuple):
+class _CachedEntity(NamedTuple):
     entity: Entity
-    attributes: str | None
+    attributes: str | None  # as JSON
 
 
-class Directory:
-    """Entities as they are stored. One thread changes it, any may read."""
+class EntityCache:
+    """Entities as they are stored. One thread changes it; any thread may read."""
 
     def __init__(self, entities: Iterable[Entity] = ()) -> None:
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _CachedEntity] = {}
         self._by_token: dict[str, str] = {}
         for entity in entities:
             self.put(entity)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cached)
 
     def __iter__(self) -> Iterator[Entity]:
-        return iter([known.entity for known in list(self._known.values())])
+        return iter([cached.entity for cached in list(self._cached.values())])
 
     def find(self, id: str) -> Entity | None:
-        known = self._known.get(id)
-        return None if known is None else known.entity
+        cached = self._cached.get(id)
+        return None if cached is None else cached.entity
 
     def get(self, id: str) -> Entity:
         """Raises NotFoundError."""
@@ -47,31 +47,31 @@ class Directory:
         id = self._by_token.get(token_hash)
         return None if id is None else self.find(id)
 
-    def attributes_text(self, id: str) -> str | None:
-        """The attributes as a JSON object; None for an entity that has none. Raises NotFoundError."""
-        known = self._known.get(id)
-        if known is None:
+    def attributes_json(self, id: str) -> str | None:
+        """The attributes as a JSON object; None without attributes. Raises NotFoundError."""
+        cached = self._cached.get(id)
+        if cached is None:
             raise refusals.unknown_entity(id)
-        return known.attributes
+        return cached.attributes
 
     def put(self, entity: Entity) -> None:
-        """Add it, or replace what was known of it."""
-        before = self._known.get(entity.id)
+        """Add or replace an entity."""
+        before = self._cached.get(entity.id)
         if before is not None and before.entity.attributes is entity.attributes:
             text = before.attributes
         else:
             text = orjson.dumps(dict(entity.attributes)).decode() if entity.attributes else None
         if before is not None and before.entity.token_hash != entity.token_hash:
             self._by_token.pop(before.entity.token_hash, None)
-        self._known[entity.id] = _Known(entity, text)
+        self._cached[entity.id] = _CachedEntity(entity, text)
         self._by_token[entity.token_hash] = entity.id
 
     def remove(self, id: str) -> None:
-        known = self._known.pop(id, None)
-        if known is not None:
-            self._by_token.pop(known.entity.token_hash, None)
+        cached = self._cached.pop(id, None)
+        if cached is not None:
+            self._by_token.pop(cached.entity.token_hash, None)
 
     def reload(self, entities: Iterable[Entity]) -> None:
-        """These and no others."""
-        fresh = Directory(entities)
-        self._known, self._by_token = fresh._known, fresh._by_token
+        """Replace the whole content."""
+        fresh = EntityCache(entities)
+        self._cached, self._by_token = fresh._cached, fresh._by_token
