@@ -29,7 +29,7 @@ from roamcast.space import PLANAR
 from roamcast.store.office.memory import MemoryOfficeStore
 from roamcast.store.registry.values import Change, Entity, EntityKind
 
-SECONDS = 20.0
+SECONDS = 120.0  # the first use of a kernel may compile it
 
 NEAREST = "Select Where &location in nearest"
 NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
