@@ -23,10 +23,10 @@ CRAMPED = """
 import resource, sys
 from pathlib import Path
 from roamcast.node.server import serve
-from roamcast.node.settings import settings_from
+from roamcast.settings import node_settings
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-serve(settings_from(data=Path(sys.argv[1]), port=0, domain="local"), ready=lambda url: print(url, flush=True))
+serve(node_settings(data=Path(sys.argv[1]), port=0, domain="local"), ready=lambda url: print(url, flush=True))
 """
 
 

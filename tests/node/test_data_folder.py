@@ -15,7 +15,7 @@ from nodes import running_node
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.node.data_folder import DataFolder
 from roamcast.node.server import NodeServer
-from roamcast.node.settings import settings_from
+from roamcast.settings import node_settings
 
 
 def test_a_folder_is_made_and_found_again(tmp_path: Path) -> None:
@@ -119,31 +119,12 @@ def test_nodes_that_start_together_have_one_operator(tmp_path: Path, monkeypatch
     assert first == second == (tmp_path / "operator.token").read_text().strip()
 
 
-def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments go before variables, variables before defaults."""
-    monkeypatch.setenv("ROAMCAST_PORT", "9000")
-    monkeypatch.setenv("ROAMCAST_DOMAIN", "north")
-    monkeypatch.setenv("ROAMCAST_LIMITS__BULK", "5")
-    settings = settings_from(domain="south", host=None)
-    assert (settings.port, settings.domain, settings.host, settings.limits.bulk) == (9000, "south", "127.0.0.1", 5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("port", 70000), ("space", "round"), ("domain", "../x"), ("domain", ""), ("scene", "maybe")]
-)
-def test_bad_settings_are_named(name: str, value: object) -> None:
-    """InputError with the name of the setting."""
-    with pytest.raises(InputError) as refusal:
-        settings_from(**{name: value})
-    assert refusal.value.where == name
-
-
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     """Before anything is opened."""
-    first = NodeServer(settings_from(data=tmp_path, port=0))
+    first = NodeServer(node_settings(data=tmp_path, port=0))
     port = int(first.url.rpartition(":")[2])
     with pytest.raises(ConflictError, match="--port"):
-        NodeServer(settings_from(data=tmp_path, port=port))
+        NodeServer(node_settings(data=tmp_path, port=port))
     first.close()
 
 
@@ -151,7 +132,7 @@ def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
     """The first keeps running; the error comes out as it is."""
     with running_node(tmp_path) as node:
         with pytest.raises(ConflictError):
-            NodeServer(settings_from(data=tmp_path, port=0)).run_node()
+            NodeServer(node_settings(data=tmp_path, port=0)).run_node()
         assert node.http.get("/healthz").status_code == 200
 
 
@@ -162,9 +143,3 @@ def test_places_that_cannot_be_read_keep_the_node_from_starting(tmp_path: Path) 
         with pytest.raises(InputError, match=file), running_node(tmp_path / "data", places=tmp_path / file):
             pass
     assert not (tmp_path / "data").exists()
-
-
-def test_places_come_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ROAMCAST_PLACES."""
-    monkeypatch.setenv("ROAMCAST_PLACES", str(tmp_path / "rooms.geojson"))
-    assert settings_from().places == tmp_path / "rooms.geojson"

@@ -23,8 +23,8 @@ from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
-from roamcast.node.settings import Limits
 from roamcast.places import Places
+from roamcast.settings import NodeLimits
 from roamcast.space import PLANAR
 from roamcast.store.office.memory import MemoryOfficeStore
 from roamcast.store.registry.values import Change, Entity, EntityKind
@@ -113,7 +113,7 @@ class World:
 
     def start(self) -> None:
         self.journal = Journal(self.folder)
-        self.queries = Queries(self.places, PLANAR, Limits(), places_from="rooms.geojson")
+        self.queries = Queries(self.places, PLANAR, NodeLimits(), places_from="rooms.geojson")
         self.metrics = Metrics(lambda: {})
         self.clock = Clock(after=self.registry.latest(), wall=lambda: next(self.wall))
         try:

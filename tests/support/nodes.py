@@ -18,7 +18,7 @@ from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 from roamcast.journal.segments import JournalFolder, read
 from roamcast.node.server import NodeServer
-from roamcast.node.settings import settings_from
+from roamcast.settings import node_settings
 
 LIMIT = 20.0
 
@@ -39,7 +39,7 @@ class RunningNode:
     def __init__(self, data: Path, *, verify: Path | None = None, **settings: Any) -> None:
         """`verify` has the certificates to trust where the node listens with TLS."""
         self.data = data
-        self.server = NodeServer(settings_from(data=data, **{"port": 0, **settings}))
+        self.server = NodeServer(node_settings(data=data, **{"port": 0, **settings}))
         self.url = self.server.url
         trusted = ssl.create_default_context(cafile=verify) if verify else True
         self.http = httpx.Client(base_url=self.url, timeout=LIMIT, verify=trusted)

@@ -51,10 +51,10 @@ def node(
     Example: roamcast node --domain south --join http://north.example:8080 --invitation CODE
     """
     from roamcast.node.server import serve
-    from roamcast.node.settings import settings_from
+    from roamcast.settings import node_settings
 
-    settings = settings_from(
-        data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, url=public_url,
+    settings = node_settings(
+        data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, public_url=public_url,
         tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space, at=at, places=places,
         scene=scene,
     )  # fmt: skip

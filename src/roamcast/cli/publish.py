@@ -143,10 +143,10 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
 def _check(event: EventIn, space: Space, me: Mapping[str, Any]) -> None:
     """What the node would ask of an event of the source `me`."""
     from roamcast.node.clock import check_time
-    from roamcast.node.settings import Limits
+    from roamcast.settings import NodeLimits
 
     if event.time is not None:
-        check_time(event.time, time.time_ns() // 1000, Limits().ahead, "time")
+        check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
     if event.source not in (None, me["id"]):
         raise InputError(f"the event is not of {me['id']}", where="source", hint="publish it with --source of its own")
     if event.x is not None and event.y is not None:

@@ -54,8 +54,8 @@ def up(
 
     from roamcast.errors import InputError
     from roamcast.node.server import NodeServer
-    from roamcast.node.settings import settings_from
     from roamcast.pipeline.query.java import find_java
+    from roamcast.settings import node_settings
 
     world = _world(scenario)
     needed = tuple(world.domains) if world else ()
@@ -65,7 +65,7 @@ def up(
         raise InputError(f"{scenario} has places of its own", where="places", hint="leave --places out")
     find_java()  # better said now than by a child in half a minute
     first, *more = list(dict.fromkeys([*needed, *_DOMAINS]))[: domains or len(needed) or 1]
-    settings = settings_from(
+    settings = node_settings(
         data=data, port=port, host=host, scene=scene, domain=first if more else None,
         places=world.places or places if world else places, title=world.title if world else None,
         space=world.space if world else None,

@@ -18,7 +18,7 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.schemas import HIGHEST_SEQ, EventIn
-from roamcast.node.settings import Limits
+from roamcast.settings import NodeLimits
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 
@@ -87,7 +87,7 @@ class Intake:
         space: Space,
         sequences: Sequences,
         metrics: Metrics,
-        limits: Limits,
+        limits: NodeLimits,
     ) -> None:
         self._entities = entities
         self._journal = journal

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from roamcast.model import EPOCH, Box
-from roamcast.node.settings import DOMAIN, Limits
+from roamcast.settings import DOMAIN, NodeLimits
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
@@ -35,7 +35,7 @@ HIGHEST_SEQ = 2**53 - 1
 """Every JSON reader keeps whole numbers up to here exactly."""
 
 _LONGEST_TEXT = 1_000
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = NodeLimits()
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 to 9999
 
 
@@ -67,12 +67,12 @@ def _not_null(value: object) -> object:
     return value
 
 
-def _limits(info: ValidationInfo) -> Limits:
-    limits: Limits = info.context or _DEFAULT_LIMITS
+def _limits(info: ValidationInfo) -> NodeLimits:
+    limits: NodeLimits = info.context or _DEFAULT_LIMITS
     return limits
 
 
-def _check_terms(terms: tuple[str, ...], limits: Limits, most: int) -> tuple[str, ...]:
+def _check_terms(terms: tuple[str, ...], limits: NodeLimits, most: int) -> tuple[str, ...]:
     if len(terms) > most:
         raise _refused("terms", f"{len(terms)} terms are more than the {most} allowed", "send fewer terms")
     for term in terms:

@@ -15,7 +15,7 @@ import uvicorn
 
 from roamcast.errors import ConflictError, InputError
 from roamcast.node.http.app import create_app
-from roamcast.node.settings import Settings
+from roamcast.settings import NodeSettings
 
 __all__ = ["NodeServer", "serve"]
 
@@ -27,17 +27,17 @@ _GENERATIONS = 20_000, 20, 20  # of garbage
 class NodeServer(uvicorn.Server):
     """Serves one node until `stop`, SIGINT or SIGTERM; then it is gone within two seconds, open streams or not."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NodeSettings) -> None:
         if (settings.tls_cert is None) != (settings.tls_key is None):
             raise InputError("a certificate and its key go together", where="tls", hint="give --tls-cert and --tls-key")
         self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listening(settings)
-        if settings.url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:
+        if settings.public_url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:
             self._socket.close()
             raise InputError(
                 f"{settings.host} is every address of this machine, and none for others to call",
                 where="url",
-                hint="say where others reach this node: --public-url, or ROAMCAST_URL",
+                hint="say where others reach this node: --public-url, or ROAMCAST_PUBLIC_URL",
             )
         self._app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
@@ -101,7 +101,7 @@ class NodeServer(uvicorn.Server):
                 await self.serve([self._socket])
 
 
-def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> None:
+def serve(settings: NodeSettings, ready: Callable[[str], None] | None = None) -> None:
     """Serve a node until SIGINT or SIGTERM; `ready` is called with its address once it answers."""
 
     def started(url: str) -> None:
@@ -116,7 +116,7 @@ def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> Non
     NodeServer(settings).run_node(started)
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _listening(settings: NodeSettings) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -33,9 +33,9 @@ from roamcast.node.office.post_office import PostOffice
 from roamcast.node.peers.discovery import Discovery, ask_first
 from roamcast.node.peers.remote_sources import RemoteSources
 from roamcast.node.scene import Change, Feature, Scene, entity_feature, layer_of, place_features, subscription_feature
-from roamcast.node.settings import Settings
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places
+from roamcast.settings import NodeSettings
 from roamcast.space import SPACES
 from roamcast.store.postgres import open_postgres
 from roamcast.store.registry.schema import REGISTRY
@@ -63,7 +63,7 @@ class Node:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, settings: Settings, url: str = "") -> None:
+    def __init__(self, settings: NodeSettings, url: str = "") -> None:
         """`url` is where it will listen."""
         self.settings = settings
         self.limits = settings.limits
@@ -244,7 +244,7 @@ class Node:
             await asyncio.sleep(_EXPIRE_EVERY)
 
 
-def _opened(settings: Settings, folder: DataFolder) -> Engine:
+def _opened(settings: NodeSettings, folder: DataFolder) -> Engine:
     """The registry's database."""
     if settings.store is None:
         return open_sqlite(folder.store(settings.domain))

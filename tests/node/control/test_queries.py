@@ -10,8 +10,8 @@ from roamcast.model import Box, Position, Subscription
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import Queries, places_of
-from roamcast.node.settings import Limits
 from roamcast.places import Places
+from roamcast.settings import NodeLimits
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import Entity
 
@@ -19,7 +19,7 @@ NEAREST = "Select Where &location in nearest"
 
 
 def queries(**limits: int) -> Queries:
-    return Queries(Places({}, PLANAR), PLANAR, Limits(**limits))
+    return Queries(Places({}, PLANAR), PLANAR, NodeLimits(**limits))
 
 
 def test_equal_texts_share_one_query() -> None:

@@ -16,8 +16,8 @@ from roamcast.lacl.errors import SpanError
 from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
 from roamcast.model import Box as ModelBox
 from roamcast.model import Subscription
-from roamcast.node.settings import Limits
 from roamcast.places import Places
+from roamcast.settings import NodeLimits
 from roamcast.space import Space
 
 __all__ = ["CheckedQuery", "Queries", "places_of"]
@@ -59,7 +59,7 @@ class CheckedQuery:
 class Queries:
     """Parses queries with this node's places, space and limits. Equal texts share one query. Thread-safe."""
 
-    def __init__(self, places: Places, space: Space, limits: Limits, *, places_from: str | None = None) -> None:
+    def __init__(self, places: Places, space: Space, limits: NodeLimits, *, places_from: str | None = None) -> None:
         """`places_from` is the file of the places."""
         self.places = places
         self.places_from = places_from

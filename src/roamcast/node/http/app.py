@@ -26,7 +26,7 @@ from roamcast.node.http.routes import (
     subscriptions,
 )
 from roamcast.node.service import Node
-from roamcast.node.settings import Settings
+from roamcast.settings import NodeSettings
 
 __all__ = ["create_app"]
 
@@ -39,7 +39,7 @@ after the removal was acknowledged do not. Letters in the mailbox stay until the
 """
 
 
-def create_app(settings: Settings, url: str = "") -> FastAPI:
+def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
     """The node as an ASGI app, reached at `url`. It opens its data when it starts and closes it when it stops."""
 
     @asynccontextmanager

@@ -10,13 +10,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from roamcast.errors import InputError
 from roamcast.node.http.errors import BodyTooLargeError, input_error_of
 from roamcast.node.service import Node
-from roamcast.node.settings import Limits
+from roamcast.settings import NodeLimits
 
 __all__ = ["BodyParser", "read_bytes"]
 
 T = TypeVar("T", bound=BaseModel)
 
-_LIMITS = Limits()
+_LIMITS = NodeLimits()
 
 
 class BodyParser(Generic[T]):
@@ -54,7 +54,7 @@ class BodyParser(Generic[T]):
             )
         return many, True
 
-    def _one_of(self, body: bytes, limits: Limits) -> T:
+    def _one_of(self, body: bytes, limits: NodeLimits) -> T:
         try:
             return self._one.validate_json(body, context=limits)
         except ValidationError as error:

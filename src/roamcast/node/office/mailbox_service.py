@@ -28,9 +28,9 @@ from roamcast.errors import ElsewhereError, NotFoundError, RoamcastError, Unavai
 from roamcast.model import Letter
 from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.names import SubscriberNames
-from roamcast.node.settings import Limits
 from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
+from roamcast.settings import NodeLimits
 
 __all__ = ["Delivery", "MailboxService"]
 
@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
 class MailboxService:
     """Subscribers are named in full. Belongs to one event loop, but for `deposit` and `erase`, which block."""
 
-    def __init__(self, actor: OfficeActor, names: SubscriberNames, waiters: Waiters, limits: Limits) -> None:
+    def __init__(self, actor: OfficeActor, names: SubscriberNames, waiters: Waiters, limits: NodeLimits) -> None:
         self._actor = actor
         self._names = names
         self._waiters = waiters

@@ -46,10 +46,10 @@ from roamcast.node.peers.membership import Membership
 from roamcast.node.peers.peer_file import Invitation, Peers
 from roamcast.node.peers.sender import PeerSender
 from roamcast.node.peers.signed_http import SignedHttp, http_client
-from roamcast.node.settings import Settings
 from roamcast.node.waiting import Waiters
 from roamcast.ranges import HIGHEST
 from roamcast.security.signing import mac, new_key, same
+from roamcast.settings import NodeSettings
 from roamcast.store.registry.visitors import SqlVisitors
 
 __all__ = ["PostOffice"]
@@ -66,7 +66,7 @@ class PostOffice:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: NodeSettings,
         url: str,
         engine: Engine,
         store: OfficeStore,
@@ -76,7 +76,7 @@ class PostOffice:
     ) -> None:
         """Opening it blocks. `store` is the office's own; `peers` is the file of the offices it knows."""
         self._settings = settings
-        self.url = settings.url or url
+        self.url = settings.public_url or url
         self.names = SubscriberNames(settings.domain)
         self.waiters = waiters
         self.peers = Peers(peers)

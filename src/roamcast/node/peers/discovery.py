@@ -18,8 +18,8 @@ from roamcast.node.control.writer import ControlWriter
 from roamcast.node.peers.discovery_codec import Asked, Told, decode_told, encode
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp, http_client
-from roamcast.node.settings import Settings
 from roamcast.node.waiting import Waiters, wait_for
+from roamcast.settings import NodeSettings
 from roamcast.space import SPACES, Space
 
 __all__ = ["SOURCES", "Discovery", "ask_first"]
@@ -176,7 +176,7 @@ class _Line:
                 await self._discovery.ask(self, 0.0)
 
 
-def ask_first(backbone: Backbone, settings: Settings, url: str, peers: Peers, nodes: Iterable[str]) -> None:
+def ask_first(backbone: Backbone, settings: NodeSettings, url: str, peers: Peers, nodes: Iterable[str]) -> None:
     """Ask these nodes for all their sources, and wait a little: what was bound to them stays so over a restart."""
     space = SPACES[settings.space]
 
