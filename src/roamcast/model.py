@@ -1,41 +1,39 @@
-"""The vocabulary: plain frozen values shared by all stages.
+"""Values that all stages share.
 
 Times are whole microseconds since 1970-01-01 UTC. Terms are compared exactly, character by character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 __all__ = [
-    "EPOCH", "Box", "Event", "Letter", "Place", "Position", "Standing", "Subscription", "global_name",
-    "iso", "local_name",
+    "EPOCH", "Box", "Letter", "Lifecycle", "Position", "Subscription", "global_name", "iso", "split_name",
 ]  # fmt: skip
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(micros: int) -> str:
-    """A time as ISO 8601 in UTC."""
+    """Format a time as ISO 8601 in UTC."""
     return (EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
 
 
 def global_name(id: str, node: str) -> str:
-    """How a source of another node is called; ids have no `@`."""
+    """Return the name of a source of another node: `source@home`. Ids have no `@`."""
     return f"{id}@{node}"
 
 
-def local_name(name: str) -> tuple[str, str | None]:
-    """The id of a source at its node, and the node if that is another."""
+def split_name(name: str) -> tuple[str, str | None]:
+    """Split the name of a source into its id and its home node; the node is None for a local source."""
     id, _, node = name.partition("@")
     return id, node or None
 
 
 class Box(NamedTuple):
-    """A closed rectangle: borders belong to it. In geographic space min_x > max_x crosses the antimeridian."""
+    """A rectangle; its borders are inside. In geographic space a box with min_x > max_x crosses the antimeridian."""
 
     min_x: float
     min_y: float
@@ -43,66 +41,42 @@ class Box(NamedTuple):
     max_y: float
 
 
-class Place(NamedTuple):
-    """Where something stands in a journal: the node that acknowledged it and its dense position there."""
-
-    node: str
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened at a point. (source, seq) is its identity; `id` is its name for people.
-
-    `seq` is dense per source, beginning with 1; gaps never hold anything back.
-    """
-
-    id: str
-    source: str
-    seq: int
-    time: int
-    x: float
-    y: float
-    terms: tuple[str, ...] = ()
-    readings: Mapping[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an entity (source or subscriber) was at a time."""
+    """The position of an entity (source or subscriber) at a time."""
 
     entity: str
     x: float
     y: float
     time: int
 
-    def counts_after(self, known: Position | None) -> bool:
-        """Whether it says something new of its entity: unless a later position is known."""
+    def supersedes(self, known: Position | None) -> bool:
+        """Whether this position replaces the known one: the known one is not later."""
         return known is None or self.time >= known.time
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a subscription stands that does not simply run: one with bound sources, or with a life-control.
+class Lifecycle:
+    """The state of a subscription that does not always run: one of plan bind, or one with a life-control.
 
-    `state` is `start`, `active`, `inactive` or `stop`, since when, and `why` it hears nothing, None while it is active.
-    `joined`: it has been active at some time.
+    `state` is `start`, `active`, `inactive` or `stop`, since the time `since`. `why` says why it receives nothing; None
+    while the subscription is active. `was_active`: it has been active at least once.
     """
 
     state: str
     why: str | None
     since: int
-    joined: bool = False
+    was_active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a subscriber wants, in the canonical form of LACL.
+    """A subscription of a subscriber. `text` is its query in canonical form.
 
-    `body` is what the pipeline is told while it runs, as JSON; None if the pipeline is told of its bindings instead.
-    `places` are the places it names. Without a `standing` it runs from `accepted` until it is removed. `is_around`: it
-    takes events around its subscriber, and the pipeline is told where that is. `source` is its condition on the
-    attributes of sources alone, in normal form; empty if it has none.
+    `body` is the JSON body of the control record that the pipeline gets while the subscription runs; None if the
+    pipeline gets bindings instead. `places` are the places that the query names. Without a `lifecycle` the subscription
+    runs from `accepted` until it is removed. `has_moving_region`: its region is centred on the subscriber, so that the
+    pipeline needs the subscriber's position. `source` is the condition on attributes of sources in normal form, or "".
     """
 
     id: str
@@ -111,23 +85,23 @@ class Subscription:
     body: str | None = None
     accepted: int = 0
     places: tuple[str, ...] = ()
-    standing: Standing | None = None
-    is_around: bool = False
+    lifecycle: Lifecycle | None = None
+    has_moving_region: bool = False
     source: str = ""
 
     @property
-    def is_told(self) -> bool:
-        """Whether the pipeline has it now."""
-        return self.body is not None and (self.standing is None or self.standing.state == "active")
+    def in_pipeline(self) -> bool:
+        """Whether the pipeline has the subscription now."""
+        return self.body is not None and (self.lifecycle is None or self.lifecycle.state == "active")
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """An event addressed to one subscriber, or a message from one subscriber to another.
 
-    Each sender numbers its letters to each receiver densely, beginning with 1: (receiver, sender, number) is a letter's
-    identity. `body` is the JSON text that the receiver gets; the post office never looks inside. `office` is where it
-    was posted, `sent` when; from `expires` on it is not handed out for the first time.
+    Each sender numbers its letters to each receiver 1, 2, 3, …; (receiver, sender, number) identifies a letter. `body`
+    is the JSON text for the receiver; the post office does not read it. `office` is the office where the letter was
+    posted, `sent` the time. From `expires` on the letter is not delivered if it has not been delivered before.
     """
 
     receiver: str

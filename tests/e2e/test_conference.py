@@ -16,7 +16,7 @@ from roamcast.client import Client, Letter
 from roamcast.lab.bench.processes import Process, free_port, node, pipeline, until
 from roamcast.lab.scenarios.conference import Conference
 from roamcast.lab.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
-from roamcast.model import global_name, local_name
+from roamcast.model import global_name, split_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -70,7 +70,7 @@ class Room:
         until(lambda: self.is_bound(id, sensor), LIMIT, f"({id}) to be bound to {called(sensor)}")
         if not self.expected[id]:
             # The last that the very first source said is news to one who has just begun to listen.
-            first = local_name(self.speaker.bindings(id)[-1].source)[0]
+            first = split_name(self.speaker.bindings(id)[-1].source)[0]
             self.expected[id].update([self.last[first]] if first in self.last else [])
         awake = {one.name: one == sensor or one.domain in silent for one in SENSORS}
         until(lambda: self.wanted == awake, LIMIT, f"{sensor.name} alone to be wanted")
@@ -123,9 +123,9 @@ def came_of_a_binding(letter: Letter, speaker: Client) -> bool:
     history = speaker.bindings(letter.subscription)
     first = history[-1]
     if letter.why and letter.why.startswith("the last of"):
-        return local_name(first.source)[0] == letter.event["source"] and time < datetime.fromisoformat(first.bound_at)
+        return split_name(first.source)[0] == letter.event["source"] and time < datetime.fromisoformat(first.bound_at)
     return any(
-        local_name(binding.source)[0] == letter.event["source"]
+        split_name(binding.source)[0] == letter.event["source"]
         and datetime.fromisoformat(binding.bound_at) <= time
         and (binding.unbound_at is None or time < datetime.fromisoformat(binding.unbound_at))
         for binding in history

@@ -58,13 +58,13 @@ def test_life_control_stops_and_starts(node: World) -> None:
 
 
 def test_what_simply_runs_is_no_business_of_the_binder(node: World) -> None:
-    """A subscription of the match plan without life-control is journalled, and has no standing."""
+    """A subscription of the match plan without life-control is journalled, and has no lifecycle."""
     node.subscriber("ann")
     node.subscribe("q", "ann", FIRE)
     (row,) = node.journalled()
     assert (row["kind"], row["entity"], row["id"]) == ("subscription", "ann", "q")
     assert SubscriptionBody.from_json(row["body"]).terms == ("fire",)
-    assert node.registry.subscription("q").standing is None
+    assert node.registry.subscription("q").lifecycle is None
     assert node.control.query(lambda binder: "q" in binder).result(SECONDS) is False
 
 

@@ -145,16 +145,18 @@ class Life(RuleBasedStateMachine):
         registry = self.world.registry
         registry_refusals, journal_refusals = registry.refusals, self.world.journal.refusals
         registry.refusals = self.world.journal.refusals = 0
-        standing = {s.id: s for s in registry.standing()}
-        statuses = answered(self.world, list(standing))
+        lifecycle = {s.id: s for s in registry.with_lifecycle()}
+        statuses = answered(self.world, list(lifecycle))
         bound, told = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
         assert bound == stored == {(s.id, source) for s in statuses for source in s.sources}
-        assert told == {s.id for s in registry.subscriptions() if s.is_told}
-        states = {id: s.standing.state for id, s in standing.items() if s.standing}
+        assert told == {s.id for s in registry.subscriptions() if s.in_pipeline}
+        states = {id: s.lifecycle.state for id, s in lifecycle.items() if s.lifecycle}
         assert {s.id: s.state.value for s in statuses} == states
         where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
-        assert surrounded(self.world) == {s.id: where[s.subscriber] for s in registry.around_subscribers() if s.is_told}
+        assert surrounded(self.world) == {
+            s.id: where[s.subscriber] for s in registry.around_subscribers() if s.in_pipeline
+        }
         assert {(s.id, source) for s in fresh(self.world) for source in s.sources} == stored
         assert {e.id: e for e in self.world.control.entities} == {e.id: e for e in registry.entities()}
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
@@ -222,7 +224,7 @@ def fresh(world: World) -> Any:
     """The statuses by a binder that is told only what is so now."""
     binder = Binder(PLANAR, world.places)
     messages = [registration(entity) for entity in world.registry.entities()]
-    wanted = [Subscribed(s.id, s.subscriber, world.queries.stored(s).query) for s in world.registry.standing()]
+    wanted = [Subscribed(s.id, s.subscriber, world.queries.stored(s).query) for s in world.registry.with_lifecycle()]
     binder.restore([*messages, *wanted], [], [], 1)
     return binder.statuses()
 

@@ -11,7 +11,7 @@ from profiles import brief
 
 from roamcast.bind.discovery.messages import request_of
 from roamcast.lacl import plan_of
-from roamcast.model import local_name
+from roamcast.model import split_name
 
 NODES = ("east", "north", "west")
 TEXTS = (
@@ -146,7 +146,7 @@ class BackboneModel(RuleBasedStateMachine):
         silent = len(linked) < len(NODES) - 1
         for news in station.registry:
             named = any(
-                local_name(source) == (news.source, station.name)
+                split_name(source) == (news.source, station.name)
                 for other in linked
                 for bound in other.bound().values()
                 for source in bound

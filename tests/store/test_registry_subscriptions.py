@@ -11,7 +11,7 @@ from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import EVENT, REMOVAL, Record
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import (
     AttributesSet,
@@ -21,7 +21,7 @@ from roamcast.store.registry.values import (
     Entity,
     EntityAdded,
     EntityRemoved,
-    StandingEnded,
+    LifecycleEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
 )
@@ -29,12 +29,14 @@ from roamcast.store.registry.values import (
 
 @pytest.mark.parametrize("body", [None, '{"box": null}'])
 @pytest.mark.parametrize("places", [(), ("room A", "Küche")])
-@pytest.mark.parametrize("standing", [None, START, Standing("active", None, 2**60, joined=True)])
+@pytest.mark.parametrize("lifecycle", [None, START, Lifecycle("active", None, 2**60, was_active=True)])
 def test_a_subscription_comes_back_as_it_was_added(
-    registry: RegistryStore, body: str | None, places: tuple[str, ...], standing: Standing | None
+    registry: RegistryStore, body: str | None, places: tuple[str, ...], lifecycle: Lifecycle | None
 ) -> None:
-    """Text, body or none, time, places and standing or none are kept."""
-    subscription = Subscription("q", "ann", "Select …", body, 2**60, places, standing, is_around=body is not None)
+    """Text, body or none, time, places and lifecycle or none are kept."""
+    subscription = Subscription(
+        "q", "ann", "Select …", body, 2**60, places, lifecycle, has_moving_region=body is not None
+    )
     apply(registry, SubscriptionAdded(subscription))
     assert registry.subscription("q") == subscription
 
@@ -83,7 +85,7 @@ UNKNOWN: dict[str, Change] = {
     "removal": EntityRemoved("nobody"),
     "state": StateChanged("nobody", SubscriptionState.STOP, None, 1),
     "body": BodySet("nobody", "{}"),
-    "standing": StandingEnded("nobody"),
+    "lifecycle": LifecycleEnded("nobody"),
     "binding": Bound("nobody", "x", 1),
     "unsubscription": SubscriptionRemoved("nobody"),
 }
@@ -124,8 +126,14 @@ def test_subscriptions_are_counted(registry: RegistryStore) -> None:
 
 def test_those_with_a_standing_and_those_with_places_are_found(registry: RegistryStore) -> None:
     """Among any number of others, which are counted."""
-    apply(registry, added("a", is_around=True), followed("d"), added("c", places=("room",), source="x"), followed("b"))
-    assert [s.id for s in registry.standing()] == ["b", "d"]
+    apply(
+        registry,
+        added("a", has_moving_region=True),
+        followed("d"),
+        added("c", places=("room",), source="x"),
+        followed("b"),
+    )
+    assert [s.id for s in registry.with_lifecycle()] == ["b", "d"]
     assert [s.id for s in registry.naming_places()] == ["c"]
     assert [s.id for s in registry.around_subscribers()] == ["a"]
     assert registry.always_running() == {"": 1, "x": 1}
@@ -140,22 +148,22 @@ def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
         start=10,
     ):
         apply(registry, StateChanged("q", state, f"why {at}", at))
-        told.append(registry.subscription("q").standing)
+        told.append(registry.subscription("q").lifecycle)
     assert told == [
-        Standing("start", "why 10", 10, joined=False),
-        Standing("active", "why 11", 11, joined=True),
-        Standing("inactive", "why 12", 12, joined=True),
-        Standing("stop", "why 13", 13, joined=True),
+        Lifecycle("start", "why 10", 10, was_active=False),
+        Lifecycle("active", "why 11", 11, was_active=True),
+        Lifecycle("inactive", "why 12", 12, was_active=True),
+        Lifecycle("stop", "why 13", 13, was_active=True),
     ]
 
 
 def test_a_standing_ends(registry: RegistryStore) -> None:
-    """The subscription simply runs from then on, and may have a standing again."""
+    """The subscription simply runs from then on, and may have a lifecycle again."""
     apply(registry, added("q"), StateChanged("q", SubscriptionState.STOP, "why", 7))
-    assert registry.subscription("q").standing == Standing("stop", "why", 7, joined=False)
-    apply(registry, StandingEnded("q"))
+    assert registry.subscription("q").lifecycle == Lifecycle("stop", "why", 7, was_active=False)
+    apply(registry, LifecycleEnded("q"))
     assert registry.subscription("q") == added("q").subscription
-    assert (registry.standing(), registry.always_running()) == ([], {"": 1})
+    assert (registry.with_lifecycle(), registry.always_running()) == ([], {"": 1})
 
 
 def test_the_body_is_replaced(registry: RegistryStore) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.records import SUBSCRIPTION, Record
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.engine import open_sqlite, reading
 from roamcast.store.kinds import Kind
 from roamcast.store.office.schema import OFFICE
@@ -33,7 +33,9 @@ def path(tmp_path: Path) -> Path:
 def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
     """Entities, positions, bounds, subscriptions, bindings, waiting records, time and the pipeline all last."""
     entity = Entity("s", "source", "hash", {"floor": 2.0}, Position("s", 1.0, 2.0, 3))
-    subscription = Subscription("q", "ann", "Select …", None, 4, ("room",), Standing("active", None, 5, joined=True))
+    subscription = Subscription(
+        "q", "ann", "Select …", None, 4, ("room",), Lifecycle("active", None, 5, was_active=True)
+    )
     record = Record(SUBSCRIPTION, "ann", id="q", time=1, body="{}")
     registry = SqlRegistry(open_sqlite(path))
     registry.apply([EntityAdded(entity), SubscriptionAdded(subscription), Bound("q", "s", 9), record], at=9)
@@ -96,7 +98,7 @@ def test_bindings_are_found_by_an_index(path: Path) -> None:
     """Neither ending one, nor the history, nor pruning reads the history of others, or all of one's own."""
     engine = open_sqlite(path)
     registry = SqlRegistry(engine)
-    subscription = Subscription("q", "ann", "Select …", standing=Standing("start", None, 1))
+    subscription = Subscription("q", "ann", "Select …", lifecycle=Lifecycle("start", None, 1))
     registry.apply([SubscriptionAdded(subscription), Bound("q", "a", 1)], at=1)
     questions: dict[str, Callable[[], object]] = {
         "SEARCH bindings USING INDEX bindings_live (subscription=? AND source=?)": lambda: registry.apply(
@@ -117,7 +119,7 @@ def test_a_store_of_another_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/5") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/6") as caught:
         open_sqlite(path)
     assert caught.value.hint
 
@@ -134,7 +136,7 @@ def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> N
         SqlVisitors(open_sqlite(path))
 
 
-FORMATS = {"roamcast-store/5": "daeda4a316425160", "roamcast-office/2": "79c4f7e7d9154da9"}
+FORMATS = {"roamcast-store/6": "be19544206a4df3e", "roamcast-office/2": "79c4f7e7d9154da9"}
 
 
 @pytest.mark.parametrize("kind", [REGISTRY, OFFICE], ids=lambda kind: kind.name)

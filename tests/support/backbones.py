@@ -117,7 +117,7 @@ class Station:
     def move_source(self, id: str, x: float, y: float, time: int, now: int) -> None:
         """What is older than what is known is ignored."""
         known, at = self.registry.sources[id], Position(id, x, y, time)
-        if at.counts_after(known.position):
+        if at.supersedes(known.position):
             self.registry.sources[id] = replace(known, position=at)
             self.tell(EntityMoved(id, x, y, time), now)
             self.backbone.announcer.announce([id])

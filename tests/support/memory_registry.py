@@ -11,7 +11,7 @@ from threading import Lock
 from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import Record
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry import refusals
 from roamcast.store.registry.values import (
     AttributesSet,
@@ -22,8 +22,8 @@ from roamcast.store.registry.values import (
     EntityAdded,
     EntityKind,
     EntityRemoved,
+    LifecycleEnded,
     PositionErased,
-    StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
     TokenSet,
@@ -103,17 +103,17 @@ class MemoryRegistry:
     def subscription_count(self, subscriber: str) -> int:
         return len(self.subscriptions(subscriber))
 
-    def standing(self) -> list[Subscription]:
-        return [s for s in self.subscriptions() if s.standing is not None]
+    def with_lifecycle(self) -> list[Subscription]:
+        return [s for s in self.subscriptions() if s.lifecycle is not None]
 
     def naming_places(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.places]
 
     def around_subscribers(self) -> list[Subscription]:
-        return [s for s in self.subscriptions() if s.is_around]
+        return [s for s in self.subscriptions() if s.has_moving_region]
 
     def always_running(self) -> Counter[str]:
-        return Counter(s.source for s in self.subscriptions() if s.standing is None)
+        return Counter(s.source for s in self.subscriptions() if s.lifecycle is None)
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = [b for b in _live(self._tables) if subscriptions is None or b.subscription in subscriptions]
@@ -179,7 +179,7 @@ def _apply(tables: _Tables, change: Change) -> None:
                 _remove_subscription(tables, own)
         case Position(id):
             entity = _entity(tables, id)
-            if change.counts_after(entity.position):
+            if change.supersedes(entity.position):
                 tables.entities[id] = replace(entity, position=change)
         case SubscriptionAdded(subscription):
             if subscription.id in tables.subscriptions:
@@ -187,16 +187,16 @@ def _apply(tables: _Tables, change: Change) -> None:
             tables.subscriptions[subscription.id] = subscription
         case BodySet(id, body):
             tables.subscriptions[id] = replace(_subscription(tables, id), body=body)
-        case StandingEnded(id):
-            tables.subscriptions[id] = replace(_subscription(tables, id), standing=None)
+        case LifecycleEnded(id):
+            tables.subscriptions[id] = replace(_subscription(tables, id), lifecycle=None)
         case SubscriptionRemoved(id):
             _subscription(tables, id)
             _remove_subscription(tables, id)
         case StateChanged(id, state, why, at):
             subscription = _subscription(tables, id)
-            joined = subscription.standing is not None and subscription.standing.joined
-            standing = Standing(state.value, why, at, joined or state is SubscriptionState.ACTIVE)
-            tables.subscriptions[id] = replace(subscription, standing=standing)
+            was_active = subscription.lifecycle is not None and subscription.lifecycle.was_active
+            lifecycle = Lifecycle(state.value, why, at, was_active or state is SubscriptionState.ACTIVE)
+            tables.subscriptions[id] = replace(subscription, lifecycle=lifecycle)
         case Bound(id, source, at):
             _subscription(tables, id)
             tables.bindings.append(Binding(id, source, at, None))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from roamcast.journal.records import SUBSCRIPTION, Record
-from roamcast.model import Standing, Subscription
+from roamcast.model import Lifecycle, Subscription
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity, EntityAdded, EntityKind, SubscriptionAdded
 
-START = Standing("start", "no source", 5)
+START = Lifecycle("start", "no source", 5)
 
 
 def entity(id: str, kind: EntityKind = "source") -> EntityAdded:
@@ -21,7 +21,7 @@ def added(id: str, subscriber: str = "ann", **fields: Any) -> SubscriptionAdded:
 
 
 def followed(id: str, subscriber: str = "ann") -> SubscriptionAdded:
-    return added(id, subscriber, standing=START)
+    return added(id, subscriber, lifecycle=START)
 
 
 def record(id: str, kind: str = SUBSCRIPTION) -> Record:

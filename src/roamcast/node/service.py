@@ -19,7 +19,7 @@ from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError
 from roamcast.journal.files import FileJournal
-from roamcast.model import local_name
+from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import CheckedQuery, Queries
@@ -169,7 +169,7 @@ class Node:
     def _ask_first(self, backbone: Backbone) -> None:
         """What is bound to sources of other nodes stays so: they are asked before everything is made anew."""
         bindings = self.registry.live_bindings()
-        nodes = {node for bound in bindings if (node := local_name(bound.source)[1]) is not None}
+        nodes = {node for bound in bindings if (node := split_name(bound.source)[1]) is not None}
         if nodes:
             for node in nodes:
                 backbone.add_peer(node)

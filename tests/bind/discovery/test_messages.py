@@ -31,7 +31,7 @@ from roamcast.bind.lcesm.messages import (
 )
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse
-from roamcast.model import Position, local_name
+from roamcast.model import Position, split_name
 
 TIMEOUT, CAPACITY = 40, 1_000
 NOISE, LIGHT, ALL = (
@@ -296,7 +296,7 @@ def test_an_erased_position_is_erased_at_peers(now: Position | None) -> None:
 
 def test_global_names_contain_the_node() -> None:
     """A name without a node is local."""
-    assert [local_name(name) for name in ("a", "a@north")] == [("a", None), ("a", "north")]
+    assert [split_name(name) for name in ("a", "a@north")] == [("a", None), ("a", "north")]
 
 
 def test_announcements_in_several_responses_take_effect_together() -> None:

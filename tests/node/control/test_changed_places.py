@@ -14,7 +14,7 @@ from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import LaclError
-from roamcast.model import Standing
+from roamcast.model import Lifecycle
 from roamcast.places import Places
 
 WITHIN = "Select all() Where &location in within(stage)"
@@ -70,7 +70,7 @@ def test_a_place_that_is_gone_stops_what_names_it(node: World, caplog: pytest.Lo
     assert f"{GONE} (rooms.geojson): stopped 3 subscriptions" in caplog.text
     assert restarted(node, HALL) == []
     for id in "pqr":
-        stands = node.registry.subscription(id).standing
+        stands = node.registry.subscription(id).lifecycle
         assert stands is not None
         assert (stands.state, stands.why) == ("stop", GONE)
         seen = status(node, id)
@@ -100,7 +100,7 @@ def test_a_place_that_is_back_lets_all_go_on(node: World) -> None:
     assert restarted(node, places(stage=(0, 0, 20, 20))) == BACK
     (body,) = [row["body"] for row in node.journalled() if row["id"] == "p" and row["body"]][1:]
     assert SubscriptionBody.from_json(body).box == (0, 0, 20, 20)
-    assert node.registry.subscription("p").standing is None
+    assert node.registry.subscription("p").lifecycle is None
     assert (node.state("q"), node.sources("r")) == ("active", ("a",))
     assert node.control.subscription_counts() == {
         "start": 0,
@@ -116,10 +116,10 @@ def test_a_place_that_is_back_lets_all_go_on(node: World) -> None:
 def test_who_left_the_place_meanwhile_is_told_so(node: World) -> None:
     """What stays stopped has another reason, since the same time."""
     restarted(node, HALL)
-    since = node.registry.subscription("q").standing.since  # type: ignore[union-attr]
+    since = node.registry.subscription("q").lifecycle.since  # type: ignore[union-attr]
     node.move("ann", 50)
     assert restarted(node, STAGE) == [("subscription", "ann", "p")]
-    assert node.registry.subscription("q").standing == Standing("stop", "ann is not in stage", since, joined=True)
+    assert node.registry.subscription("q").lifecycle == Lifecycle("stop", "ann is not in stage", since, was_active=True)
     assert status(node, "q").why == "ann is not in stage"
 
 

@@ -26,15 +26,15 @@ def node(tmp_path: Path) -> Iterator[World]:
 
 
 def test_bindings_are_stored(node: World) -> None:
-    """What lives, and the history; the standing of the subscription."""
+    """What lives, and the history; the lifecycle of the subscription."""
     walked(node)
     (live,) = node.registry.live_bindings()
     assert (live.subscription, live.source) == ("q", "b")
     newest, oldest = node.registry.bindings("q", 10)
     assert (newest.source, oldest.source, oldest.unbound_at) == ("b", "a", newest.bound_at)
-    standing = node.registry.subscription("q").standing
-    assert standing is not None
-    assert (standing.state, standing.why, standing.joined) == ("active", None, True)
+    lifecycle = node.registry.subscription("q").lifecycle
+    assert lifecycle is not None
+    assert (lifecycle.state, lifecycle.why, lifecycle.was_active) == ("active", None, True)
 
 
 def test_the_census_counts(node: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import CorruptionError
 from roamcast.journal.bodies import SubscriptionBody
-from roamcast.model import Box, Standing, Subscription
+from roamcast.model import Box, Lifecycle, Subscription
 from roamcast.pipeline.query.takeover import from_registries, from_state
 from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, Table
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
@@ -35,13 +35,13 @@ def match(id: str, body: str = BODY, **more: Any) -> SubscriptionAdded:
 
 
 def follow(id: str) -> SubscriptionAdded:
-    return SubscriptionAdded(Subscription(id, "bob", FOLLOWS, standing=Standing("start", "no source", 5)))
+    return SubscriptionAdded(Subscription(id, "bob", FOLLOWS, lifecycle=Lifecycle("start", "no source", 5)))
 
 
 def test_subscriptions_that_run_come_from_the_registries(tmp_path: Path) -> None:
     """Of every node, before any of its records; of those with a life-control the active ones."""
     register(tmp_path, match("s1"), match("s2"), node="north")
-    stands = [match(f"t{n}", standing=Standing(s, None, 5)) for n, s in enumerate(("active", "inactive", "start"))]
+    stands = [match(f"t{n}", lifecycle=Lifecycle(s, None, 5)) for n, s in enumerate(("active", "inactive", "start"))]
     register(tmp_path, match("s1"), *stands, node="south")
     rows = from_registries(tmp_path)[SUBSCRIPTIONS.name].to_pylist()
     found = [(row["node"], row["id"], row["subscriber"], row["terms"]) for row in rows]

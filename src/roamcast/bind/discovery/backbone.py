@@ -12,7 +12,7 @@ from roamcast.bind.discovery.messages import DiscoveryInterest, DiscoveryRespons
 from roamcast.bind.discovery.requester import PeerRequester
 from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle, SourceMessage, SourceRegistered
 from roamcast.errors import NotFoundError
-from roamcast.model import local_name
+from roamcast.model import split_name
 
 __all__ = ["Backbone"]
 
@@ -113,7 +113,7 @@ class Backbone:
         for effect in effects:
             match effect:
                 case SourceDemanded(name) | SourceIdle(name):
-                    id, peer = local_name(name)
+                    id, peer = split_name(name)
                     if peer is not None:
                         demanded = self._demanded.setdefault(peer, set())
                         (demanded.add if isinstance(effect, SourceDemanded) else demanded.discard)(id)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import LocalSources, SourceAnnouncement
 from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle
-from roamcast.model import local_name
+from roamcast.model import split_name
 
 __all__ = ["SourceDemand"]
 
@@ -36,7 +36,7 @@ class SourceDemand:
         """Take over the binder's effects. Returns the local sources to review."""
         concerned = []
         for effect in effects:
-            if isinstance(effect, SourceDemanded | SourceIdle) and local_name(effect.source)[1] is None:
+            if isinstance(effect, SourceDemanded | SourceIdle) and split_name(effect.source)[1] is None:
                 (self._bound.add if isinstance(effect, SourceDemanded) else self._bound.discard)(effect.source)
                 concerned.append(effect.source)
         return concerned

@@ -22,7 +22,7 @@ from roamcast.bind.lcesm.messages import (
 )
 from roamcast.lab.experiments.lcesm_room import Listeners, Sensors
 from roamcast.lab.experiments.lcesm_run import QUERY
-from roamcast.model import Position, global_name, local_name
+from roamcast.model import Position, global_name, split_name
 from roamcast.space import PLANAR
 
 __all__ = ["Nodes", "Spent", "discover"]
@@ -99,7 +99,7 @@ class Nodes:
         sources = self._nodes[node].binder.status(id).sources
         if not sources:
             return None
-        sensor, other = local_name(sources[0])
+        sensor, other = split_name(sources[0])
         return global_name(sensor, other or node)
 
     def _exchange(self, asker: str, asked: str, cause: Cause, now: int) -> None:

@@ -33,7 +33,7 @@ from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.lacl import Query, plan_of, to_text
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
@@ -57,18 +57,18 @@ class ControlUpdate:
 class _StatefulSubscription:
     """What the binder does not keep of a subscription with states. `expression` is that of its agent, if it has one.
 
-    `blocked` is its standing while it cannot be served; the binder does not have it then. `interest` is what it looks
+    `blocked` is its lifecycle while it cannot be served; the binder does not have it then. `interest` is what it looks
     for in sources at present.
     """
 
     subscriber: str
     query: Query
     body: str | None
-    joined: bool
+    was_active: bool
     expression: str | None
     has_moving_region: bool
     state: SubscriptionState = SubscriptionState.START
-    blocked: Standing | None = None
+    blocked: Lifecycle | None = None
     interest: SourceRequest | None = None
     binding: str = ""
 
@@ -110,22 +110,22 @@ class BinderAdapter:
         """
         adapter = cls(queries)
         for around in registry.around_subscribers():
-            if around.is_told:
+            if around.in_pipeline:
                 adapter._moving_regions.setdefault(around.subscriber, set()).add(around.id)
-        stateful, bindings = registry.standing(), registry.live_bindings()
+        stateful, bindings = registry.with_lifecycle(), registry.live_bindings()
         messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
         states = []
         for subscription in stateful:
             query = queries.stored(subscription)
-            standing = subscription.standing
+            lifecycle = subscription.lifecycle
             if queries.why_not(subscription) is not None:
-                adapter._add(subscription, query, blocked=standing)
+                adapter._add(subscription, query, blocked=lifecycle)
                 continue
             adapter._add(subscription, query)
             messages.append(Subscribed(subscription.id, subscription.subscriber, query.query))
-            if standing is not None:
+            if lifecycle is not None:
                 states.append(
-                    StateChanged(subscription.id, SubscriptionState(standing.state), standing.why, standing.since)
+                    StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
         adapter.bindings = len(bindings)
         update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
@@ -231,16 +231,16 @@ class BinderAdapter:
         body = self._subscriptions[bound.subscription].binding_body()
         return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
 
-    def _add(self, subscription: Subscription, query: CheckedQuery, blocked: Standing | None = None) -> None:
-        standing = subscription.standing
-        state = SubscriptionState.START if standing is None else SubscriptionState(standing.state)
-        joined = standing is not None and standing.joined
+    def _add(self, subscription: Subscription, query: CheckedQuery, blocked: Lifecycle | None = None) -> None:
+        lifecycle = subscription.lifecycle
+        state = SubscriptionState.START if lifecycle is None else SubscriptionState(lifecycle.state)
+        was_active = lifecycle is not None and lifecycle.was_active
         expression = None if blocked else query.expression
         added = _StatefulSubscription(
             subscription.subscriber,
             query.query,
             subscription.body,
-            joined,
+            was_active,
             expression,
             query.has_moving_region,
             state,
@@ -268,26 +268,26 @@ class BinderAdapter:
         """Update the reason of subscriptions that were stopped by an unknown place and now are by life-control."""
         changes: list[Change] = []
         for subscription in stateful:
-            standing = subscription.standing
-            if standing is None or not subscription.places or standing.state != SubscriptionState.STOP.value:
+            lifecycle = subscription.lifecycle
+            if lifecycle is None or not subscription.places or lifecycle.state != SubscriptionState.STOP.value:
                 continue
             status = self.status(subscription.id)
-            if status.state is SubscriptionState.STOP and status.why != standing.why:
-                changes.append(StateChanged(subscription.id, SubscriptionState.STOP, status.why, standing.since))
+            if status.state is SubscriptionState.STOP and status.why != lifecycle.why:
+                changes.append(StateChanged(subscription.id, SubscriptionState.STOP, status.why, lifecycle.since))
         return changes
 
     def _update(self, effects: Iterable[Effect]) -> ControlUpdate:
         update = ControlUpdate()
-        joined = []
+        first_active = []
         for effect in effects:
             match effect:
                 case Bound(id, source, at):
                     subscription = self._subscriptions[id]
                     record = self.binding_record(effect)
-                    if not subscription.joined:
+                    if not subscription.was_active:
                         first = BindingBody.of(subscription.query, subscription.subscriber, initial=True)
                         record = record._replace(body=first.to_json())
-                        joined.append(subscription)
+                        first_active.append(subscription)
                     update.changes.append(effect)
                     update.records.append(record)
                     self.bindings += 1
@@ -315,8 +315,8 @@ class BinderAdapter:
                     self.remove_moving_region(id, subscriber)
                 case SourceDemanded() | SourceIdle():
                     self._demand.append(effect)
-        for subscription in joined:
-            subscription.joined = True
+        for subscription in first_active:
+            subscription.was_active = True
         return update
 
 

@@ -12,7 +12,7 @@ from roamcast.model import Subscription
 from roamcast.node.control.binder_adapter import ControlUpdate
 from roamcast.node.control.queries import Queries
 from roamcast.store.registry.port import RegistryStore
-from roamcast.store.registry.values import BodySet, StandingEnded
+from roamcast.store.registry.values import BodySet, LifecycleEnded
 
 __all__ = ["changed_places"]
 
@@ -44,13 +44,13 @@ def changed_places(registry: RegistryStore, queries: Queries, at: int) -> Contro
 
 def _stop(subscription: Subscription, reason: str, at: int) -> ControlUpdate:
     id, update = subscription.id, ControlUpdate()
-    if subscription.is_told:
+    if subscription.in_pipeline:
         update.records.append(Record(REMOVAL, subscription.subscriber, id=id, time=at))
-    standing = subscription.standing
-    if standing is None or standing.state != SubscriptionState.STOP.value:
+    lifecycle = subscription.lifecycle
+    if lifecycle is None or lifecycle.state != SubscriptionState.STOP.value:
         update.changes.append(StateChanged(id, SubscriptionState.STOP, reason, at))
-    elif standing.why != reason:
-        update.changes.append(StateChanged(id, SubscriptionState.STOP, reason, standing.since))
+    elif lifecycle.why != reason:
+        update.changes.append(StateChanged(id, SubscriptionState.STOP, reason, lifecycle.since))
     return update
 
 
@@ -60,10 +60,10 @@ def _refresh(subscription: Subscription, queries: Queries, at: int) -> ControlUp
     body = queries.body_of(query.query)
     if body is not None and body != subscription.body:
         update.changes.append(BodySet(subscription.id, body))
-    is_back = subscription.standing is not None and not query.has_states
+    is_back = subscription.lifecycle is not None and not query.has_states
     if is_back:
-        update.changes.append(StandingEnded(subscription.id))
-    if is_back or (update.changes and subscription.is_told):
+        update.changes.append(LifecycleEnded(subscription.id))
+    if is_back or (update.changes and subscription.in_pipeline):
         record = Record(SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=at, body=body)
         update.records.append(record)
     return update

@@ -62,7 +62,7 @@ class ControlOutbox:
             records = [
                 record
                 for s in page
-                if s.is_told
+                if s.in_pipeline
                 for record in (
                     Record(SUBSCRIPTION, s.subscriber, id=s.id, time=at, body=s.body),
                     *binder.position_records(s.id, s.subscriber),

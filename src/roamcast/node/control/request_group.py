@@ -16,7 +16,7 @@ from roamcast.bind.lcesm.messages import (
 from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError
 from roamcast.group_commit import Submission
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
 from roamcast.node.control.entity_cache import EntityCache
@@ -132,7 +132,7 @@ class RequestGroup:
         self.flush_moves()
         at = self._clock.now()
         for subscription in self._subscriptions_of(id) if entity.kind == "subscriber" else ():
-            if subscription.is_around and subscription.is_told:
+            if subscription.has_moving_region and subscription.in_pipeline:
                 self.update.records += (
                     Record(REMOVAL, id, id=subscription.id, time=at),
                     Record(SUBSCRIPTION, id, id=subscription.id, time=at, body=subscription.body),
@@ -150,7 +150,7 @@ class RequestGroup:
         message = SourceRemoved(id) if entity.kind == "source" else SubscriberRemoved(id)
         self.update.add(self._binder.handle(message, at))
         for subscription in subscriptions:
-            if subscription.standing is None:
+            if subscription.lifecycle is None:
                 self._end_stateless(subscription, at)
             else:
                 self.update.add(self._binder.drop(subscription.id, at))
@@ -168,7 +168,7 @@ class RequestGroup:
         stale = 0
         for position in positions:
             entity = self._get(position.entity)
-            if not position.counts_after(entity.position):
+            if not position.supersedes(entity.position):
                 stale += 1
                 continue
             self.entities[entity.id] = replace(entity, position=position)
@@ -187,7 +187,7 @@ class RequestGroup:
             raise refusals.subscription_taken(id)
         self.flush_moves()
         at = self._clock.now()
-        standing = Standing("start", None, at) if query.has_states else None
+        lifecycle = Lifecycle("start", None, at) if query.has_states else None
         subscription = Subscription(
             id,
             subscriber,
@@ -195,12 +195,12 @@ class RequestGroup:
             body,
             at,
             places_of(query.query),
-            standing,
+            lifecycle,
             query.has_moving_region,
             query.source,
         )
         self.update.changes.append(SubscriptionAdded(subscription))
-        if standing is not None:
+        if lifecycle is not None:
             self.update.add(self._binder.subscribe(subscription, query, at))
         else:
             self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
@@ -223,7 +223,7 @@ class RequestGroup:
             )
         self.flush_moves()
         at = self._clock.now()
-        if subscription.standing is not None:
+        if subscription.lifecycle is not None:
             self.update.add(self._binder.unsubscribe(id, at))
         else:
             self._end_stateless(subscription, at)

@@ -84,7 +84,7 @@ def _in_force(registry: RegistryStore) -> Iterator[Record]:
     texts: dict[str, tuple[str, str]] = {}
     subscribers: dict[str, None] = {}
     for subscription in registry.subscriptions():
-        if subscription.is_told:
+        if subscription.in_pipeline:
             yield Record(
                 SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=subscription.accepted,
                 body=subscription.body,

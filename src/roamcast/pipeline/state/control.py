@@ -19,7 +19,7 @@ from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
 from roamcast.journal.segments import JournalFolder, read_control, read_terms
-from roamcast.model import local_name
+from roamcast.model import split_name
 from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
 from roamcast.pipeline.state.subscription_spec import Asked, asked_of
 from roamcast.pipeline.tasks.event_columns import on_of
@@ -287,7 +287,7 @@ def _read(record: Row) -> Row:
     if record["kind"] in (SUBSCRIPTION, REMOVAL):
         row |= {"binds": False, "makes": record["kind"] == SUBSCRIPTION, "subscriber": record["entity"]}
         return row | asked_of(record["body"])._asdict() | _LIVE if row["makes"] else row
-    source, home = local_name(record["entity"])
+    source, home = split_name(record["entity"])
     row |= {"binds": True, "makes": record["kind"] == BINDING, "home": home or record["node"], "source": source}
     return row | _bond(record["body"]) if row["makes"] else row
 

@@ -60,8 +60,8 @@ class RegistryStore(Protocol):
 
     def subscription_count(self, subscriber: str) -> int: ...
 
-    def standing(self) -> list[Subscription]:
-        """Those that have a standing, ordered by id."""
+    def with_lifecycle(self) -> list[Subscription]:
+        """Those that have a lifecycle, ordered by id."""
 
     def naming_places(self) -> list[Subscription]:
         """Those that name a place, ordered by id."""
@@ -70,7 +70,7 @@ class RegistryStore(Protocol):
         """Those whose region is around their subscriber, ordered by id."""
 
     def always_running(self) -> Mapping[str, int]:
-        """How many subscriptions have no standing, by their condition on sources."""
+        """How many subscriptions have no lifecycle, by their condition on sources."""
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         """Of all subscriptions or of these, ordered by subscription and source."""

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Row
 
 from roamcast.journal.records import Record
-from roamcast.model import Position, Standing, Subscription
+from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry.values import Entity
 
 __all__ = ["entity_of", "entity_row", "record_of", "record_text", "subscription_of", "subscription_row"]
@@ -33,7 +33,7 @@ def entity_of(row: Row[Any]) -> Entity:
 
 
 def subscription_row(subscription: Subscription) -> dict[str, Any]:
-    standing = subscription.standing
+    lifecycle = subscription.lifecycle
     return {
         "id": subscription.id,
         "subscriber": subscription.subscriber,
@@ -41,20 +41,20 @@ def subscription_row(subscription: Subscription) -> dict[str, Any]:
         "body": subscription.body,
         "accepted": subscription.accepted,
         "places": orjson.dumps(subscription.places).decode() if subscription.places else None,
-        "state": standing.state if standing else None,
-        "why": standing.why if standing else None,
-        "since": standing.since if standing else None,
-        "joined": standing.joined if standing else None,
-        "is_around": subscription.is_around,
+        "state": lifecycle.state if lifecycle else None,
+        "why": lifecycle.why if lifecycle else None,
+        "since": lifecycle.since if lifecycle else None,
+        "was_active": lifecycle.was_active if lifecycle else None,
+        "has_moving_region": subscription.has_moving_region,
         "source": subscription.source,
     }
 
 
 def subscription_of(row: Row[Any]) -> Subscription:
     places = () if row.places is None else tuple(orjson.loads(row.places))
-    standing = None if row.state is None else Standing(row.state, row.why, row.since, row.joined)
+    lifecycle = None if row.state is None else Lifecycle(row.state, row.why, row.since, row.was_active)
     return Subscription(
-        row.id, row.subscriber, row.text, row.body, row.accepted, places, standing, row.is_around, row.source
+        row.id, row.subscriber, row.text, row.body, row.accepted, places, lifecycle, row.has_moving_region, row.source
     )
 
 

@@ -35,7 +35,7 @@ LIFE = "life"
 
 _all = MetaData()
 meta = meta_of(_all)
-REGISTRY = Kind("registry", "roamcast-store/5", _all, {LATEST: "0"})
+REGISTRY = Kind("registry", "roamcast-store/6", _all, {LATEST: "0"})
 
 entities = Table(
     "entities",
@@ -59,18 +59,18 @@ subscriptions = Table(
     Column("body", Name),  # a JSON object
     Column("accepted", BigInteger, nullable=False),
     Column("places", Name),  # a JSON array of names; none if there are none
-    Column("state", Name),  # none without a standing, and so are the next three
+    Column("state", Name),  # none without a lifecycle, and so are the next three
     Column("why", Name),
     Column("since", BigInteger),
-    Column("joined", Boolean),
-    Column("is_around", Boolean, nullable=False),
+    Column("was_active", Boolean),
+    Column("has_moving_region", Boolean, nullable=False),
     Column("source", Name, nullable=False),
     Index("subscriptions_of", "subscriber", "id"),
 )
-_standing = subscriptions.c.state.is_not(None)
-_around = subscriptions.c.is_around
+_lifecycle = subscriptions.c.state.is_not(None)
+_around = subscriptions.c.has_moving_region
 _in_places = subscriptions.c.places.is_not(None)
-Index("subscriptions_standing", subscriptions.c.id, sqlite_where=_standing, postgresql_where=_standing)
+Index("subscriptions_lifecycle", subscriptions.c.id, sqlite_where=_lifecycle, postgresql_where=_lifecycle)
 Index("subscriptions_around", subscriptions.c.id, sqlite_where=_around, postgresql_where=_around)
 Index("subscriptions_in_places", subscriptions.c.id, sqlite_where=_in_places, postgresql_where=_in_places)
 

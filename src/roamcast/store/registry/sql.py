@@ -91,7 +91,7 @@ class SqlRegistry:
         with reading(self._engine) as connection:
             return connection.scalar(query) or 0
 
-    def standing(self) -> list[Subscription]:
+    def with_lifecycle(self) -> list[Subscription]:
         query = select(subscriptions).where(subscriptions.c.state.is_not(None)).order_by(subscriptions.c.id)
         with reading(self._engine) as connection:
             return [subscription_of(row) for row in connection.execute(query)]
@@ -102,7 +102,7 @@ class SqlRegistry:
             return [subscription_of(row) for row in connection.execute(query)]
 
     def around_subscribers(self) -> list[Subscription]:
-        query = select(subscriptions).where(subscriptions.c.is_around).order_by(subscriptions.c.id)
+        query = select(subscriptions).where(subscriptions.c.has_moving_region).order_by(subscriptions.c.id)
         with reading(self._engine) as connection:
             return [subscription_of(row) for row in connection.execute(query)]
 

@@ -23,8 +23,8 @@ from roamcast.store.registry.values import (
     Change,
     EntityAdded,
     EntityRemoved,
+    LifecycleEnded,
     PositionErased,
-    StandingEnded,
     SubscriptionAdded,
     SubscriptionRemoved,
     TokenSet,
@@ -119,7 +119,7 @@ def _set_bodies(connection: Connection, changes: Sequence[BodySet]) -> None:
     connection.execute(_body, [{"of": change.id, "body": change.body} for change in changes])
 
 
-def _end_standings(connection: Connection, ended: Sequence[StandingEnded]) -> None:
+def _end_standings(connection: Connection, ended: Sequence[LifecycleEnded]) -> None:
     _check_subscriptions(connection, [change.id for change in ended])
     connection.execute(_no_standing, [{"of": change.id} for change in ended])
 
@@ -169,7 +169,7 @@ _MAKERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     Position: _move,
     SubscriptionAdded: _add_subscriptions,
     BodySet: _set_bodies,
-    StandingEnded: _end_standings,
+    LifecycleEnded: _end_standings,
     SubscriptionRemoved: _remove_subscriptions,
     StateChanged: _set_states,
     Bound: _bind,
@@ -228,7 +228,7 @@ _end_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber 
 
 _body = subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"))
 _no_standing = (
-    subscriptions.update().where(subscriptions.c.id == _of).values(state=None, why=None, since=None, joined=None)
+    subscriptions.update().where(subscriptions.c.id == _of).values(state=None, why=None, since=None, was_active=None)
 )
 _state = (
     subscriptions.update()
@@ -237,7 +237,7 @@ _state = (
         state=bindparam("state"),
         why=bindparam("why"),
         since=bindparam("at"),
-        joined=case((subscriptions.c.joined == true(), True), else_=bindparam("active")),
+        was_active=case((subscriptions.c.was_active == true(), True), else_=bindparam("active")),
     )
 )
 _forget_subscription = subscriptions.delete().where(subscriptions.c.id == _of)

@@ -19,8 +19,8 @@ __all__ = [
     "EntityAdded",
     "EntityKind",
     "EntityRemoved",
+    "LifecycleEnded",
     "PositionErased",
-    "StandingEnded",
     "SubscriptionAdded",
     "SubscriptionRemoved",
     "TokenSet",
@@ -98,7 +98,7 @@ class BodySet:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingEnded:
+class LifecycleEnded:
     """The subscription simply runs from now on."""
 
     id: str
@@ -120,7 +120,7 @@ Change: TypeAlias = (
     | Position
     | SubscriptionAdded
     | BodySet
-    | StandingEnded
+    | LifecycleEnded
     | SubscriptionRemoved
     | StateChanged
     | Bound

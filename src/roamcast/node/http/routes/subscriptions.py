@@ -14,7 +14,7 @@ from roamcast.bind.lcesm.messages import Bound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
-from roamcast.model import Standing, Subscription, iso
+from roamcast.model import Lifecycle, Subscription, iso
 from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import CheckedQuery
@@ -83,7 +83,7 @@ async def subscriptions(
     def read() -> tuple[list[dict[str, Any]], bool]:
         found = node.registry.subscriptions(owner, after=after, limit=limit + 1)
         shown = found[:limit]
-        bindings = node.registry.live_bindings([one.id for one in shown if one.standing is not None])
+        bindings = node.registry.live_bindings([one.id for one in shown if one.lifecycle is not None])
         return _listed(node, shown, bindings), len(found) > limit
 
     listed, more = await run_in_threadpool(read)
@@ -119,7 +119,7 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
 async def _status_of(node: Node, found: Subscription) -> SubscriptionStatus:
     """As it is now. Raises NotFoundError if it has been removed meanwhile."""
     id = found.id
-    if found.standing is None:
+    if found.lifecycle is None:
         why = _nowhere(node, found)
         return SubscriptionStatus(
             id, found.subscriber, found.text, "match", SubscriptionState.ACTIVE, (), found.accepted, why
@@ -215,25 +215,25 @@ def _listed(node: Node, found: Sequence[Subscription], bindings: Iterable[Bound]
     for one in found:
         why = _nowhere(node, one)
         listed.append(_running(one, why))
-        if one.standing is not None:
-            listed[-1] |= _standing(one.standing, bound[one.id], why)
+        if one.lifecycle is not None:
+            listed[-1] |= _lifecycle(one.lifecycle, bound[one.id], why)
             listed[-1]["plan"] = "bind" if one.body is None else "match"
     return listed
 
 
-def _standing(standing: Standing, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:
+def _lifecycle(lifecycle: Lifecycle, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:
     return {
-        "state": standing.state,
+        "state": lifecycle.state,
         "sources": [one.source for one in bound],
-        "since": iso(max([standing.since, *(one.at for one in bound)])),
-        "why": standing.why or why,
+        "since": iso(max([lifecycle.since, *(one.at for one in bound)])),
+        "why": lifecycle.why or why,
     }
 
 
 def _nowhere(node: Node, subscription: Subscription) -> str | None:
     """Why a subscription around its subscriber hears nothing, if it is because nobody knows where that is."""
     subscriber = node.entities.find(subscription.subscriber)
-    if not subscription.is_around or subscriber is None or subscriber.position is not None:
+    if not subscription.has_moving_region or subscriber is None or subscriber.position is not None:
         return None
     return f"the position of {subscription.subscriber} is not known"
 
