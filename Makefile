@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Tests that share something slow to start run in one process; tests/conftest.py has the groups and their order.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help run test soak install check format java chromium postgresql clean
@@ -13,10 +15,10 @@ run: install  ## Set up, then start roamcast with a small live scenario and prin
 	$(BIN)/roamcast up
 
 test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
 
 soak: $(VENV)/.dev java chromium postgresql  ## Run the suite with twenty times as many generated examples (hours)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --hypothesis-profile soak --timeout 0 --durations 30
+	$(PYTEST) --hypothesis-profile soak --timeout 0
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
 
@@ -26,7 +28,7 @@ check: $(VENV)/.dev  ## Lint, format, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
+format: $(VENV)/.dev  ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

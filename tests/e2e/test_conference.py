@@ -1,4 +1,4 @@
-"""The conference room: a speaker walks past the sensors of three nodes, through HTTP and Spark."""
+"""The conference room: a speaker walks past the sensors of three nodes and follows the nearest one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from streams import running_stream
 
 from roamcast.client import Client, Letter
-from roamcast.lab.bench.processes import Process, free_port, node, pipeline, until
+from roamcast.lab.bench.processes import Process, free_port, node, until
 from roamcast.lab.scenarios.conference import Conference
 from roamcast.lab.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 from roamcast.model import global_name, split_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
-PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
-SILENCE = 3.0  # seconds after which a node is taken for dead
-LOOKED_AT = 0.5  # how often that is looked at: the stated limit is both together
-BUSY = 1.5  # and half as much again, where other processes are in the way
+RETRIES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
+SILENCE = 3.0  # seconds without a word after which a node counts as dead
+CHECK_INTERVAL = 0.5  # seconds between two checks for that; the documented limit is the sum of both
+BUSY = 1.5  # tolerance for a machine that also runs other processes
 LIMIT = 30.0
 STEPS = [TRACK.at(metres) for metres in range(0, round(TRACK.length), 3)]
 BESIDE_B7 = (12.3, 2.4)
@@ -31,28 +33,28 @@ SUBSCRIPTIONS = {"a": ON_STAGE, "b": OFF_STAGE}
 
 
 class Room:
-    """The nodes, the sensors at them, and a speaker at the first. What the speaker should get is counted."""
+    """The nodes, their sensors, and a speaker at the first node. Counts the events that the speaker must receive."""
 
-    def __init__(self, data: Path, opened: ExitStack) -> None:
+    def __init__(self, spark: SparkSession, data: Path, opened: ExitStack) -> None:
         ports = {domain: free_port() for domain in Conference.domains}
         self.urls = {domain: f"http://127.0.0.1:{port}" for domain, port in ports.items()}
         self.nodes: dict[str, Process] = {}
         for domain, port in ports.items():
-            more = ["--domain", domain, "--space", Conference.space, "--places", str(Conference.places)]
+            arguments = ["--domain", domain, "--space", Conference.space, "--places", str(Conference.places)]
             if self.nodes:
                 with Client(self.urls["pc1"], (data / "operator.token").read_text().strip()) as operator:
-                    more += ["--join", self.urls["pc1"], "--invitation", operator.invite(domain)]
-            self.nodes[domain] = opened.enter_context(node(data, port, *more))
-        opened.enter_context(pipeline(data))
+                    arguments += ["--join", self.urls["pc1"], "--invitation", operator.invite(domain)]
+            self.nodes[domain] = opened.enter_context(node(data, port, *arguments))
+        opened.enter_context(running_stream(spark, data))
         self.sensors: dict[Sensor, Client] = {}
-        self.wanted: dict[str, bool] = {}
+        self.demanded: dict[str, bool] = {}
         for sensor in SENSORS:
-            client = opened.enter_context(Client(self.urls[sensor.domain], delays=PATIENCE))
+            client = opened.enter_context(Client(self.urls[sensor.domain], delays=RETRIES))
             attributes = {"context": "noise", "sensorid": sensor.name}
             client.register_source(sensor.name, attributes=attributes, x=sensor.point[0], y=sensor.point[1])
-            client.on_demand(partial(self.wanted.__setitem__, sensor.name))
+            client.on_demand(partial(self.demanded.__setitem__, sensor.name))
             self.sensors[sensor] = client
-        self.speaker = opened.enter_context(Client(self.urls["pc1"], delays=PATIENCE))
+        self.speaker = opened.enter_context(Client(self.urls["pc1"], delays=RETRIES))
         self.speaker.register_subscriber("speaker", x=STEPS[0][0], y=STEPS[0][1])
         for id, text in SUBSCRIPTIONS.items():
             self.speaker.subscribe(text, id=id)
@@ -60,23 +62,24 @@ class Room:
         self.last: dict[str, str] = {}
 
     def is_bound(self, id: str, sensor: Sensor) -> bool:
-        """Whether this subscription alone runs, with this source."""
-        (other,) = SUBSCRIPTIONS.keys() - {id}
-        found, resting = self.speaker.subscription(id), self.speaker.subscription(other)
-        return (found.state, found.sources, resting.state, resting.sources) == ("active", (called(sensor),), "stop", ())
+        """Whether this subscription alone is active, bound to this source."""
+        (other_id,) = SUBSCRIPTIONS.keys() - {id}
+        one, other = self.speaker.subscription(id), self.speaker.subscription(other_id)
+        bound, stopped = ("active", (local_id(sensor),)), ("stop", ())
+        return ((one.state, one.sources), (other.state, other.sources)) == (bound, stopped)
 
-    def settle(self, id: str, sensor: Sensor, silent: Iterable[str] = ()) -> None:
-        """Wait until this is bound, and no other is awake but those at nodes that nobody hears."""
-        until(lambda: self.is_bound(id, sensor), LIMIT, f"({id}) to be bound to {called(sensor)}")
+    def wait_for_binding(self, id: str, sensor: Sensor, silent: Iterable[str] = ()) -> None:
+        """Wait until this sensor is bound and no other is demanded. Sensors of `silent` nodes keep their last state."""
+        until(lambda: self.is_bound(id, sensor), LIMIT, f"({id}) to be bound to {local_id(sensor)}")
         if not self.expected[id]:
-            # The last that the very first source said is news to one who has just begun to listen.
+            # A new subscription also receives the latest event of its first source.
             first = split_name(self.speaker.bindings(id)[-1].source)[0]
             self.expected[id].update([self.last[first]] if first in self.last else [])
-        awake = {one.name: one == sensor or one.domain in silent for one in SENSORS}
-        until(lambda: self.wanted == awake, LIMIT, f"{sensor.name} alone to be wanted")
+        demanded = {one.name: one == sensor or one.domain in silent for one in SENSORS}
+        until(lambda: self.demanded == demanded, LIMIT, f"{sensor.name} alone to be demanded")
 
     def publish(self, id: str, bound: Sensor, silent: Iterable[str] = ()) -> None:
-        """A reading of each sensor, also of those that should sleep: no letter comes of theirs."""
+        """Publish a reading of each sensor. Only that of the bound sensor may lead to a letter."""
         for sensor, client in self.sensors.items():
             if sensor.domain not in silent:
                 number = client.publish({"readings": {"noise": 60.0}}).last_seq
@@ -85,7 +88,7 @@ class Room:
                     self.expected[id][event] += 1
 
     def silence_of(self, domain: str) -> float:
-        """Seconds from the last that the speaker's node heard of another to the binding that came of it, as it says."""
+        """Seconds from the last sign of life of a node to the binding that replaced its sensor."""
         (heard,) = (office["heard_at"] for office in self.speaker.offices() if office["domain"] == domain)
         bound = self.speaker.bindings("b", limit=1)[0].bound_at
         return (datetime.fromisoformat(bound) - datetime.fromisoformat(heard)).total_seconds()
@@ -97,13 +100,13 @@ class Room:
         return all(by_subscription(self.letters())[id] >= expected for id, expected in self.expected.items())
 
 
-def called(sensor: Sensor) -> str:
-    """As the speaker's node names it."""
+def local_id(sensor: Sensor) -> str:
+    """The name of a sensor at the speaker's node."""
     return sensor.name if sensor.domain == "pc1" else global_name(sensor.name, sensor.domain)
 
 
-def wanted_at(point: Point, domains: Iterable[str] = Conference.domains) -> tuple[str, Sensor]:
-    """The subscription that should run there, and by brute force its source among those of these nodes."""
+def expected_at(point: Point, domains: Iterable[str] = Conference.domains) -> tuple[str, Sensor]:
+    """The subscription that must be active at a point, and its source among the sensors of these nodes."""
     if point[0] >= 14.0:
         return "a", next(sensor for sensor in SENSORS if sensor.name == "A")
     others = [sensor for sensor in SENSORS if sensor.name != "A" and sensor.domain in domains]
@@ -111,14 +114,14 @@ def wanted_at(point: Point, domains: Iterable[str] = Conference.domains) -> tupl
 
 
 def by_subscription(letters: Iterable[Letter]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
+    counts: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
     for letter in letters:
-        found[letter.subscription][letter.event["id"]] += 1
-    return found
+        counts[letter.subscription][letter.event["id"]] += 1
+    return counts
 
 
-def came_of_a_binding(letter: Letter, speaker: Client) -> bool:
-    """Whether its source was bound when its event happened, or is the last that it said before the first binding."""
+def is_explained(letter: Letter, speaker: Client) -> bool:
+    """Whether the source was bound at the time of the event, or the event is its latest before the first binding."""
     time = datetime.fromisoformat(letter.event["time"])
     history = speaker.bindings(letter.subscription)
     first = history[-1]
@@ -132,20 +135,22 @@ def came_of_a_binding(letter: Letter, speaker: Client) -> bool:
     )
 
 
-def test_the_speaker_hears_the_nearest_sensor_of_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """(a) on the stage and (b) off it, each from its sensor alone, though the mailbox migrates and a node is killed."""
+def test_the_speaker_follows_the_nearest_sensor_of_all_nodes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters come from the bound sensor alone, also when the mailbox migrates and a node is killed."""
     monkeypatch.setenv("ROAMCAST_SILENCE", str(SILENCE))
     with ExitStack() as opened:
-        room = Room(tmp_path, opened)
+        room = Room(spark, tmp_path, opened)
         sources = []
         for step, point in enumerate(STEPS):
             room.speaker.move(*point)
-            id, sensor = wanted_at(point)
-            room.settle(id, sensor)
+            id, sensor = expected_at(point)
+            room.wait_for_binding(id, sensor)
             if step == len(STEPS) // 2:
-                before = room.speaker.bindings(id)
+                bindings = room.speaker.bindings(id)
                 room.speaker.migrate(room.urls["pc2"])
-                assert room.speaker.bindings(id) == before
+                assert room.speaker.bindings(id) == bindings
             room.publish(id, sensor)
             sources.append((id, sensor))
         changes = [one for number, one in enumerate(sources) if one != sources[number - 1]]
@@ -153,20 +158,20 @@ def test_the_speaker_hears_the_nearest_sensor_of_all_nodes(tmp_path: Path, monke
         assert {sensor.domain for _, sensor in changes} == set(Conference.domains)
 
         room.speaker.move(*BESIDE_B7)
-        first, next_nearest = wanted_at(BESIDE_B7)[1], wanted_at(BESIDE_B7, ("pc1", "pc2"))[1]
+        first, next_nearest = expected_at(BESIDE_B7)[1], expected_at(BESIDE_B7, ("pc1", "pc2"))[1]
         assert first.domain == "pc3"
-        room.settle("b", first)
+        room.wait_for_binding("b", first)
         room.publish("b", first)
         room.nodes["pc3"].kill()
         until(lambda: room.is_bound("b", next_nearest), LIMIT, "the next nearest to be bound")
-        assert room.silence_of("pc3") <= BUSY * (SILENCE + LOOKED_AT)
-        room.settle("b", next_nearest, silent=("pc3",))
+        assert room.silence_of("pc3") <= BUSY * (SILENCE + CHECK_INTERVAL)
+        room.wait_for_binding("b", next_nearest, silent=("pc3",))
         room.publish("b", next_nearest, silent=("pc3",))
         room.nodes["pc3"].start()
-        room.settle("b", first)
+        room.wait_for_binding("b", first)
         room.publish("b", first)
 
         until(room.is_delivered, 60, "the last letter")
         letters = room.letters()
         assert by_subscription(letters) == room.expected
-        assert [letter for letter in letters if not came_of_a_binding(letter, room.speaker)] == []
+        assert [letter for letter in letters if not is_explained(letter, room.speaker)] == []

@@ -1,4 +1,4 @@
-"""Exactly once and in order to subscribers that keep migrating, while nodes and pipeline are killed."""
+"""Subscribers keep migrating while nodes and pipeline are killed: every letter arrives once and in order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from backbone import node_processes
+from kills import PipelineKills, Progress
 
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
@@ -24,38 +24,42 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 DOMAINS = ("north", "south", "west")
 SUBSCRIBERS = 10
 MIGRATIONS = 200
-EVENTS = 1_980  # each to every subscriber
+STEPS = MIGRATIONS // SUBSCRIBERS  # migrations of each subscriber
+EVENTS = 1_980  # each matches the subscription of every subscriber
 MESSAGES = 400  # between subscribers
-NODE_KILLS, PIPELINE_KILLS = 6, 3
-# Long enough to ride out a node's restart, and to be on time again soon after it.
-PATIENCE = (0.1, 0.2, 0.4, *[0.5] * 100)
+NODE_KILLS, PIPELINE_KILLS = 6, 3  # the second kill of the pipeline hits it while it starts
+# Client retries: long enough to survive a node's restart, short enough to continue soon after it.
+RETRIES = (0.1, 0.2, 0.4, *[0.5] * 100)
 
 
 @dataclass
 class Roamer:
-    """Migrates, writes to the others and reads, behind the last place it saw: what it collects, it was handed once."""
+    """A subscriber that migrates, writes to the others and reads. It collects each letter as often as it was given."""
 
     client: Client
     name: str
     chance: random.Random
     urls: list[str]
+    progress: Progress
     events: list[tuple[str, int]] = field(default_factory=list)
     messages: list[tuple[str, int]] = field(default_factory=list)
     sent: Counter[str] = field(default_factory=Counter)
-    place: int = 0
+    offset: int = 0
     migrations: int = 0
 
     def live(self, names: list[str], done: threading.Event) -> None:
+        """Spread the migrations over the kills of nodes, so that each kill hits some of them."""
         others = [name for name in names if name != self.name]
-        for step in range(MIGRATIONS // SUBSCRIBERS):
+        for step in range(STEPS):
+            while not (done.is_set() or self.progress.has("node kills", step * NODE_KILLS // STEPS)):
+                self.read(0.2)
             self.migrate(self.chance.choice(self.urls))
             for _ in range(MESSAGES // MIGRATIONS):
-                to = self.chance.choice(others)
-                assert self.client.send(to, step).number == self.sent[to] + 1
-                self.sent[to] += 1
+                self.send(self.chance.choice(others), step)
             self.read(0.0)
-            done.wait(self.chance.uniform(0.4, 1.8))  # so that journeys, letters and kills fall together
-        while not done.wait(0.25):
+        for other in others:
+            self.send(other, "last")
+        while not done.is_set():
             self.read(1.0)
 
     def migrate(self, url: str) -> None:
@@ -63,52 +67,53 @@ class Roamer:
             try:
                 self.client.migrate(url)
             except UnavailableError:
-                continue  # an office that is needed for it is away
+                continue  # one of the two offices is down
             self.migrations += 1
+            self.progress.add("migrations")
             return
 
+    def send(self, to: str, message: object) -> None:
+        assert self.client.send(to, message).number == self.sent[to] + 1
+        self.sent[to] += 1
+
     def read(self, wait: float) -> None:
-        for letter in self.client.pull(after=self.place, wait=wait, limit=500):
-            assert letter.place > self.place
-            self.place = letter.place
+        for letter in self.client.pull(after=self.offset, wait=wait, limit=500):
+            assert letter.place > self.offset
+            self.offset = letter.place
             if letter.message is None:
                 self.events.append((letter.event["source"], letter.event["seq"]))
             else:
                 self.messages.append((letter.sender, letter.number))
-        if self.place:
-            self.client.acknowledge(self.place)
+        if self.offset:
+            self.client.acknowledge(self.offset)
 
 
-def publish(client: Client, count: int, pace: threading.Event) -> None:
-    """In bulks, over about as long as processes are killed."""
-    for first in range(1, count + 1, 20):
-        bulk = [{"seq": seq, "x": 0.0, "y": 0.0, "terms": ["news"]} for seq in range(first, min(first + 20, count + 1))]
-        client.publish(bulk)
-        pace.wait(0.8)
+def publish(client: Client, count: int, kills: PipelineKills, progress: Progress) -> None:
+    """Publish in bulks, spread over the kills of the pipeline; the last event only when all kills are over."""
+    for first in range(1, count, 20):
+        kills.wait_for_stage(first / count)
+        publish_range(client, first, min(first + 20, count))
+    progress.wait_for("node kills", NODE_KILLS)
+    publish_range(client, count, count + 1)
 
 
-def kill_nodes(processes: list[Process], chance: random.Random, pause: threading.Event) -> None:
-    """SIGKILL, one after the other, each started again at once."""
-    for _ in range(NODE_KILLS):
-        pause.wait(chance.uniform(1.0, 5.0))
+def publish_range(client: Client, first: int, end: int) -> None:
+    client.publish([{"seq": seq, "x": 0.0, "y": 0.0, "terms": ["news"]} for seq in range(first, end)])
+
+
+def kill_nodes(processes: list[Process], chance: random.Random, progress: Progress) -> None:
+    """Kill one node after another with SIGKILL, in the midst of migrations, and start each again at once."""
+    for kill in range(NODE_KILLS):
+        progress.wait_for("migrations", MIGRATIONS * (kill + chance.random()) / NODE_KILLS)
         process = chance.choice(processes)
         process.kill()
         process.start()
+        progress.add("node kills")
 
 
-def kill_pipeline(process: Process, outbox: Outbox, chance: random.Random, pause: threading.Event) -> None:
-    """SIGKILL when it has done a batch and works on others; every other time whenever it is, as while it starts."""
-    until(lambda: (card := outbox.read_status()) is not None and card.batch > 0, 100, "a batch")
-    for kill in range(PIPELINE_KILLS):
-        pause.wait(chance.uniform(0.0, 12.0 if kill % 2 else 4.0))
-        process.kill()
-        process.start(wait=kill % 2 == 1)
-
-
-def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path: Path) -> None:
+def test_every_letter_follows_its_receiver_while_processes_are_killed(tmp_path: Path) -> None:
     """10 subscribers, 200 migrations, 20,000 letters; nodes and pipeline killed; each letter once and in order."""
-    chance = random.Random(20262)
-    unset, done = threading.Event(), threading.Event()
+    progress, done = Progress(), threading.Event()
     with ExitStack() as opened:
         started = opened.enter_context(node_processes(tmp_path, *DOMAINS))
         urls = {domain: url for domain, (url, _) in started.items()}
@@ -118,42 +123,42 @@ def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path:
 
         roamers = []
         for number in range(SUBSCRIBERS):
-            url = urls[DOMAINS[number % 3]]
-            client = opened.enter_context(Client(url, delays=PATIENCE))
+            client = opened.enter_context(Client(urls[DOMAINS[number % 3]], delays=RETRIES))
             client.register_subscriber(f"roamer-{number}")
             client.subscribe(terms=["news"], id=f"news-{number}")
             name = client.me()["name"]
-            roamers.append(Roamer(client, name, random.Random(number), list(urls.values())))
+            roamers.append(Roamer(client, name, random.Random(number), list(urls.values()), progress))
         sources = []
         for domain in DOMAINS:
-            source = opened.enter_context(Client(urls[domain], delays=PATIENCE))
+            source = opened.enter_context(Client(urls[domain], delays=RETRIES))
             source.register_source(f"paper-{domain}")
             sources.append(source)
 
         names = [roamer.name for roamer in roamers]
         living = [threads.submit(roamer.live, names, done) for roamer in roamers]
-        writing = [threads.submit(publish, source, EVENTS // 3, unset) for source in sources]
-        killing = [
-            threads.submit(kill_nodes, nodes, chance, unset),
-            threads.submit(kill_pipeline, the_pipeline, Outbox(tmp_path / "outbox"), random.Random(20263), unset),
-        ]
+        outbox = Outbox(tmp_path / "outbox")
+        kills = PipelineKills(the_pipeline, outbox, random.Random(20263), PIPELINE_KILLS, while_starting={1})
+        writing = [threads.submit(publish, source, EVENTS // 3, kills, progress) for source in sources]
+        killing = [threads.submit(kill_nodes, nodes, random.Random(20262), progress), threads.submit(kills.run)]
+
+        def has_last_letters(roamer: Roamer) -> bool:
+            """Whether it has sent its last letters and has those of all others. Surplus letters would come before."""
+            last_events = {(f"paper-{domain}", EVENTS // 3) for domain in DOMAINS}
+            last_messages = {(other.name, other.sent[roamer.name]) for other in roamers if other is not roamer}
+            return (
+                roamer.sent.total() == MESSAGES // SUBSCRIBERS + SUBSCRIBERS - 1
+                and last_events <= set(roamer.events)
+                and last_messages <= set(roamer.messages)
+            )
+
+        def is_complete() -> bool:
+            for task in [*living, *writing, *killing]:
+                if task.done():
+                    task.result()
+            return all(task.done() for task in [*writing, *killing]) and all(map(has_last_letters, roamers))
+
         try:
-            for task in [*writing, *killing]:
-                task.result(200)
-
-            def settled() -> bool:
-                for task in living:
-                    if task.done():
-                        task.result()
-                return all(
-                    roamer.migrations == MIGRATIONS // SUBSCRIBERS
-                    and len(roamer.events) >= EVENTS
-                    and len(roamer.messages) >= sum(other.sent[roamer.name] for other in roamers)
-                    for roamer in roamers
-                )
-
-            until(settled, 150, "the last letters")
-            unset.wait(1.5)  # anything surplus would come now
+            until(is_complete, 250, "the last letters")
         finally:
             done.set()
         for task in living:
@@ -161,6 +166,7 @@ def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path:
 
     expected = Counter({(roamer.name, to): count for roamer in roamers for to, count in roamer.sent.items()})
     assert sum(roamer.migrations for roamer in roamers) == MIGRATIONS
+    assert expected.total() == MESSAGES + SUBSCRIBERS * (SUBSCRIBERS - 1)
     assert len(roamers) * EVENTS + expected.total() >= 20_000
     for roamer in roamers:
         for domain in DOMAINS:
@@ -170,4 +176,3 @@ def test_every_letter_follows_its_receiver_though_processes_are_killed(tmp_path:
             numbers = [number for name, number in roamer.messages if name == sender]
             assert numbers == list(range(1, expected[sender, roamer.name] + 1)), f"from {sender} to {roamer.name}"
         assert len(roamer.events) == EVENTS
-        assert all(earlier != later for earlier, later in pairwise(roamer.messages))

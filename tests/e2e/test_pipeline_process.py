@@ -1,4 +1,4 @@
-"""The pipeline as a process: what it refuses, and how it stops."""
+"""The pipeline as a process: when it refuses to run, and how it stops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from roamcast.lab.bench.processes import pipeline, until
 pytestmark = pytest.mark.e2e
 
 
-def refused(data: Path) -> str:
-    """The one line with which `roamcast pipeline` refuses to run; if it began to, behind that it is ready."""
+def refusal(data: Path) -> str:
+    """The error line with which `roamcast pipeline` refuses to run. Only the `ready` line may come before it."""
     command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
@@ -27,15 +27,15 @@ def refused(data: Path) -> str:
 
 
 def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
-    """A second one refuses; after a clean stop, so does one whose checkpoint or state is gone, or damaged."""
+    """It refuses to run beside another, without its checkpoint or state, and with a damaged segment."""
     journal(tmp_path, [subscription("s", "ann")], [event("cam", 1)])
     with pipeline(tmp_path) as running:
         until(lambda: len(letters(tmp_path)) == 1, 60, "the letter")
-        assert f"process {running.pid}" in refused(tmp_path)
+        assert f"process {running.pid}" in refusal(tmp_path)
         assert running.stop() == 0
     for folder in ("checkpoint", "state"):
         kept = shutil.move(tmp_path / "pipeline" / folder, tmp_path / folder)
-        line = refused(tmp_path)
+        line = refusal(tmp_path)
         assert f"the {folder} of this pipeline is gone" in line
         assert "--new" in line
         shutil.rmtree(tmp_path / "pipeline" / folder, ignore_errors=True)
@@ -49,7 +49,7 @@ def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     segment.write_bytes(content)
     journal(tmp_path, [event("cam", 3)])
-    line = refused(tmp_path)
+    line = refusal(tmp_path)
     assert "a segment is damaged" in line
     assert "--new" in line
     assert len(letters(tmp_path)) == 2

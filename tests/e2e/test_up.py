@@ -1,4 +1,4 @@
-"""`roamcast up` as a process: everything starts, mends itself, and stops."""
+"""`roamcast up` as a process: it starts everything, restarts a killed pipeline, and stops."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 
 class Family(NamedTuple):
-    """A process and what it started."""
+    """A process and all processes that it started."""
 
     process: Process
     seen: dict[int, str]  # process id -> its command line
 
-    def look(self) -> dict[int, str]:
-        """Those that live now; they are also remembered."""
+    def update(self) -> dict[int, str]:
+        """The child processes that run now. They are also added to `seen`."""
         parents = {int(entry.name): parent_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
-        found = {self.process.pid}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        commands = {pid: command_of(pid) for pid in sorted(found - {self.process.pid})}
+        family = {self.process.pid}
+        while children := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= children
+        commands = {pid: command_of(pid) for pid in sorted(family - {self.process.pid})}
         living = {pid: command for pid, command in commands.items() if command}
         self.seen.update(living)
         return living
 
     def pipeline(self) -> int:
-        (pid,) = (pid for pid, command in self.look().items() if " pipeline " in command and " roamcast " in command)
+        (pid,) = (pid for pid, command in self.update().items() if " pipeline " in command and " roamcast " in command)
         return pid
 
     def left(self) -> list[str]:
-        """The commands of those that still live, of all that were ever seen."""
+        """The commands of all processes ever seen that still run."""
         return [command for pid, command in self.seen.items() if command_of(pid) == command]
 
 
@@ -61,8 +61,8 @@ def command_of(pid: int) -> str:
 
 
 @contextmanager
-def everything(data: Path, url: str) -> Iterator[Family]:
-    """`roamcast up`, answering within 90 s; at the end nothing of it is left, whatever happened."""
+def roamcast_up(data: Path, url: str) -> Iterator[Family]:
+    """Run `roamcast up`. At the end no process of it is left, whatever happened."""
 
     def answers(_: str) -> bool:
         with suppress(httpx.TransportError):
@@ -76,7 +76,7 @@ def everything(data: Path, url: str) -> Iterator[Family]:
         process.start()
         yield family
     finally:
-        family.look()
+        family.update()
         process.stop()
         for pid, command in family.seen.items():
             if command_of(pid) == command:
@@ -93,10 +93,10 @@ def last_batch(url: str) -> int:
     return int(health["pipeline"]["batch"])
 
 
-def test_up_moves_letters_mends_its_pipeline_and_stops(tmp_path: Path) -> None:
-    """Its scenario's letters flow; a killed pipeline is started again and goes on; SIGTERM ends all, with 0."""
+def test_up_delivers_letters_restarts_its_pipeline_and_stops(tmp_path: Path) -> None:
+    """Letters of the scenario arrive, a killed pipeline is restarted and continues, and SIGTERM ends with code 0."""
     url = f"http://127.0.0.1:{free_port()}"
-    with everything(tmp_path / "data", url) as family:
+    with roamcast_up(tmp_path / "data", url) as family:
         until(lambda: letters_delivered(url) > 0, 45, "the first letters")
         killed = family.pipeline()
         os.kill(killed, signal.SIGKILL)

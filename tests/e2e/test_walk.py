@@ -1,4 +1,4 @@
-"""A subscriber walks past five sensors, through HTTP and Spark, while node and pipeline are killed."""
+"""A subscriber walks past five sensors while node and pipeline are killed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from roamcast.lab.bench.processes import free_port, node, pipeline, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
-PATIENCE = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
+RETRIES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
 
 SENSORS = {f"t{number}": 10.0 * number for number in range(5)}  # where each stands on the x axis, in metres
-HALL = [[-20, -5], [35, -5], [35, 5], [-20, 5], [-20, -5]]  # t4 is outside, and reaches in
+HALL = [[-20, -5], [35, -5], [35, 5], [-20, 5], [-20, -5]]  # t4 is outside, but near enough to be bound inside
 PATH = (0.0, 2.0, 8.0, 14.0, 16.0, 24.0, 34.0, 36.0, 44.0, 60.0, 34.0, 31.0, 12.0, -30.0, 1.0)
 
 NEAREST = 'Select Where &context = temperature and &location in nearest Life-control #location in "hall"'
@@ -24,7 +24,7 @@ EVERYTHING = "Select all() Where &location in circle(20, 0, 1 m) On @temperature
 
 
 def test_letters_follow_the_walker(tmp_path: Path) -> None:
-    """At every step from the nearest sensor alone; none outside the hall; a crash in between changes nothing."""
+    """Letters come from the nearest sensor only, none outside the hall, and crashes change nothing."""
     places = tmp_path / "places.geojson"
     shape = {"type": "Polygon", "coordinates": [HALL]}
     feature = {"type": "Feature", "properties": {"name": "hall"}, "geometry": shape}
@@ -35,12 +35,12 @@ def test_letters_follow_the_walker(tmp_path: Path) -> None:
     with node(tmp_path, port, *arguments) as the_node, pipeline(tmp_path) as the_pipeline:
         sensors = {}
         for name, x in SENSORS.items():
-            sensors[name] = Client(url, delays=PATIENCE)
+            sensors[name] = Client(url, delays=RETRIES)
             sensors[name].register_source(name, attributes={"context": "temperature"}, x=x, y=0.0)
-        walker = Client(url, delays=PATIENCE)
+        walker = Client(url, delays=RETRIES)
         walker.register_subscriber("walker", x=PATH[0], y=0.0)
         expected: dict[str, list[str]] = {"nearest": [], "warm": [], "everything": []}
-        # What was said before anybody listened: the last of it is news to a new subscription.
+        # A new subscription also receives the latest earlier event of its source.
         for _ in range(2):
             last = sensors["t0"].publish({"readings": {"temperature": 60.0}}).last_seq
         expected["nearest"].append(f"t0:{last}")
@@ -65,10 +65,10 @@ def test_letters_follow_the_walker(tmp_path: Path) -> None:
             if step == 6:
                 the_pipeline.kill()
                 the_pipeline.start()
-        # Letters come in order: when the last one is there, none that should not have come is still under way.
+        # Letters arrive in order: after the last one, no surplus letter can be on its way.
         last = sensors["t2"].publish({"readings": {"temperature": 1.0}}).last_seq
         expected["everything"].append(f"t2:{last}")
-        until(lambda: f"t2:{last}" in heard(walker), 60, "the last letter")
+        until(lambda: f"t2:{last}" in received(walker), 60, "the last letter")
         letters = walker.pull(limit=1000)
         assert by_subscription(letters) == expected
         assert all(letter.why for letter in letters)
@@ -76,12 +76,12 @@ def test_letters_follow_the_walker(tmp_path: Path) -> None:
         assert (status["nearest"].state, status["nearest"].sources) == ("active", ("t0",))
 
 
-def heard(walker: Client) -> list[str]:
+def received(walker: Client) -> list[str]:
     return [letter.event["id"] for letter in walker.pull(limit=1000)]
 
 
 def by_subscription(letters: list[Letter]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"nearest": [], "warm": [], "everything": []}
+    events: dict[str, list[str]] = {"nearest": [], "warm": [], "everything": []}
     for letter in letters:
-        found[letter.subscription].append(letter.event["id"])
-    return found
+        events[letter.subscription].append(letter.event["id"])
+    return events
