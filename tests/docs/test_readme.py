@@ -1,0 +1,127 @@
+"""The tour in the README works: its commands and its Python code run against a node and a pipeline."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import RunningNode, running_node
+from pages import ROOT, blocks, steps
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from streams import running_stream
+
+from roamcast.cli import main
+
+README = ROOT / "README.md"
+DEFAULT_URL = "http://127.0.0.1:8080"
+NOT_RUN = ("up", "node", "pipeline", "bench", "reproduce", "torture")  # these run for ever, or for long
+
+# What differs between two runs, as it looks in the README.
+VARIABLE = (
+    (r"\d{4}-\d\d-\d\dT[\d:.]+(?:\+00:00|Z)", r"\d{4}-\d\d-\d\dT[\d:.]+(?:\+00:00|Z)"),
+    (r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", r"[0-9a-f-]{32,36}"),
+    (r"[0-9a-f]{8}-?…", r"[0-9a-f-]{32,36}"),
+    (r"\d+\.\d+ seconds", r"\d+\.\d+ seconds"),
+    ("…", ".*"),
+)
+
+
+class EnoughError(Exception):
+    """Ends a loop of the README that would run for ever."""
+
+
+def pattern(output: str) -> str:
+    """The output on the page as a regular expression, in which ids, times and `…` stand for any."""
+    either = "|".join(f"({variable})" for variable, _ in VARIABLE)
+    expression, end = "", 0
+    text = " ".join(output.split())
+    for match in re.finditer(either, text):
+        assert match.lastindex is not None
+        expression += re.escape(text[end : match.start()]) + VARIABLE[match.lastindex - 1][1]
+        end = match.end()
+    return expression + re.escape(text[end:])
+
+
+def agrees(shown: str, output: str) -> bool:
+    """Whether the output is as shown. Of JSON the page may show some of the keys, in any order."""
+    if not shown.lstrip().startswith("{"):
+        return re.fullmatch(pattern(shown), " ".join(output.split()), re.DOTALL) is not None
+    return contains(json.loads(output), json.loads(shown))
+
+
+def contains(value: Any, shown: Any) -> bool:
+    if isinstance(shown, dict):
+        return isinstance(value, dict) and all(key in value and contains(value[key], shown[key]) for key in shown)
+    if isinstance(shown, str):
+        return isinstance(value, str) and re.fullmatch(pattern(shown), " ".join(value.split())) is not None
+    return bool(value == shown)
+
+
+@pytest.fixture
+def system(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[RunningNode, StreamingQuery]]:
+    """A node and a pipeline. Commands talk to the node, and find the examples in the working directory."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # `roamcast match` uses the session of the tests
+    with running_node(tmp_path / "data") as node, running_stream(spark, tmp_path / "data") as query:
+        monkeypatch.setenv("ROAMCAST_URL", node.url)
+        yield node, query
+
+
+def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of a command, run in this process."""
+    monkeypatch.setattr("sys.argv", shlex.split(command))
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def run_python(code: str, url: str) -> list[str]:
+    """Run a Python block up to its first output, which is returned."""
+    lines: list[str] = []
+
+    def print_and_stop(*values: Any) -> None:
+        lines.append(" ".join(map(str, values)))
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        exec(code.replace(DEFAULT_URL, url), {"print": print_and_stop})
+    return lines
+
+
+@pytest.mark.timeout(280)
+def test_the_tour_works(
+    system: tuple[RunningNode, StreamingQuery], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command succeeds and prints what the page shows; the Python code receives a letter."""
+    node, query = system
+    commands, outputs, printed = 0, 0, []
+    for block in blocks(README):
+        if block.language == "python":
+            printed += run_python(block.code, node.url)
+        for step in steps(block):
+            words = shlex.split(step.command)
+            if words[0] != "roamcast" or words[1] in NOT_RUN:
+                continue
+            query.processAllAvailable()  # a slow machine may need longer than a reader of the page waits
+            capsys.readouterr()
+            code = run(step.command, monkeypatch)
+            output, errors = capsys.readouterr()
+            assert code == 0, f"{step.command}\n{errors}"
+            commands += 1
+            if step.output.strip():
+                outputs += 1
+                assert agrees(step.output, output), f"{step.command}\n{output}"
+    assert (commands >= 8, outputs >= 3, len(printed) >= 1) == (True, True, True)
