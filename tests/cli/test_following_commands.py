@@ -132,7 +132,7 @@ def test_an_entity_leaves(node: RunningNode) -> None:
     for entity in ("anna", "mic-1"):
         assert Tokens().get(node.url, entity) is None
         with pytest.raises(NotFoundError):
-            node.operator().where(entity)
+            node.operator().entity(entity)
     assert told("where", "mic-2")["kind"] == "source"
 
 

@@ -66,7 +66,7 @@ class Reader:
         while not done.is_set():
             for letter in self.client.pull(after=offset, wait=1.0, limit=200):
                 self.letters.append((letter.subscription, letter.event["source"], letter.event["seq"]))
-                offset = letter.place
+                offset = letter.offset
             if offset:
                 self.client.acknowledge(offset)
 

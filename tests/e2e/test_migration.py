@@ -78,8 +78,8 @@ class Roamer:
 
     def read(self, wait: float) -> None:
         for letter in self.client.pull(after=self.offset, wait=wait, limit=500):
-            assert letter.place > self.offset
-            self.offset = letter.place
+            assert letter.offset > self.offset
+            self.offset = letter.offset
             if letter.message is None:
                 self.events.append((letter.event["source"], letter.event["seq"]))
             else:

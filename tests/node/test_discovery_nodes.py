@@ -34,7 +34,7 @@ def bound(ann: Client, id: str, *sources: str) -> None:
 
 def wanted(node: RunningNode, source: Client) -> bool:
     answer = node.http.get("/v1/me/demand", headers={"authorization": f"Bearer {source.token}"})
-    return bool(answer.json()["wanted"])
+    return bool(answer.json()["demanded"])
 
 
 def test_the_nearest_of_all_nodes_is_bound(nodes: dict[str, RunningNode]) -> None:
@@ -60,11 +60,11 @@ def test_a_source_that_moves_changes_or_leaves_at_another_node_is_noticed(nodes:
     bound(ann, "q", "far@west")
     near.move(2.0, 0.0)
     bound(ann, "q", "near@south")
-    near.change({"context": "light"})
+    near.set_attributes({"context": "light"})
     bound(ann, "q", "far@west")
-    near.change(NOISE)
+    near.set_attributes(NOISE)
     bound(ann, "q", "near@south")
-    near.leave()
+    near.unregister()
     bound(ann, "q", "far@west")
     nodes["south"].source("newest", attributes=NOISE, x=0.5, y=0.0)
     bound(ann, "q", "newest@south")

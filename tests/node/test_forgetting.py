@@ -60,13 +60,13 @@ def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         anna, ben = node.subscriber(), node.subscriber("ben")
         old = anna.token
-        new = anna.new_token()
+        new = anna.renew_token()
         assert anna.me()["id"] == "anna"
         with pytest.raises(AuthenticationError):
             node.client(old).me()
         with pytest.raises(PermissionDeniedError):
-            ben.new_token("anna")
-        given = node.operator().new_token("anna")
+            ben.renew_token("anna")
+        given = node.operator().renew_token("anna")
         with pytest.raises(AuthenticationError):
             node.client(new).pull()
     with running_node(tmp_path) as node:
@@ -80,7 +80,7 @@ def test_a_renewed_token_ends_journeys_with_the_old_one(tmp_path: Path) -> None:
         ann.migrate(nodes["south"].url)
         ann.send("north.node.ann", "hello")
         fresh = nodes["north"].client(ann.token)
-        fresh.new_token()
+        fresh.renew_token()
         until(lambda: [letter.message for letter in fresh.pull()] == ["hello"], "the mailbox to be home")
         for domain in ("west", "south", "north"):
             with pytest.raises(PermissionDeniedError):

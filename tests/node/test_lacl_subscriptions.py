@@ -227,7 +227,7 @@ def test_lists_are_as_stored(planar: RunningNode) -> None:
     go = threading.Event()
     busy = planar.server._app.state.node.control.query(lambda _: go.wait(LIMIT))
     try:
-        listed, mine = anna.subscriptions(), anna.where("anna")
+        listed, mine = anna.subscriptions(), anna.entity("anna")
         assert not busy.done()
     finally:
         go.set()
@@ -241,7 +241,7 @@ def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
         anna = node.subscriber()
         for number in range(5):
             anna.subscribe(terms=["a"], id=f"q{number}")
-        mine = anna.where("anna")
+        mine = anna.entity("anna")
         assert (mine["subscriptions"], mine["count"]) == (["q0", "q1"], 5)
 
 
@@ -272,18 +272,18 @@ def test_one_sees_ones_own_and_the_operator_sees_all(planar: RunningNode) -> Non
         with pytest.raises(PermissionDeniedError):
             look("anna")
     with pytest.raises(NotFoundError):
-        operator.where("nobody")
+        operator.entity("nobody")
 
 
 def test_where_an_entity_is(planar: RunningNode) -> None:
     """Kind, attributes, position; a subscriber's own subscriptions, and those bound to a source."""
     anna, mic = walk(planar)
     anna.subscribe(terms=["a"], id="r")
-    mine = anna.where("anna")
+    mine = anna.entity("anna")
     assert (mine["kind"], mine["attributes"], mine["position"]["x"]) == ("subscriber", {}, 99)
     assert (mine["subscriptions"], mine["count"]) == (["q", "r"], 2)
-    assert (mic.where("mic-1")["subscriptions"], mic.where("mic-1")["attributes"]) == ([], {"context": "noise"})
-    assert planar.operator().where("mic-2")["subscriptions"] == ["q"]
+    assert (mic.entity("mic-1")["subscriptions"], mic.entity("mic-1")["attributes"]) == ([], {"context": "noise"})
+    assert planar.operator().entity("mic-2")["subscriptions"] == ["q"]
 
 
 def test_a_restart_changes_nothing(tmp_path: Path, rooms: Path) -> None:

@@ -18,9 +18,9 @@ def test_events_carry_the_attributes_of_their_source(node: RunningNode) -> None:
     """Those it has when they are posted: changed ones from the acknowledgement on; null without any."""
     source = node.source(attributes=NOISE, x=1, y=1)
     source.publish({})
-    assert source.change({"floor": 2, "indoors": True})["attributes"] == {"floor": 2, "indoors": True}
+    assert source.set_attributes({"floor": 2, "indoors": True})["attributes"] == {"floor": 2, "indoors": True}
     source.publish({})
-    source.change({})
+    source.set_attributes({})
     source.publish({})
     bodies = [row["body"] for row in journalled(node.data)]
     assert [body and json.loads(body) for body in bodies] == [NOISE, {"floor": 2, "indoors": True}, None]
@@ -30,7 +30,7 @@ def test_attributes_outlive_a_restart(tmp_path: Path) -> None:
     """All are replaced, and the position stays."""
     with running_node(tmp_path) as node:
         source = node.source(attributes={"a": 1, "b": 2}, x=1, y=1)
-        source.change({"b": 3})
+        source.set_attributes({"b": 3})
     with running_node(tmp_path) as node:
         me = node.client(source.token).me()
         assert (me["attributes"], me["position"]["x"]) == ({"b": 3}, 1)
@@ -43,7 +43,7 @@ def test_bad_attributes_are_refused(shared_node: RunningNode, attributes: dict[s
         f"source-{len(attributes)}-{next(iter(attributes.values()))}".strip("-[]"), attributes=NOISE
     )
     with pytest.raises(InputError):
-        source.change(attributes)  # type: ignore[arg-type]
+        source.set_attributes(attributes)  # type: ignore[arg-type]
     assert source.me()["attributes"] == NOISE
 
 
@@ -58,11 +58,11 @@ def test_who_has_left_is_nobody(node: RunningNode) -> None:
     source, anna = node.source(x=1, y=1), node.subscriber(x=2, y=2)
     anna.subscribe(box=(0, 0, 1, 1), id="q")
     for client in (source, anna):
-        client.leave()
+        client.unregister()
         with pytest.raises(AuthenticationError):
             client.me()
     with pytest.raises(NotFoundError):
-        node.operator().where("anna")
+        node.operator().entity("anna")
     layers = node.http.get("/v1/scene").json()["layers"]
     assert not layers.keys() & {"sources", "subscribers", "subscriptions"}
     assert [(row["kind"], row["id"]) for row in journalled(node.data)] == [("subscription", "q"), ("removal", "q")]
@@ -73,9 +73,9 @@ def test_leaving_ends_bindings(node: RunningNode) -> None:
     mics = [node.source(f"mic-{n}", attributes=NOISE, x=n, y=0) for n in (1, 2)]
     anna = node.subscriber(x=0, y=0)
     anna.subscribe("Select Where &location in nearest", id="q")
-    mics[0].leave()
+    mics[0].unregister()
     assert anna.subscription("q").sources == ("mic-2",)
-    anna.leave()
+    anna.unregister()
     assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
         ("binding", "mic-1"),
         ("unbinding", "mic-1"),
@@ -83,7 +83,7 @@ def test_leaving_ends_bindings(node: RunningNode) -> None:
         ("unbinding", "mic-2"),
         ("removal", "anna"),
     ]
-    assert node.operator().where("mic-2")["subscriptions"] == []
+    assert node.operator().entity("mic-2")["subscriptions"] == []
 
 
 def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> N
     with running_node(tmp_path) as node:
         source = node.source()
         source.publish([{"x": 1, "y": 1}] * 5)
-        source.leave()
+        source.unregister()
         again = node.source()
         again.publish({"x": 1, "y": 1})
-        again.leave()
+        again.unregister()
     with running_node(tmp_path) as node:
         node.source().publish({"x": 1, "y": 1})
     numbers = [row["seq"] for row in journalled(tmp_path)]
@@ -110,7 +110,7 @@ def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
         anna.acknowledge(anna.pull(wait=10)[0])
         leave(tmp_path, 2, ("anna", 2, "private too"))
         assert anna.pull(wait=10)
-        anna.leave()
+        anna.unregister()
         leave(tmp_path, 3, ("anna", 3, "late"))
         until(lambda: not list((tmp_path / "outbox" / "local").iterdir()), "the letter to be taken")
         with pytest.raises(ConflictError):
@@ -128,7 +128,7 @@ def test_a_stream_ends_when_its_reader_leaves(node: RunningNode) -> None:
     with node.http.stream("GET", "/v1/mailbox/stream", headers=bearer(anna)) as stream:
         pieces = stream.iter_bytes()
         next(pieces)
-        node.client(anna.token).leave()
+        node.client(anna.token).unregister()
         for _ in pieces:
             pass
     assert stream.is_closed

@@ -13,7 +13,7 @@ import pytest
 from nodes import LIMIT, RunningNode, bearer, leave, running_node, until
 
 from roamcast.client import Client, Letter
-from roamcast.client.sse import EventReader, ServerSentEvent
+from roamcast.client.streams import SseEvent, SseReader
 from roamcast.errors import CapacityError, InputError
 
 
@@ -26,11 +26,11 @@ def pulled(client: Client, count: int) -> list[Letter]:
 
 
 @contextmanager
-def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterator[ServerSentEvent]]:
+def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterator[SseEvent]]:
     """The events of a mailbox stream as they come."""
 
-    def events(response: httpx.Response) -> Iterator[ServerSentEvent]:
-        reader = EventReader()
+    def events(response: httpx.Response) -> Iterator[SseEvent]:
+        reader = SseReader()
         for piece in response.iter_bytes():
             yield from reader.feed(piece)
 
@@ -78,7 +78,7 @@ def test_pulling_goes_on_behind_a_place(node: RunningNode) -> None:
     """`after` and `limit` choose; `waiting` counts all."""
     anna = node.subscriber()
     leave(node.data, 1, *(("anna", n, str(n)) for n in range(1, 6)))
-    places = [letter.place for letter in pulled(anna, 5)]
+    places = [letter.offset for letter in pulled(anna, 5)]
     answer = node.http.get("/v1/mailbox", params={"after": places[1], "limit": 2}, headers=bearer(anna)).json()
     assert [letter["event"]["id"] for letter in answer["letters"]] == ["3", "4"]
     assert [letter["number"] for letter in answer["letters"]] == [3, 4]
@@ -96,13 +96,13 @@ def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
         until(lambda: anna.pull(after=59), "the last letter")
         got: list[Letter] = []
         portions = []
-        while portion := anna.pull(limit=1000, after=got[-1].place if got else 0, wait=0.01):
+        while portion := anna.pull(limit=1000, after=got[-1].offset if got else 0, wait=0.01):
             portions.append(len(portion))
             got += portion
         assert ids(got) == events
         assert portions == [20, 1, 39]
         with stream(node, anna) as sent:
-            assert [next(sent).id for _ in events] == [str(letter.place) for letter in got]
+            assert [next(sent).id for _ in events] == [str(letter.offset) for letter in got]
 
 
 def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, R
     there.pull()
     nodes["west"].server._app.state.node.post.arrivals.judge = lambda *_: "yes"
     thief = visitor(nodes["south"], ANN, "made up")
-    thief._calls.post.office, thief._calls.post.epoch = "west", 60
+    thief._calls.mailbox.office, thief._calls.mailbox.epoch = "west", 60
     with pytest.raises(PermissionDeniedError):
         thief.pull()
     nodes["north"].stop()
@@ -206,10 +206,10 @@ def test_an_epoch_far_away_is_left_to_the_home(nodes: dict[str, RunningNode]) ->
     """Which vouches for it; the office that has the mailbox asks it too."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
-    ann._calls.post.epoch = 150_000
+    ann._calls.mailbox.epoch = 150_000
     ann.migrate(nodes["west"].url)
     assert ann.pull() == []
-    assert ann._calls.post.epoch == 150_001
+    assert ann._calls.mailbox.epoch == 150_001
 
 
 def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, RunningNode]) -> None:
@@ -219,10 +219,10 @@ def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, Runni
     thief.pull()
     south = nodes["south"].server._app.state.node.post
     carried, south.sender.send = south.sender.send, lambda to, message: None
-    thief._calls.post.epoch = 8
+    thief._calls.mailbox.epoch = 8
     thief.migrate(nodes["south"].url)
     south.sender.send = carried
-    ann.new_token()
+    ann.renew_token()
     until(
         lambda: nodes["north"].http.get("/v1/mailbox", headers={"authorization": f"Bearer {ann.token}"}).is_success,
         "the mailbox to be home",
@@ -246,5 +246,5 @@ def test_arrivals_that_came_to_nothing_are_forgotten(tmp_path: Path) -> None:
         with running_node(tmp_path / "south", domain="south") as south:
             visitors = south.server._app.state.node.post.visitors
             assert (visitors.names(), visitors.by_token(row.token_hash)) == ([ANN], None)
-            answer = south.http.get("/v1/mailbox", headers={"authorization": f"Bearer {ben.visit}"})
+            answer = south.http.get("/v1/mailbox", headers={"authorization": f"Bearer {ben.mailbox_token}"})
             assert answer.status_code in (401, 409)

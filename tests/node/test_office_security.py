@@ -180,7 +180,7 @@ def test_an_office_that_has_a_visitor_cannot_be_robbed_of_it(nodes: dict[str, Ru
     seen = str(Chain(ann.token or "").warrant(ANN, 2))
     pretend(nodes, "west", "south", Claim(ANN, 9, "west", seen), Claim(ANN, 9, "west", ""))
     assert ann.pull() == []
-    assert ann._calls.post.at == nodes["south"].url
+    assert ann._calls.mailbox.url == nodes["south"].url
 
 
 def test_a_mailbox_is_let_go_of_on_word_of_the_office_it_goes_to(nodes: dict[str, RunningNode]) -> None:
@@ -221,7 +221,7 @@ def test_a_token_that_was_replaced_is_worth_nothing(nodes: dict[str, RunningNode
     """Arriving again gives another one for the mailbox."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
-    old = ann.visit
+    old = ann.mailbox_token
     ann.migrate(nodes["south"].url)
     with pytest.raises(AuthenticationError):
         nodes["south"].client(old).pull()

@@ -36,7 +36,7 @@ def test_a_client_that_connects_elsewhere_has_its_letters_there(nodes: dict[str,
     assert events(ann.pull(wait=10)) == ["1", "2", "3"]
     ann.acknowledge(1)
     there = visitor(nodes["south"], ANN, ann.token)
-    assert [(letter.place, letter.event["id"]) for letter in there.pull()] == [(2, "2"), (3, "3")]
+    assert [(letter.offset, letter.event["id"]) for letter in there.pull()] == [(2, "2"), (3, "3")]
     leave_event(nodes["north"], "north", 2, "ann", 4)
     assert events(there.pull(after=3, wait=10)) == ["4"]
     assert there.acknowledge(4) == 3
@@ -206,16 +206,16 @@ def test_who_is_away_cannot_leave_for_good(nodes: dict[str, RunningNode]) -> Non
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
     with pytest.raises(ConflictError):
-        ann.leave()
+        ann.unregister()
     ann.migrate(nodes["north"].url)
-    ann.leave()
+    ann.unregister()
 
 
 def test_a_visitor_may_only_read_and_write_letters(nodes: dict[str, RunningNode]) -> None:
     """Its token is of no other use."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
-    headers = {"authorization": f"Bearer {ann._calls.post.visiting}"}
+    headers = {"authorization": f"Bearer {ann.mailbox_token}"}
     assert nodes["south"].http.get("/v1/mailbox", headers=headers).status_code == 200
     assert nodes["south"].http.get("/v1/me", headers=headers).status_code == 401
     assert nodes["south"].http.post("/v1/positions", json={"x": 1, "y": 1}, headers=headers).status_code == 401

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from nodes import RunningNode, running_node, until
 
-from roamcast.client.sse import EventReader
+from roamcast.client.streams import SseReader
 from roamcast.errors import CapacityError, NotFoundError
 from roamcast.node.scene import Change, Feature, Scene
 
@@ -136,7 +136,7 @@ def test_the_stream_tells_of_flashes_and_counters(node: RunningNode) -> None:
     """A snapshot, then a feature that comes and goes by itself, then counters when they change."""
     operator, source = node.operator(), node.source()
     seen: list[tuple[str, dict[str, object]]] = []
-    reader = EventReader()
+    reader = SseReader()
     with node.http.stream("GET", "/v1/scene/stream") as response:
         for piece in response.iter_bytes():
             for event in reader.feed(piece):

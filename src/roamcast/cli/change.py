@@ -24,5 +24,5 @@ def change(
     """
     attributes = attributes_of(attribute)
     with known(url, entity) as client:
-        found = client.change(attributes)
+        found = client.set_attributes(attributes)
     typer.echo("\n".join(attribute_lines(found["attributes"])))

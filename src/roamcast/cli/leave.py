@@ -30,6 +30,6 @@ def leave(
         kind = client.me()["kind"]
         if not yes:
             typer.confirm(f"Remove {kind} {entity} for good? {_GOES[kind]}", abort=True)
-        client.leave()
+        client.unregister()
     Tokens().forget(url, entity)
     typer.echo(f"removed {kind} {entity}")

@@ -24,5 +24,5 @@ def migrate(
     with known(url, subscriber) as client:
         name = client.me()["name"]
         client.migrate(to)
-        Tokens().put(to.rstrip("/"), name, lambda: client.visit or "")
+        Tokens().put(to.rstrip("/"), name, lambda: client.mailbox_token or "")
     typer.echo(f"{name} is served at {to} now: roamcast pull --subscriber {name} --url {to}")

@@ -18,7 +18,7 @@ from roamcast.cli.credentials import connect
 from roamcast.cli.options import DEFAULT_URL, Url
 from roamcast.cli.progress import Progress
 from roamcast.client import Client
-from roamcast.client.flow import body_of
+from roamcast.client.flow import json_body
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
@@ -110,7 +110,7 @@ def _portions(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
     size = 0
     for row in rows:
         portion.append(row)
-        size += len(body_of(row.event))
+        size += len(json_body(row.event))
         if len(portion) >= _PORTION or size >= _PORTION_BYTES:
             yield portion
             portion, size = [], 0
@@ -122,8 +122,7 @@ def _checked(lines: Iterable[bytes], file: str, space: Space, me: Mapping[str, A
     """The rows that are good as far as one can tell from here; a bad one is raised, or told of and left out."""
     from pydantic import ValidationError
 
-    from roamcast.node.http.errors import input_error_of
-    from roamcast.node.schemas import EventIn
+    from roamcast.node.schemas import EventIn, input_error_of
 
     for number, line in enumerate(lines, start=1):
         if not line.strip():

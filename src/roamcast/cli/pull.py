@@ -54,4 +54,4 @@ def _waiting(client: Client, seconds: float) -> Iterator[list[Letter]]:
     letters = client.pull(limit=_PORTION, wait=seconds)
     while letters:
         yield letters
-        letters = client.pull(limit=_PORTION, after=letters[-1].place)
+        letters = client.pull(limit=_PORTION, after=letters[-1].offset)

@@ -27,8 +27,8 @@ def renew(
     tokens = Tokens()
     if tokens.get(url, entity) is not None:
         with known(url, entity) as client:
-            tokens.put(url, entity, client.new_token)
+            tokens.put(url, entity, client.renew_token)
         typer.echo(f"{entity} has another token, which is kept")
     else:
         with operator(url, operator_token_file, data) as client:
-            typer.echo(client.new_token(entity))
+            typer.echo(client.renew_token(entity))

@@ -33,7 +33,7 @@ def where(
     Example: roamcast where anna
     """
     with _client(url, entity, operator_token_file, data) as client:
-        found = client.where(entity)
+        found = client.entity(entity)
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else _text(found))
 
 

@@ -1,40 +1,36 @@
-"""The client that awaits."""
+"""The asyncio client. `client.py`, the blocking one, is generated from this file: see scripts/generate-client."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 
-from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
-from roamcast.client.demand import DemandStream
-from roamcast.client.flow import Answer, Failure, Flow, Pause, Request, Stream
-from roamcast.client.transport import (
-    DEFAULT_URL,
-    STREAM_TIMEOUT,
-    answer_of,
-    built,
-    checked_url,
-    failure_of,
-    is_stream,
-    time_for,
-    trust,
-)
-from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
+from roamcast.client.calls import DELAYS, ApiCalls, Attributes, Events
+from roamcast.client.streams import DemandStream, LetterStream
+from roamcast.client.transport import DEFAULT_URL, AsyncTransport, check_url
+from roamcast.client.values import Binding, Letter, LetterTrace, PublishReceipt, SendReceipt, Subscription
 from roamcast.errors import ElsewhereError
 
 __all__ = ["AsyncClient"]
 
-T = TypeVar("T")
-
 
 class AsyncClient:
-    """`Client`, awaited: the same methods with the contracts written there. Calls may run concurrently."""
+    """Talks to one node as one entity, identified by its token.
+
+    A call that fails because the node is unreachable or answers 5xx is retried after each of `delays` seconds. Retries
+    never repeat an effect; registration, where that could happen, is not retried. Errors of the node are raised as the
+    same class. Several clients can share one `http`, which then stays open.
+
+    With `name`, the full name of a subscriber of any domain, the client reads and sends letters at the given node: its
+    first call migrates the mailbox there. The token itself is not sent then, only proofs made from it. `ca` is a PEM
+    file with the certificates to trust. `timeout` is in seconds.
+    """
 
     def __init__(
         self,
@@ -47,137 +43,214 @@ class AsyncClient:
         delays: Sequence[float] = DELAYS,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        self.url = checked_url(url)
-        self._calls = Calls(token, delays, name)
-        self._timeout = timeout
-        self._http = http or httpx.AsyncClient(verify=trust(ca))
-        self._owned = http is None
-        self._closed = False
-        self._listening: set[asyncio.Task[None]] = set()
+        self._calls = ApiCalls(token, delays, name)
+        self._transport = AsyncTransport(url, self._calls, timeout, http, ca)
+
+    @property
+    def url(self) -> str:
+        """URL of the node, without a trailing slash."""
+        return self._transport.url
 
     @property
     def token(self) -> str | None:
+        """Token of the entity. Registering sets it."""
         return self._calls.token
 
     @property
-    def visit(self) -> str | None:
-        return self._calls.post.visiting
+    def mailbox_token(self) -> str | None:
+        """Token for the mailbox at the office it has migrated to; None before a migration."""
+        return self._calls.mailbox.mailbox_token
 
     async def register_source(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
     ) -> str:
-        return await self._run(self._calls.register("source", id, attributes, x, y))
+        """Register a source, act as it from now on, and return its token. The node shows the token only once."""
+        return await self._transport.run(self._calls.register("source", id, attributes, x, y))
 
     async def register_subscriber(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
     ) -> str:
-        return await self._run(self._calls.register("subscriber", id, attributes, x, y))
+        """Register a subscriber, act as it from now on, and return its token. The node shows the token only once."""
+        return await self._transport.run(self._calls.register("subscriber", id, attributes, x, y))
+
+    async def unregister(self) -> None:
+        """Remove the entity for good. A subscriber's subscriptions and mailbox are removed with it."""
+        await self._transport.run(self._calls.unregister())
+
+    async def renew_token(self, id: str | None = None) -> str:
+        """Replace the token of this entity; with the operator token, of the entity `id`. Invalidates the old one."""
+        return await self._transport.run(self._calls.renew_token(id))
 
     async def me(self) -> dict[str, Any]:
-        return await self._run(self._calls.me())
+        """The entity of this client as the node knows it."""
+        return await self._transport.run(self._calls.me())
 
-    async def change(self, attributes: Attributes) -> dict[str, Any]:
-        return await self._run(self._calls.change(attributes))
+    async def entity(self, id: str) -> dict[str, Any]:
+        """An entity: kind, position, attributes, and its subscriptions or those bound to it.
 
-    async def new_token(self, id: str | None = None) -> str:
-        return await self._run(self._calls.new_token(id))
+        Entities see themselves; the operator token sees all.
+        """
+        return await self._transport.run(self._calls.entity(id))
 
-    async def forget_position(self) -> None:
-        await self._run(self._calls.forget_position())
-
-    async def leave(self) -> None:
-        await self._run(self._calls.leave())
-
-    async def where(self, id: str) -> dict[str, Any]:
-        return await self._run(self._calls.where(id))
-
-    async def publish(self, events: Events, *, at: str | None = None) -> Accepted:
-        return await self._run(self._calls.publish(events, at))
-
-    async def take_numbers(self, count: int) -> list[int]:
-        return await self._run(self._calls.take_numbers(count))
+    async def set_attributes(self, attributes: Attributes) -> dict[str, Any]:
+        """Replace all attributes of the entity. Returns the entity."""
+        return await self._transport.run(self._calls.set_attributes(attributes))
 
     async def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
-        return await self._run(self._calls.move(x, y, time))
+        """Report the entity's position, now or at `time` (ISO 8601 with offset, or seconds since 1970).
+
+        Returns False if a later position is known already, so that this one changed nothing.
+        """
+        return await self._transport.run(self._calls.move(x, y, time))
+
+    async def forget_position(self) -> None:
+        """Erase the entity's position and binding history."""
+        await self._transport.run(self._calls.forget_position())
+
+    async def publish(self, events: Events, *, at: str | None = None) -> PublishReceipt:
+        """Publish one event or several, all or none. They are on the node's disk when this returns.
+
+        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without `seq` get
+        sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with numbers
+        of your own for the same source.
+
+        `at` is the domain of a peer to publish at; `x` and `y` are required then. The same event, by sequence number,
+        published at several nodes counts once. The token is not sent there, only a proof made from it.
+        """
+        return await self._transport.run(self._calls.publish(events, at))
+
+    async def reserve_numbers(self, count: int) -> list[int]:
+        """Reserve sequence numbers, in rising order, for events that may be published several times or at several
+        nodes.
+        """
+        return await self._transport.run(self._calls.reserve_numbers(count))
+
+    def demand(self) -> AsyncIterator[bool]:
+        """Whether the source is demanded: the current value, then each change, until the client is closed.
+
+        True while the node cannot be reached.
+        """
+        return self._transport.listen(DemandStream(self._calls.delays))
+
+    def on_demand(self, callback: Callable[[bool], None]) -> asyncio.Task[None]:
+        """Pass each value of `demand` to `callback`, in the background, until the client is closed."""
+        return self._transport.call_for_each(DemandStream(self._calls.delays), callback)
 
     async def subscribe(
         self,
         lacl: str | None = None,
         *,
         box: Sequence[float] | None = None,
+        crosses_antimeridian: bool = False,
         terms: Iterable[str] = (),
         id: str | None = None,
     ) -> str:
-        return await self._run(self._calls.subscribe(lacl, box, terms, id))
+        """Subscribe with a LACL text, or to events inside `box` that have all `terms`. Returns the subscription's id.
+
+        A box is (min_x, min_y, max_x, max_y). If it crosses the antimeridian, min_x is greater than max_x and
+        `crosses_antimeridian` must be set. The subscription applies to every event published after this returns.
+        """
+        return await self._transport.run(self._calls.subscribe(lacl, box, crosses_antimeridian, terms, id))
 
     async def unsubscribe(self, id: str) -> None:
-        await self._run(self._calls.unsubscribe(id))
+        """Remove a subscription. Letters that are in the mailbox stay there."""
+        await self._transport.run(self._calls.unsubscribe(id))
 
     async def subscription(self, id: str) -> Subscription:
-        return await self._run(self._calls.subscription(id))
+        """The current state of one subscription; of any subscriber with the operator token."""
+        return await self._transport.run(self._calls.subscription(id))
 
     async def subscriptions(self) -> list[Subscription]:
-        return await self._run(self._calls.subscriptions())
+        """All subscriptions of this subscriber, ordered by id; of all subscribers with the operator token.
 
-    async def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._run(self._calls.explain(id, event))
+        `why` is as of the beginning of the state; `subscription` returns the current reason.
+        """
+        return await self._transport.run(self._calls.subscriptions())
 
     async def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
-        return await self._run(self._calls.bindings(id, limit, skip))
+        """The sources a subscription has been bound to, newest first, without the first `skip`."""
+        return await self._transport.run(self._calls.bindings(id, limit, skip))
+
+    async def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Why an event does or would match a subscription: `matches`, and `checks` with `holds` and `why` each."""
+        return await self._transport.run(self._calls.explain(id, event))
 
     async def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
-        return await self._run(self._calls.pull(limit, after, wait))
+        """The next letters after offset `after`, without acknowledging them. Waits up to `wait` seconds for the first.
+
+        May return fewer than `limit` although more are waiting, but returns none only if there is none.
+        """
+        return await self._transport.run(self._calls.pull(limit, after, wait))
 
     async def acknowledge(self, through: int | Letter) -> int:
-        return await self._run(self._calls.acknowledge(through))
-
-    async def send(
-        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
-    ) -> Sent:
-        return await self._run(self._calls.post.send(to, message, title, ttl, number))
-
-    async def trace(self, to: str, number: int) -> Trace:
-        return await self._run(self._calls.post.trace(to, number))
-
-    async def migrate(self, url: str) -> None:
-        await self._run(self._calls.post.arrive(checked_url(url)))
+        """Delete the letters up to and including this one. Returns how many were deleted."""
+        return await self._transport.run(self._calls.acknowledge(through))
 
     async def letters(self, *, after: int = 0, ack: bool = True) -> AsyncIterator[Letter]:
-        stream = LetterStream(after, self._calls.delays, self._calls.post)
-        await self._run(self._calls.post.settle())
+        """All letters after offset `after`, each once, as they arrive, until the client is closed.
+
+        Reconnects where necessary. With `ack` each letter is acknowledged when the next is requested, so that a crash
+        while one is being processed loses nothing.
+        """
+        mailbox = self._calls.mailbox
+        stream = LetterStream(after, self._calls.delays, mailbox)
+        await self._transport.run(mailbox.ensure_arrived())
         while True:
             try:
-                async with aclosing(self._listen(stream)) as letters:
+                async with aclosing(self._transport.listen(stream)) as letters:
                     async for letter in letters:
                         yield letter
-                        if ack and not self._closed:
+                        if ack and not self._transport.is_closed:
                             await self.acknowledge(letter)
                 return
             except ElsewhereError:
-                if not self._calls.post.is_new:
+                if mailbox.has_answered:
                     raise
-                await self._run(self._calls.post.arrive(None))
+                await self._transport.run(mailbox.arrive(None))
 
-    def demand(self) -> AsyncIterator[bool]:
-        return self._listen(DemandStream(self._calls.delays))
+    async def send(
+        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
+    ) -> SendReceipt:
+        """Send a letter to a subscriber, by its full name or by its id in the same domain. It is durable on return.
 
-    def on_demand(self, call: Callable[[bool], None]) -> asyncio.Task[None]:
-        """A task that calls `call` with what `demand` says, and ends when this is closed."""
+        `message` is any JSON value. Letters arrive in the order they were sent. After `ttl` seconds an unread letter
+        expires. Only one program at a time can send as a subscriber, because it numbers the letters.
 
-        async def listen() -> None:
-            async for wanted in self.demand():
-                call(wanted)
+        Raises UncertainError if it is unknown whether the letter was accepted: send it again with the same `number`,
+        and it arrives once.
+        """
+        return await self._transport.run(self._calls.mailbox.send(to, message, title, ttl, number))
 
-        task = asyncio.create_task(listen())
-        self._listening.add(task)
-        task.add_done_callback(self._listening.discard)
-        return task
+    async def trace(self, to: str, number: int) -> LetterTrace:
+        """What became of the letter with this number to `to`. Raises UnavailableError if unknown now; try again."""
+        return await self._transport.run(self._calls.mailbox.trace(to, number))
+
+    async def migrate(self, url: str) -> None:
+        """Migrate the mailbox to the node at `url`, and read, acknowledge and send there from now on.
+
+        Subscriptions and position stay at the home node.
+        """
+        await self._transport.run(self._calls.mailbox.arrive(check_url(url)))
 
     async def nearest(self, x: float, y: float) -> str:
-        return await self._run(self._calls.nearest(x, y))
+        """URL of the known node nearest to a point; the node's own if no position is known."""
+        return await self._transport.run(self._calls.nearest(x, y))
+
+    async def offices(self) -> list[dict[str, Any]]:
+        """The peers of the node: `domain`, `url`, whether each `answers`, and when it was last `heard_at`."""
+        return await self._transport.run(self._calls.offices())
+
+    async def invite(self, domain: str) -> str:
+        """Create an invitation for the node of `domain` to join. Needs the operator token."""
+        return await self._transport.run(self._calls.invite(domain))
+
+    async def expel(self, domain: str) -> None:
+        """Remove a peer. Needs the operator token."""
+        await self._transport.run(self._calls.expel(domain))
 
     async def scene(self) -> dict[str, Any]:
-        return await self._run(self._calls.scene())
+        """What the page draws."""
+        return await self._transport.run(self._calls.scene())
 
     async def update_scene(
         self,
@@ -188,27 +261,20 @@ class AsyncClient:
         clear: bool = False,
         ttl: float | None = None,
     ) -> None:
-        await self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
+        """Change a layer of the scene. Needs the operator token.
 
-    async def expel(self, domain: str) -> None:
-        return await self._run(self._calls.expel(domain))
-
-    async def invite(self, domain: str) -> str:
-        return await self._run(self._calls.invite(domain))
-
-    async def offices(self) -> list[dict[str, Any]]:
-        return await self._run(self._calls.offices())
+        A feature is {"geometry": GeoJSON geometry, "label": str, "kind": str}. With `ttl`, features disappear after
+        that many seconds.
+        """
+        await self._transport.run(self._calls.update_scene(layer, set, remove, clear, ttl))
 
     async def health(self) -> dict[str, Any]:
-        return await self._run(self._calls.health())
+        """State of the node and its pipeline."""
+        return await self._transport.run(self._calls.health())
 
     async def close(self) -> None:
-        self._closed = True
-        for task in self._listening:
-            task.cancel()
-        await asyncio.gather(*self._listening, return_exceptions=True)
-        if self._owned:
-            await self._http.aclose()
+        """End all streams and close the connections."""
+        await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,50 +283,3 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _listen(self, stream: Stream[T]) -> AsyncGenerator[T, None]:
-        """What a stream says, until this is closed."""
-        while not self._closed and not self._http.is_closed:
-            outcome: Answer | Failure = Failure("the stream ended", sent=True)
-            try:
-                response = await self._http.send(self._built(stream.request(), STREAM_TIMEOUT), stream=True)
-                async with aclosing(response):
-                    if is_stream(response):
-                        async for piece in response.aiter_bytes():
-                            for item in stream.feed(piece):
-                                if self._closed:
-                                    return
-                                yield item
-                    else:
-                        await response.aread()
-                        outcome = answer_of(response)
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            told, pause = stream.broken(outcome)
-            for item in told:
-                if self._closed:
-                    return
-                yield item
-            await asyncio.sleep(pause)
-
-    async def _run(self, flow: Flow[T]) -> T:
-        outcome: Answer | Failure | None = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            outcome = await self._do(step)
-
-    async def _do(self, step: Request | Pause) -> Answer | Failure | None:
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
-        try:
-            return answer_of(await self._http.send(self._built(step, time_for(step, self._timeout))))
-        except httpx.TransportError as error:
-            return failure_of(error)
-
-    def _built(self, request: Request, timeout: httpx.Timeout) -> httpx.Request:
-        return built(self._http, self.url, self._calls.token, request, timeout)

@@ -1,8 +1,7 @@
-"""Every call that a node understands, as a flow."""
+"""Every call of the HTTP API as a flow."""
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections import deque
@@ -10,265 +9,230 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from roamcast.client.flow import Answer, Failure, Flow, Request, body_of, error_of, exchange
-from roamcast.client.mailbox import Post
-from roamcast.client.remote_publishing import Abroad
-from roamcast.client.sse import EventReader
+from roamcast.client.flow import ApiRequest, Flow, exchange, json_body
+from roamcast.client.mailbox import MailboxAccess
+from roamcast.client.remote_publishing import RemotePublishing
 from roamcast.client.values import (
-    Accepted,
     Binding,
     Letter,
+    PublishReceipt,
     Subscription,
-    binding_of,
-    letter_of,
-    subscription_of,
+    binding_from_json,
+    letter_from_json,
+    subscription_from_json,
 )
-from roamcast.errors import ElsewhereError, InputError, UnavailableError
-from roamcast.model import Box
+from roamcast.errors import InputError, UnavailableError
 
-__all__ = ["DELAYS", "Attributes", "Calls", "Events", "LetterStream"]
+__all__ = ["DELAYS", "ApiCalls", "Attributes", "Events"]
 
 DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
-"""Seconds between tries: a node that restarts within ten seconds is not noticed."""
+"""Default seconds between attempts: enough for a node that restarts within ten seconds."""
 
-# How many numbers a node sets aside at a time, and how many are asked for without need.
-_MOST_NUMBERS = 10_000
-_MOST_RESERVED = 1_000
+_MAX_NUMBERS = 10_000  # that one request can reserve
+_MAX_AHEAD = 1_000  # that are reserved beyond what is needed
 
 Attributes = Mapping[str, str | float | bool]
 Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
-class Calls:
-    """The calls of one entity: holds its token and numbers for its next events. Safe between threads."""
+class ApiCalls:
+    """The calls of one entity. Holds its token and its reserved sequence numbers. Thread-safe."""
 
     def __init__(self, token: str | None, delays: Sequence[float], name: str | None = None) -> None:
         self._token = token
-        self._named = name is not None
+        self._has_name = name is not None
         self.delays = delays
-        self.post = Post(lambda: self._token, name, delays)
-        self._abroad = Abroad(lambda: self._token, delays)
+        self.mailbox = MailboxAccess(lambda: self._token, name, delays)
+        self._remote = RemotePublishing(lambda: self._token, delays)
         self._numbers: deque[int] = deque()
         self._reserve = 1
-        self._numbering = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def token(self) -> str | None:
-        """What is sent as a proof of who one is; nothing if one is known by a name, as the node may be any."""
-        return None if self._named else self._token
+        """The token to send. None for a client with a name: its node may be any, and must not learn the token."""
+        return None if self._has_name else self._token
 
     def register(
         self, kind: str, id: str, attributes: Attributes | None, x: float | None, y: float | None
     ) -> Flow[str]:
-        body = _given(id=id, attributes=attributes, x=x, y=y)
-        request = Request("POST", f"/v1/{kind}s", body_of(body), safe=False)
-        self._token = token = yield from exchange(request, self.delays, lambda answer: str(answer["token"]))
+        body = json_body(_without_none(id=id, attributes=attributes, x=x, y=y))
+        request = ApiRequest("POST", f"/v1/{kind}s", body, repeatable=False)
+        self._token = token = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
         return token
 
     def me(self) -> Flow[dict[str, Any]]:
-        return exchange(Request("GET", "/v1/me"), self.delays, dict)
+        return exchange(ApiRequest("GET", "/v1/me"), self.delays, dict)
 
-    def change(self, attributes: Attributes) -> Flow[dict[str, Any]]:
-        return exchange(Request("PUT", "/v1/me/attributes", body_of(dict(attributes))), self.delays, dict)
+    def set_attributes(self, attributes: Attributes) -> Flow[dict[str, Any]]:
+        return exchange(ApiRequest("PUT", "/v1/me/attributes", json_body(dict(attributes))), self.delays, dict)
 
-    def new_token(self, id: str | None) -> Flow[str]:
-        own = id is None
+    def renew_token(self, id: str | None) -> Flow[str]:
+        is_own = id is None
         if id is None:
             id = (yield from self.me())["id"]
-        path = f"/v1/entities/{quote(str(id), safe='')}/token"
-        token = yield from exchange(Request("POST", path, safe=False), self.delays, lambda answer: str(answer["token"]))
-        if own:
+        request = ApiRequest("POST", f"/v1/entities/{_quoted(str(id))}/token", repeatable=False)
+        token = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
+        if is_own:
             self._token = token
-            self.post = Post(lambda: self._token, None, self.delays)
+            self.mailbox = MailboxAccess(lambda: self._token, None, self.delays)
         return token
 
     def forget_position(self) -> Flow[None]:
-        return exchange(Request("DELETE", "/v1/me/position"), self.delays, _nothing)
+        return exchange(ApiRequest("DELETE", "/v1/me/position"), self.delays, _nothing)
 
-    def leave(self) -> Flow[None]:
-        return exchange(Request("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
+    def unregister(self) -> Flow[None]:
+        return exchange(ApiRequest("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
 
-    def where(self, id: str) -> Flow[dict[str, Any]]:
-        return exchange(Request("GET", f"/v1/entities/{quote(id, safe='')}"), self.delays, dict)
+    def entity(self, id: str) -> Flow[dict[str, Any]]:
+        return exchange(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), self.delays, dict)
 
-    def publish(self, events: Events, at: str | None) -> Flow[Accepted]:
+    def publish(self, events: Events, at: str | None) -> Flow[PublishReceipt]:
         batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
         if not batch:
-            raise InputError("there is no event to publish", where="events", hint="give at least one")
+            raise InputError("no events to publish", where="events", hint="pass at least one")
         unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self.take_numbers(len(unnumbered))
+        numbers = yield from self.reserve_numbers(len(unnumbered))
         for event, number in zip(unnumbered, numbers, strict=True):
             event["seq"] = number
-        body = body_of(batch)
-        request = Request("POST", "/v1/events", body) if at is None else (yield from self._abroad.request(at, body))
+        body = json_body(batch)
+        request = ApiRequest("POST", "/v1/events", body) if at is None else (yield from self._remote.request(at, body))
         try:
             return (
                 yield from exchange(
                     request,
                     self.delays,
-                    lambda answer: Accepted(answer["accepted"], answer["first_seq"], answer["last_seq"]),
+                    lambda reply: PublishReceipt(reply["accepted"], reply["first_seq"], reply["last_seq"]),
                 )
             )
         except UnavailableError:
-            self._abroad.forget()
+            self._remote.forget_peers()
             raise
 
-    def take_numbers(self, count: int) -> Flow[list[int]]:
-        """Numbers that the node has set aside for this client alone: others may publish for the source meanwhile.
+    def reserve_numbers(self, count: int) -> Flow[list[int]]:
+        """Sequence numbers reserved for this client alone; other clients may publish for the same source.
 
-        More are set aside each time, so that a client that goes on publishing seldom asks, and one that publishes
-        once leaves no gap.
+        Each request reserves more than the one before, so that a client that publishes continuously seldom asks and one
+        that publishes once leaves no gap.
         """
-        taken: list[int] = []
+        numbers: list[int] = []
         while True:
-            with self._numbering:
-                taken += [self._numbers.popleft() for _ in range(min(count - len(taken), len(self._numbers)))]
-                missing = count - len(taken)
-                wanted = min(max(missing, self._reserve), _MOST_NUMBERS)
-                self._reserve = min(2 * wanted, _MOST_RESERVED)
+            with self._lock:
+                numbers += [self._numbers.popleft() for _ in range(min(count - len(numbers), len(self._numbers)))]
+                missing = count - len(numbers)
+                size = min(max(missing, self._reserve), _MAX_NUMBERS)
+                self._reserve = min(2 * size, _MAX_AHEAD)
             if not missing:
-                return taken
-            request = Request("POST", "/v1/numbers", body_of({"count": wanted}))
-            first, got = yield from exchange(request, self.delays, lambda answer: (answer["first"], answer["count"]))
-            with self._numbering:
-                self._numbers.extend(range(first, first + got))
+                return numbers
+            request = ApiRequest("POST", "/v1/numbers", json_body({"count": size}))
+            first, reserved = yield from exchange(request, self.delays, lambda reply: (reply["first"], reply["count"]))
+            with self._lock:
+                self._numbers.extend(range(first, first + reserved))
 
     def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
-        body = body_of(_given(x=x, y=y, time=time))
-        return exchange(Request("POST", "/v1/positions", body), self.delays, lambda answer: not answer["stale"])
+        body = json_body(_without_none(x=x, y=y, time=time))
+        return exchange(ApiRequest("POST", "/v1/positions", body), self.delays, lambda reply: not reply["stale"])
 
     def subscribe(
-        self, lacl: str | None, box: Sequence[float] | None, terms: Iterable[str], id: str | None
+        self,
+        lacl: str | None,
+        box: Sequence[float] | None,
+        crosses_antimeridian: bool,
+        terms: Iterable[str],
+        id: str | None,
     ) -> Flow[str]:
-        if box is not None and len(box) != 4:
-            raise InputError("a box has four numbers", where="box", hint="give min_x, min_y, max_x, max_y")
-        region = None if box is None else Box(*box)._asdict()
-        # The id is made here, so that a second try after a lost answer is the same subscription.
-        body = _given(id=id or uuid.uuid4().hex, lacl=lacl, region=region, terms=_texts(terms) or None)
-        request = Request("POST", "/v1/subscriptions", body_of(body))
-        return exchange(request, self.delays, lambda answer: str(answer["id"]))
+        region: dict[str, object] | None = None
+        if box is not None:
+            if len(box) != 4:
+                raise InputError("a box is four numbers", where="box", hint="pass (min_x, min_y, max_x, max_y)")
+            region = dict(zip(("min_x", "min_y", "max_x", "max_y"), box, strict=True))
+        if crosses_antimeridian:
+            region = {**(region or {}), "crosses_antimeridian": True}
+        # The id is chosen here, so that a retry after a lost response is the same subscription.
+        fields = _without_none(id=id or uuid.uuid4().hex, lacl=lacl, region=region, terms=_as_list(terms) or None)
+        request = ApiRequest("POST", "/v1/subscriptions", json_body(fields))
+        return exchange(request, self.delays, lambda reply: str(reply["id"]))
 
     def unsubscribe(self, id: str) -> Flow[None]:
-        request = Request("DELETE", f"/v1/subscriptions/{quote(id, safe='')}")
-        return exchange(request, self.delays, _nothing, gone=404)
+        return exchange(ApiRequest("DELETE", f"/v1/subscriptions/{_quoted(id)}"), self.delays, _nothing, gone=404)
 
     def subscription(self, id: str) -> Flow[Subscription]:
-        request = Request("GET", f"/v1/subscriptions/{quote(id, safe='')}")
-        return exchange(request, self.delays, subscription_of)
+        return exchange(ApiRequest("GET", f"/v1/subscriptions/{_quoted(id)}"), self.delays, subscription_from_json)
 
     def subscriptions(self) -> Flow[list[Subscription]]:
-        found: list[Subscription] = []
-        more = True
-        while more:
-            parameters = {"after": found[-1].id} if found else {}
-            request = Request("GET", "/v1/subscriptions", parameters=parameters)
-            page, more = yield from exchange(
-                request,
+        subscriptions: list[Subscription] = []
+        has_more = True
+        while has_more:
+            parameters = {"after": subscriptions[-1].id} if subscriptions else {}
+            page, has_more = yield from exchange(
+                ApiRequest("GET", "/v1/subscriptions", parameters=parameters),
                 self.delays,
-                lambda answer: ([subscription_of(s) for s in answer["subscriptions"]], bool(answer["more"])),
+                lambda reply: ([subscription_from_json(s) for s in reply["subscriptions"]], bool(reply["more"])),
             )
-            found += page
-        return found
+            subscriptions += page
+        return subscriptions
 
     def explain(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
-        path = f"/v1/subscriptions/{quote(id, safe='')}/explain"
-        return exchange(Request("POST", path, body_of(dict(event))), self.delays, dict)
+        request = ApiRequest("POST", f"/v1/subscriptions/{_quoted(id)}/explain", json_body(dict(event)))
+        return exchange(request, self.delays, dict)
 
     def bindings(self, id: str, limit: int, skip: int) -> Flow[list[Binding]]:
-        path = f"/v1/subscriptions/{quote(id, safe='')}/bindings"
-        request = Request("GET", path, parameters={"limit": limit, "skip": skip})
-        return exchange(request, self.delays, lambda answer: [binding_of(b) for b in answer["bindings"]])
+        path = f"/v1/subscriptions/{_quoted(id)}/bindings"
+        request = ApiRequest("GET", path, parameters={"limit": limit, "skip": skip})
+        return exchange(request, self.delays, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
 
     def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
         parameters = {"limit": limit, "after": after, "wait": wait}
-        return self.post.served(
-            lambda: self.post.request("GET", "/v1/mailbox", parameters=parameters, extra_time=wait),
-            lambda answer: [letter_of(letter) for letter in answer["letters"]],
+        return self.mailbox.call(
+            lambda: self.mailbox.request("GET", "/v1/mailbox", parameters=parameters, extra_time=wait),
+            lambda reply: [letter_from_json(letter) for letter in reply["letters"]],
         )
 
     def acknowledge(self, through: int | Letter) -> Flow[int]:
-        place = through.place if isinstance(through, Letter) else through
-        body = body_of({"through": place})
-        return self.post.served(
-            lambda: self.post.request("POST", "/v1/mailbox/ack", body), lambda answer: int(answer["acknowledged"])
+        body = json_body({"through": through.offset if isinstance(through, Letter) else through})
+        return self.mailbox.call(
+            lambda: self.mailbox.request("POST", "/v1/mailbox/ack", body), lambda reply: int(reply["acknowledged"])
         )
 
     def scene(self) -> Flow[dict[str, Any]]:
-        return exchange(Request("GET", "/v1/scene"), self.delays, dict)
+        return exchange(ApiRequest("GET", "/v1/scene"), self.delays, dict)
 
     def update_scene(
         self, layer: str, set: Mapping[str, Any] | None, remove: Iterable[str], clear: bool, ttl: float | None
     ) -> Flow[None]:
-        body = _given(layer=layer, set=set, remove=_texts(remove) or None, clear=clear or None, ttl=ttl)
-        return exchange(Request("POST", "/v1/scene", body_of(body)), self.delays, _nothing)
+        body = _without_none(layer=layer, set=set, remove=_as_list(remove) or None, clear=clear or None, ttl=ttl)
+        return exchange(ApiRequest("POST", "/v1/scene", json_body(body)), self.delays, _nothing)
 
     def expel(self, domain: str) -> Flow[None]:
-        return exchange(Request("DELETE", f"/v1/offices/{quote(domain, safe='')}"), self.delays, _nothing)
+        return exchange(ApiRequest("DELETE", f"/v1/offices/{_quoted(domain)}"), self.delays, _nothing)
 
     def invite(self, domain: str) -> Flow[str]:
-        request = Request("POST", "/v1/office/invitations", body_of({"domain": domain}))
-        return exchange(request, self.delays, lambda answer: str(answer["invitation"]))
+        request = ApiRequest("POST", "/v1/office/invitations", json_body({"domain": domain}))
+        return exchange(request, self.delays, lambda reply: str(reply["invitation"]))
 
     def offices(self) -> Flow[list[dict[str, Any]]]:
-        return exchange(Request("GET", "/v1/offices"), self.delays, lambda answer: list(answer["offices"]))
+        return exchange(ApiRequest("GET", "/v1/offices"), self.delays, lambda reply: list(reply["offices"]))
 
     def nearest(self, x: float, y: float) -> Flow[str]:
-        request = Request("GET", "/v1/offices/nearest", parameters={"x": x, "y": y})
-        return exchange(request, self.delays, lambda answer: str(answer["url"]))
+        request = ApiRequest("GET", "/v1/offices/nearest", parameters={"x": x, "y": y})
+        return exchange(request, self.delays, lambda reply: str(reply["url"]))
 
     def health(self) -> Flow[dict[str, Any]]:
-        return exchange(Request("GET", "/healthz"), self.delays, dict)
+        return exchange(ApiRequest("GET", "/healthz"), self.delays, dict)
 
 
-class LetterStream:
-    """Where one is in the stream of a mailbox: each letter once, however often the stream breaks."""
-
-    def __init__(self, after: int, delays: Sequence[float], post: Post) -> None:
-        self._after = after
-        self._post = post
-        self._delays = delays
-        self._failures = 0
-        self._reader = EventReader()
-
-    def request(self) -> Request:
-        """What to send, for the first time or again."""
-        self._reader = EventReader()
-        headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
-        return self._post.request("GET", "/v1/mailbox/stream", headers=headers)
-
-    def broken(self, outcome: Answer | Failure) -> tuple[list[Letter], float]:
-        """How long to wait before the next try. Raises what cannot be mended by trying again."""
-        self._failures += 1
-        mendable = isinstance(outcome, Failure) or outcome.status >= 500
-        if not mendable or self._failures > len(self._delays):
-            raise error_of(outcome)
-        return [], self._delays[self._failures - 1]
-
-    def feed(self, piece: bytes) -> list[Letter]:
-        self._failures = 0
-        self._post.is_new = False
-        letters = []
-        for event in self._reader.feed(piece):
-            if event.name == "moved":
-                raise ElsewhereError(
-                    "the mailbox has moved on", where=self._post.name, hint="migrate, if the subscriber is here now"
-                )
-            if event.name == "letter":
-                letter = letter_of(json.loads(event.data))
-                if letter.place > self._after:
-                    self._after = letter.place
-                    letters.append(letter)
-        return letters
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
 
 
-def _given(**fields: object) -> dict[str, object]:
+def _without_none(**fields: object) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _texts(texts: Iterable[str]) -> list[str]:
-    """One text is one text, not its letters."""
+def _as_list(texts: Iterable[str]) -> list[str]:
+    """A single string is one item, not its characters."""
     return [texts] if isinstance(texts, str) else list(texts)
 
 
-def _nothing(answer: object) -> None:
+def _nothing(reply: object) -> None:
     return None

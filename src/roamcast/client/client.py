@@ -1,51 +1,35 @@
-"""The client that blocks."""
+"""The blocking client. Generated from async_client.py by scripts/generate-client; do not edit."""
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 
-from roamcast.client.calls import DELAYS, Attributes, Calls, Events, LetterStream
-from roamcast.client.demand import DemandStream
-from roamcast.client.flow import Answer, Failure, Flow, Pause, Request, Stream
-from roamcast.client.transport import (
-    DEFAULT_URL,
-    STREAM_TIMEOUT,
-    answer_of,
-    built,
-    checked_url,
-    failure_of,
-    interrupt,
-    is_stream,
-    time_for,
-    trust,
-)
-from roamcast.client.values import Accepted, Binding, Letter, Sent, Subscription, Trace
+from roamcast.client.calls import DELAYS, ApiCalls, Attributes, Events
+from roamcast.client.streams import DemandStream, LetterStream
+from roamcast.client.transport import DEFAULT_URL, Transport, check_url
+from roamcast.client.values import Binding, Letter, LetterTrace, PublishReceipt, SendReceipt, Subscription
 from roamcast.errors import ElsewhereError
 
 __all__ = ["Client"]
 
-T = TypeVar("T")
-
 
 class Client:
-    """Talks to one node as one entity, the one whose token it has.
+    """Talks to one node as one entity, identified by its token.
 
-    Calls that fail because the node does not answer or is in trouble are tried again after each of `delays`
-    seconds; that does no harm, and registration, where it would, is not tried again. What the node refuses is
-    raised as the node's own error. Several clients may share one `http`, which then stays open.
+    A call that fails because the node is unreachable or answers 5xx is retried after each of `delays` seconds. Retries
+    never repeat an effect; registration, where that could happen, is not retried. Errors of the node are raised as the
+    same class. Several clients can share one `http`, which then stays open.
 
-    With a `name`, that of a subscriber of any domain, it reads and writes letters at whatever node it is given: its
-    first call brings the mailbox there. The token itself is not sent then, only what is made from it. `ca` is a file
-    with the certificates to trust.
+    With `name`, the full name of a subscriber of any domain, the client reads and sends letters at the given node: its
+    first call migrates the mailbox there. The token itself is not sent then, only proofs made from it. `ca` is a PEM
+    file with the certificates to trust. `timeout` is in seconds.
     """
 
     def __init__(
@@ -59,205 +43,214 @@ class Client:
         delays: Sequence[float] = DELAYS,
         http: httpx.Client | None = None,
     ) -> None:
-        self.url = checked_url(url)
-        self._calls = Calls(token, delays, name)
-        self._timeout = timeout
-        self._http = http or httpx.Client(verify=trust(ca))
-        self._owned = http is None
-        self._closed = threading.Event()
-        self._streams: set[httpx.Response] = set()
+        self._calls = ApiCalls(token, delays, name)
+        self._transport = Transport(url, self._calls, timeout, http, ca)
+
+    @property
+    def url(self) -> str:
+        """URL of the node, without a trailing slash."""
+        return self._transport.url
 
     @property
     def token(self) -> str | None:
-        """The token of the entity this client speaks for. Registering sets it."""
+        """Token of the entity. Registering sets it."""
         return self._calls.token
 
     @property
-    def visit(self) -> str | None:
-        """The token for the mailbox where it is, once one has arrived there."""
-        return self._calls.post.visiting
+    def mailbox_token(self) -> str | None:
+        """Token for the mailbox at the office it has migrated to; None before a migration."""
+        return self._calls.mailbox.mailbox_token
 
     def register_source(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
     ) -> str:
-        """Register, speak for this source from now on, and return its token: the node tells it only once."""
-        return self._run(self._calls.register("source", id, attributes, x, y))
+        """Register a source, act as it from now on, and return its token. The node shows the token only once."""
+        return self._transport.run(self._calls.register("source", id, attributes, x, y))
 
     def register_subscriber(
         self, id: str, *, attributes: Attributes | None = None, x: float | None = None, y: float | None = None
     ) -> str:
-        """Register, speak for this subscriber from now on, return its token: the node tells it only once."""
-        return self._run(self._calls.register("subscriber", id, attributes, x, y))
+        """Register a subscriber, act as it from now on, and return its token. The node shows the token only once."""
+        return self._transport.run(self._calls.register("subscriber", id, attributes, x, y))
+
+    def unregister(self) -> None:
+        """Remove the entity for good. A subscriber's subscriptions and mailbox are removed with it."""
+        self._transport.run(self._calls.unregister())
+
+    def renew_token(self, id: str | None = None) -> str:
+        """Replace the token of this entity; with the operator token, of the entity `id`. Invalidates the old one."""
+        return self._transport.run(self._calls.renew_token(id))
 
     def me(self) -> dict[str, Any]:
-        """The entity this client speaks for, as the node knows it."""
-        return self._run(self._calls.me())
+        """The entity of this client as the node knows it."""
+        return self._transport.run(self._calls.me())
 
-    def change(self, attributes: Attributes) -> dict[str, Any]:
-        """Replace all attributes of the entity; what the node knows of it then."""
-        return self._run(self._calls.change(attributes))
+    def entity(self, id: str) -> dict[str, Any]:
+        """An entity: kind, position, attributes, and its subscriptions or those bound to it.
 
-    def new_token(self, id: str | None = None) -> str:
-        """Get another token for oneself, or, with the operator's token, for the entity `id`; the one before is worth
-        nothing from now on.
+        Entities see themselves; the operator token sees all.
         """
-        return self._run(self._calls.new_token(id))
+        return self._transport.run(self._calls.entity(id))
 
-    def forget_position(self) -> None:
-        """Have the node forget where one is, and what one was bound to in the past."""
-        self._run(self._calls.forget_position())
-
-    def leave(self) -> None:
-        """Leave the node for good. With a subscriber go its subscriptions and its mailbox."""
-        self._run(self._calls.leave())
-
-    def where(self, id: str) -> dict[str, Any]:
-        """An entity: where it is, and its subscriptions or those bound to it. The operator's token shows everybody."""
-        return self._run(self._calls.where(id))
-
-    def publish(self, events: Events, *, at: str | None = None) -> Accepted:
-        """Publish one event or several, all or none; they are on the node's disk when this returns.
-
-        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without
-        `seq` get numbers that the node has set aside for this client, so that a repeated try cannot double
-        them. Do not mix numbers of your own with these for one source.
-
-        `at` is the domain of another node that has joined: events are taken in there, with `x` and `y` given. The
-        same event, by its number, at several nodes is one. The token is not sent there, only what is made from it.
-        """
-        return self._run(self._calls.publish(events, at))
-
-    def take_numbers(self, count: int) -> list[int]:
-        """Numbers, rising, that nothing else of the source gets: for events that may be published more than once, from
-        several places.
-        """
-        return self._run(self._calls.take_numbers(count))
+    def set_attributes(self, attributes: Attributes) -> dict[str, Any]:
+        """Replace all attributes of the entity. Returns the entity."""
+        return self._transport.run(self._calls.set_attributes(attributes))
 
     def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
-        """Tell where the entity is, now or at `time` (ISO 8601 with offset, or seconds since 1970).
+        """Report the entity's position, now or at `time` (ISO 8601 with offset, or seconds since 1970).
 
-        Whether it counted: it does not where a later position is known.
+        Returns False if a later position is known already, so that this one changed nothing.
         """
-        return self._run(self._calls.move(x, y, time))
+        return self._transport.run(self._calls.move(x, y, time))
+
+    def forget_position(self) -> None:
+        """Erase the entity's position and binding history."""
+        self._transport.run(self._calls.forget_position())
+
+    def publish(self, events: Events, *, at: str | None = None) -> PublishReceipt:
+        """Publish one event or several, all or none. They are on the node's disk when this returns.
+
+        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without `seq` get
+        sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with numbers
+        of your own for the same source.
+
+        `at` is the domain of a peer to publish at; `x` and `y` are required then. The same event, by sequence number,
+        published at several nodes counts once. The token is not sent there, only a proof made from it.
+        """
+        return self._transport.run(self._calls.publish(events, at))
+
+    def reserve_numbers(self, count: int) -> list[int]:
+        """Reserve sequence numbers, in rising order, for events that may be published several times or at several
+        nodes.
+        """
+        return self._transport.run(self._calls.reserve_numbers(count))
+
+    def demand(self) -> Iterator[bool]:
+        """Whether the source is demanded: the current value, then each change, until the client is closed.
+
+        True while the node cannot be reached.
+        """
+        return self._transport.listen(DemandStream(self._calls.delays))
+
+    def on_demand(self, callback: Callable[[bool], None]) -> threading.Thread:
+        """Pass each value of `demand` to `callback`, in the background, until the client is closed."""
+        return self._transport.call_for_each(DemandStream(self._calls.delays), callback)
 
     def subscribe(
         self,
         lacl: str | None = None,
         *,
         box: Sequence[float] | None = None,
+        crosses_antimeridian: bool = False,
         terms: Iterable[str] = (),
         id: str | None = None,
     ) -> str:
-        """Ask for what `lacl` says, or for the events in `box` that carry all `terms`; returns the id.
+        """Subscribe with a LACL text, or to events inside `box` that have all `terms`. Returns the subscription's id.
 
-        A box is min_x, min_y, max_x, max_y. It applies to every event published after this returns.
+        A box is (min_x, min_y, max_x, max_y). If it crosses the antimeridian, min_x is greater than max_x and
+        `crosses_antimeridian` must be set. The subscription applies to every event published after this returns.
         """
-        return self._run(self._calls.subscribe(lacl, box, terms, id))
+        return self._transport.run(self._calls.subscribe(lacl, box, crosses_antimeridian, terms, id))
 
     def unsubscribe(self, id: str) -> None:
-        """Remove a subscription. Letters already in the mailbox stay there."""
-        self._run(self._calls.unsubscribe(id))
+        """Remove a subscription. Letters that are in the mailbox stay there."""
+        self._transport.run(self._calls.unsubscribe(id))
 
     def subscription(self, id: str) -> Subscription:
-        """One of one's own, as it is now; with the operator's token anybody's."""
-        return self._run(self._calls.subscription(id))
+        """The current state of one subscription; of any subscriber with the operator token."""
+        return self._transport.run(self._calls.subscription(id))
 
     def subscriptions(self) -> list[Subscription]:
-        """All of one's own, ordered by id; with the operator's token everybody's.
+        """All subscriptions of this subscriber, ordered by id; of all subscribers with the operator token.
 
-        `why` is in brief, as it was when the state began; `subscription` tells how it is now.
+        `why` is as of the beginning of the state; `subscription` returns the current reason.
         """
-        return self._run(self._calls.subscriptions())
-
-    def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Why an event does or would match a subscription: `matches`, and the `checks` with `holds` and `why`."""
-        return self._run(self._calls.explain(id, event))
+        return self._transport.run(self._calls.subscriptions())
 
     def bindings(self, id: str, *, limit: int = 100, skip: int = 0) -> list[Binding]:
-        """The sources that a subscription has had, newest first, without the first `skip` of them."""
-        return self._run(self._calls.bindings(id, limit, skip))
+        """The sources a subscription has been bound to, newest first, without the first `skip`."""
+        return self._transport.run(self._calls.bindings(id, limit, skip))
+
+    def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Why an event does or would match a subscription: `matches`, and `checks` with `holds` and `why` each."""
+        return self._transport.run(self._calls.explain(id, event))
 
     def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
-        """The next letters, without acknowledging them; waits up to `wait` seconds for the first.
+        """The next letters after offset `after`, without acknowledging them. Waits up to `wait` seconds for the first.
 
-        There may be fewer than `limit` though more are waiting, but none only if none is behind place `after`.
+        May return fewer than `limit` although more are waiting, but returns none only if there is none.
         """
-        return self._run(self._calls.pull(limit, after, wait))
+        return self._transport.run(self._calls.pull(limit, after, wait))
 
     def acknowledge(self, through: int | Letter) -> int:
-        """Delete the letters up to and with this one; how many there were."""
-        return self._run(self._calls.acknowledge(through))
-
-    def send(
-        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
-    ) -> Sent:
-        """Write to another subscriber, by its name or, in one's own domain, by its id; it is safe when this returns.
-
-        A message is any JSON value. Letters come in the order in which they were sent. With `ttl` the letter may wait
-        so many seconds to be read. One program at a time writes for a subscriber: it counts its letters.
-
-        Raises UncertainError if nobody says whether it was taken: with the `number` that it has the same letter may be
-        sent again, and comes once.
-        """
-        return self._run(self._calls.post.send(to, message, title, ttl, number))
-
-    def trace(self, to: str, number: int) -> Trace:
-        """What became of the letter with this number to a receiver. Raises UnavailableError: ask again."""
-        return self._run(self._calls.post.trace(to, number))
-
-    def migrate(self, url: str) -> None:
-        """Have one's mailbox at the node at `url` from now on: read, acknowledge and write there.
-
-        What one is registered for, subscriptions and position, stays with the node of the home.
-        """
-        self._run(self._calls.post.arrive(checked_url(url)))
+        """Delete the letters up to and including this one. Returns how many were deleted."""
+        return self._transport.run(self._calls.acknowledge(through))
 
     def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
-        """All letters behind place `after`, each once, as they come, until this is closed; connects again when it must.
+        """All letters after offset `after`, each once, as they arrive, until the client is closed.
 
-        With `ack` each is acknowledged when the next is asked for, so that a crash while one is handled loses
-        nothing.
+        Reconnects where necessary. With `ack` each letter is acknowledged when the next is requested, so that a crash
+        while one is being processed loses nothing.
         """
-        stream = LetterStream(after, self._calls.delays, self._calls.post)
-        self._run(self._calls.post.settle())
+        mailbox = self._calls.mailbox
+        stream = LetterStream(after, self._calls.delays, mailbox)
+        self._transport.run(mailbox.ensure_arrived())
         while True:
             try:
-                with closing(self._listen(stream)) as letters:
+                with closing(self._transport.listen(stream)) as letters:
                     for letter in letters:
                         yield letter
-                        if ack and not self._closed.is_set():
+                        if ack and not self._transport.is_closed:
                             self.acknowledge(letter)
                 return
             except ElsewhereError:
-                if not self._calls.post.is_new:
+                if mailbox.has_answered:
                     raise
-                self._run(self._calls.post.arrive(None))
+                self._transport.run(mailbox.arrive(None))
 
-    def demand(self) -> Iterator[bool]:
-        """Whether anybody wants this source to send: at once, and each time that it changes; ends when this is closed.
+    def send(
+        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
+    ) -> SendReceipt:
+        """Send a letter to a subscriber, by its full name or by its id in the same domain. It is durable on return.
 
-        While the node is not heard it is True, for nobody can say that the source is not wanted.
+        `message` is any JSON value. Letters arrive in the order they were sent. After `ttl` seconds an unread letter
+        expires. Only one program at a time can send as a subscriber, because it numbers the letters.
+
+        Raises UncertainError if it is unknown whether the letter was accepted: send it again with the same `number`,
+        and it arrives once.
         """
-        return self._listen(DemandStream(self._calls.delays))
+        return self._transport.run(self._calls.mailbox.send(to, message, title, ttl, number))
 
-    def on_demand(self, call: Callable[[bool], None]) -> threading.Thread:
-        """Have `call` called with what `demand` says, in a thread of its own that ends when this is closed."""
+    def trace(self, to: str, number: int) -> LetterTrace:
+        """What became of the letter with this number to `to`. Raises UnavailableError if unknown now; try again."""
+        return self._transport.run(self._calls.mailbox.trace(to, number))
 
-        def listen() -> None:
-            for wanted in self.demand():
-                call(wanted)
+    def migrate(self, url: str) -> None:
+        """Migrate the mailbox to the node at `url`, and read, acknowledge and send there from now on.
 
-        thread = threading.Thread(target=listen, name="roamcast-demand", daemon=True)
-        thread.start()
-        return thread
+        Subscriptions and position stay at the home node.
+        """
+        self._transport.run(self._calls.mailbox.arrive(check_url(url)))
 
     def nearest(self, x: float, y: float) -> str:
-        """The address of the node that is nearest to a point, of all that this one knows; its own if none says."""
-        return self._run(self._calls.nearest(x, y))
+        """URL of the known node nearest to a point; the node's own if no position is known."""
+        return self._transport.run(self._calls.nearest(x, y))
+
+    def offices(self) -> list[dict[str, Any]]:
+        """The peers of the node: `domain`, `url`, whether each `answers`, and when it was last `heard_at`."""
+        return self._transport.run(self._calls.offices())
+
+    def invite(self, domain: str) -> str:
+        """Create an invitation for the node of `domain` to join. Needs the operator token."""
+        return self._transport.run(self._calls.invite(domain))
+
+    def expel(self, domain: str) -> None:
+        """Remove a peer. Needs the operator token."""
+        self._transport.run(self._calls.expel(domain))
 
     def scene(self) -> dict[str, Any]:
-        """What the page draws, as it is now."""
-        return self._run(self._calls.scene())
+        """What the page draws."""
+        return self._transport.run(self._calls.scene())
 
     def update_scene(
         self,
@@ -268,35 +261,20 @@ class Client:
         clear: bool = False,
         ttl: float | None = None,
     ) -> None:
-        """Change a layer of the scene; the token must be the operator's.
+        """Change a layer of the scene. Needs the operator token.
 
-        A feature is {"geometry": GeoJSON geometry, "label": text, "kind": text}. Those set with `ttl` vanish
-        by themselves after so many seconds.
+        A feature is {"geometry": GeoJSON geometry, "label": str, "kind": str}. With `ttl`, features disappear after
+        that many seconds.
         """
-        self._run(self._calls.update_scene(layer, set, remove, clear, ttl))
-
-    def expel(self, domain: str) -> None:
-        """Have the node hear another one no more. Needs the operator's token."""
-        return self._run(self._calls.expel(domain))
-
-    def invite(self, domain: str) -> str:
-        """Leave for the node of a domain to join this one; the token must be the operator's."""
-        return self._run(self._calls.invite(domain))
-
-    def offices(self) -> list[dict[str, Any]]:
-        """The offices that the node knows: `domain`, `url`, whether each `answers`, and when it was `heard_at` last."""
-        return self._run(self._calls.offices())
+        self._transport.run(self._calls.update_scene(layer, set, remove, clear, ttl))
 
     def health(self) -> dict[str, Any]:
-        return self._run(self._calls.health())
+        """State of the node and its pipeline."""
+        return self._transport.run(self._calls.health())
 
     def close(self) -> None:
-        """End all streams of this client, in whatever thread they are listened to."""
-        self._closed.set()
-        for response in list(self._streams):
-            interrupt(response)
-        if self._owned:
-            self._http.close()
+        """End all streams and close the connections."""
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -305,64 +283,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _listen(self, stream: Stream[T]) -> Generator[T, None, None]:
-        """What a stream says, until this is closed."""
-        while not self._closed.is_set() and not self._http.is_closed:
-            outcome: Answer | Failure = Failure("the stream ended", sent=True)
-            try:
-                with self._opened(stream.request()) as response:
-                    if is_stream(response):
-                        for piece in response.iter_bytes():
-                            yield from self._while_open(stream.feed(piece))
-                    else:
-                        response.read()
-                        outcome = answer_of(response)
-            except httpx.TransportError as error:
-                outcome = failure_of(error)
-            except RuntimeError as error:  # what httpx says when it has been closed meanwhile
-                if not self._http.is_closed:
-                    raise
-                outcome = Failure(str(error), sent=False)
-            if self._closed.is_set():
-                return
-            told, pause = stream.broken(outcome)
-            yield from self._while_open(told)
-            self._closed.wait(pause)
-
-    def _while_open(self, told: Iterable[T]) -> Iterator[T]:
-        return itertools.takewhile(lambda _: not self._closed.is_set(), told)
-
-    @contextmanager
-    def _opened(self, request: Request) -> Iterator[httpx.Response]:
-        response = self._http.send(self._built(request, STREAM_TIMEOUT), stream=True)
-        self._streams.add(response)
-        try:
-            if self._closed.is_set():
-                interrupt(response)
-            yield response
-        finally:
-            self._streams.discard(response)
-            response.close()
-
-    def _run(self, flow: Flow[T]) -> T:
-        outcome: Answer | Failure | None = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            outcome = self._do(step)
-
-    def _do(self, step: Request | Pause) -> Answer | Failure | None:
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
-        try:
-            return answer_of(self._http.send(self._built(step, time_for(step, self._timeout))))
-        except httpx.TransportError as error:
-            return failure_of(error)
-
-    def _built(self, request: Request, timeout: httpx.Timeout) -> httpx.Request:
-        return built(self._http, self.url, self._calls.token, request, timeout)

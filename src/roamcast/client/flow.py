@@ -1,7 +1,7 @@
-"""How a call to a node goes, without doing it: requests and pauses out, answers in.
+"""Calls to a node without I/O.
 
-A flow is a generator. It yields a `Request` and is sent an `Answer` or the `Failure` to get one; it yields a
-`Pause` and is sent None. What it returns is the result. `Client` and `AsyncClient` only run flows.
+A flow is a generator. It yields an `ApiRequest` and is sent an `ApiResponse`, or a `NoResponse` if there was none; it
+yields a `Pause` and is sent None. Its return value is the result of the call. The two clients only run flows.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from roamcast import errors
 from roamcast.errors import ElsewhereError, InputError, RoamcastError, UnavailableError
 
-__all__ = ["Answer", "Failure", "Flow", "Pause", "Request", "Step", "Stream", "body_of", "error_of", "exchange"]
+__all__ = [
+    "ApiRequest", "ApiResponse", "Flow", "NoResponse", "Outcome", "Pause", "error_from", "exchange", "json_body",
+]  # fmt: skip
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request. `safe` says that sending it again does no harm.
+class ApiRequest:
+    """One HTTP request. `repeatable`: sending it twice has the same effect as sending it once.
 
-    `at` is the node's address and `token` the token to use, if not the client's; an empty one is not sent.
+    `url` and `token` replace the client's own node and token; an empty token is not sent. `extra_time` is added to the
+    read timeout, in seconds.
     """
 
     method: str
@@ -33,83 +35,68 @@ class Request:
     parameters: Mapping[str, str | int | float] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_time: float = 0.0
-    safe: bool = True
-    at: str | None = None
+    repeatable: bool = True
+    url: str | None = None
     token: str | None = None
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
+    """Status and body of an HTTP response."""
+
     status: int
     body: bytes
 
 
-class Failure(NamedTuple):
-    """There was no answer. `sent` says whether the node may have got the request."""
+class NoResponse(NamedTuple):
+    """There was no response. `sent`: the node may have received the request."""
 
     reason: str
     sent: bool
 
 
 class Pause(NamedTuple):
+    """Wait before the next step."""
+
     seconds: float
 
 
-Step = Request | Pause
-Flow = Generator[Step, Answer | Failure | None, T]
-
-
-class Stream(Protocol[T_co]):
-    """What is heard from a node for as long as one listens, over as many requests as that takes."""
-
-    def request(self) -> Request:
-        """What to send, for the first time or again."""
-
-    def feed(self, piece: bytes) -> Sequence[T_co]:
-        """What is new."""
-
-    def broken(self, outcome: Answer | Failure) -> tuple[Sequence[T_co], float]:
-        """What is to be taken for true then, and how many seconds to wait before the next try.
-
-        Raises what cannot be mended by trying again.
-        """
+Outcome = ApiResponse | NoResponse
+Flow = Generator[ApiRequest | Pause, Outcome | None, T]
 
 
 def exchange(
-    request: Request,
-    delays: Sequence[float],
-    read: Callable[[Any], T],
-    *,
-    gone: int | None = None,
+    request: ApiRequest, delays: Sequence[float], read: Callable[[Any], T], *, gone: int | None = None
 ) -> Flow[T]:
-    """Send until there is an answer that is not the node's trouble, at most once more than there are delays.
+    """Send a request, retrying after each of `delays` seconds while the node is unreachable or answers 5xx.
 
-    The status `gone` counts as success if an earlier try may have reached the node.
+    `read` turns the JSON body into the result. The status `gone` counts as success if an earlier attempt may have
+    reached the node. Raises the node's own error, or UnavailableError.
     """
-    maybe_reached = False
+    maybe_received = False
     for delay in (*delays, None):
         outcome = yield request
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, ApiResponse):
             if outcome.status < 300:
-                return _read(outcome, read)
-            if outcome.status == gone and maybe_reached:
+                return _read_body(outcome, read)
+            if outcome.status == gone and maybe_received:
                 return read(None)
-            again = request.safe and outcome.status >= 500
-            maybe_reached = True
+            can_retry = request.repeatable and outcome.status >= 500
+            maybe_received = True
         else:
-            outcome = outcome or Failure("no answer", sent=False)
-            again = request.safe or not outcome.sent
-            maybe_reached = maybe_reached or outcome.sent
-        if delay is None or not again:
-            raise error_of(outcome)
+            outcome = outcome or NoResponse("no response", sent=False)
+            can_retry = request.repeatable or not outcome.sent
+            maybe_received = maybe_received or outcome.sent
+        if delay is None or not can_retry:
+            raise error_from(outcome)
         yield Pause(delay)
-    raise AssertionError("unreachable: the last try returns or raises")
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _read(answer: Answer, read: Callable[[Any], T]) -> T:
+def _read_body(response: ApiResponse, read: Callable[[Any], T]) -> T:
     try:
-        return read(json.loads(answer.body) if answer.body else None)
+        return read(json.loads(response.body) if response.body else None)
     except (ValueError, LookupError, TypeError):
-        raise _not_a_nodes(answer) from None
+        raise _not_a_node(response) from None
 
 
 _BY_CODE: dict[str, type[RoamcastError]] = {
@@ -119,40 +106,40 @@ _BY_CODE: dict[str, type[RoamcastError]] = {
 }
 
 
-def error_of(answer: Answer | Failure) -> RoamcastError:
-    """The error that the node raised, as the same class; UnavailableError where there is no node."""
-    if isinstance(answer, Failure):
+def error_from(outcome: Outcome) -> RoamcastError:
+    """The error that the node reported, as the same class; UnavailableError if no node answered."""
+    if isinstance(outcome, NoResponse):
         return UnavailableError(
-            f"the node does not answer: {answer.reason}",
-            hint="check the address (--url, ROAMCAST_URL) and that the node runs: `roamcast node`",
+            f"the node does not respond: {outcome.reason}",
+            hint="check the address (--url, ROAMCAST_URL) and that the node is running: `roamcast node`",
         )
     try:
-        error = json.loads(answer.body)["error"]
-        message, where, hint = error["message"], error.get("where"), error.get("hint")
-        if "excerpt" in error:
-            from roamcast.lacl.errors import LaclError  # brings the parser along, which nobody else here needs
+        fields = json.loads(outcome.body)["error"]
+        message, where, hint = fields["message"], fields.get("where"), fields.get("hint")
+        if "excerpt" in fields:
+            from roamcast.lacl.errors import LaclError  # imports the parser, which other calls do not need
 
-            place = {"line": error.get("line"), "column": error.get("column")}
-            return LaclError(message, where=where, hint=hint, excerpt=error["excerpt"], **place)
-        if error["code"] == ElsewhereError.code:
-            elsewhere = ElsewhereError(message, where=where, hint=hint)
-            elsewhere.office, elsewhere.epoch = error.get("office"), error.get("epoch", 0)
-            return elsewhere
-        kind = _BY_CODE.get(error["code"], UnavailableError if answer.status >= 500 else RoamcastError)
-        return kind(message, where=where, hint=hint)
+            at = {"line": fields.get("line"), "column": fields.get("column")}
+            return LaclError(message, where=where, hint=hint, excerpt=fields["excerpt"], **at)
+        kind = _BY_CODE.get(fields["code"], UnavailableError if outcome.status >= 500 else RoamcastError)
+        error = kind(message, where=where, hint=hint)
+        if isinstance(error, ElsewhereError):
+            error.office, error.epoch = fields.get("office"), fields.get("epoch", 0)
+        return error
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        return _not_a_nodes(answer)
+        return _not_a_node(outcome)
 
 
-def _not_a_nodes(answer: Answer) -> UnavailableError:
+def _not_a_node(response: ApiResponse) -> UnavailableError:
     return UnavailableError(
-        f"the answer (HTTP {answer.status}) is not a roamcast node's", hint="check the address: --url, ROAMCAST_URL"
+        f"the response (HTTP {response.status}) is not from a roamcast node",
+        hint="check the address: --url, ROAMCAST_URL",
     )
 
 
-def body_of(value: object) -> bytes:
-    """JSON text. Raises InputError for what JSON cannot say, such as NaN."""
+def json_body(value: object) -> bytes:
+    """Encode as JSON. Raises InputError for values that JSON does not have, such as NaN."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, UnicodeEncodeError) as error:
-        raise InputError(f"this cannot be sent as JSON: {error}", hint="use finite numbers, texts and lists") from error
+        raise InputError(f"cannot be sent as JSON: {error}", hint="use finite numbers, strings and lists") from error

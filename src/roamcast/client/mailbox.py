@@ -1,4 +1,4 @@
-"""Where a subscriber's mailbox is, and how it gets where the subscriber is."""
+"""Access to a subscriber's mailbox, wherever it is: reading, sending and migration."""
 
 from __future__ import annotations
 
@@ -7,141 +7,150 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from roamcast.client.flow import Flow, Pause, Request, body_of, exchange
-from roamcast.client.values import Sent, Trace
+from roamcast.client.flow import ApiRequest, Flow, Pause, exchange, json_body
+from roamcast.client.values import LetterTrace, SendReceipt
 from roamcast.errors import ElsewhereError, InputError, UnavailableError, UncertainError
 from roamcast.security.move_proofs import Chain
 
-__all__ = ["Post"]
+__all__ = ["MailboxAccess"]
 
 T = TypeVar("T")
 
-_ARRIVALS_AT_MOST = 5
-_ARRIVAL_TAKES = 10.0  # seconds
-_FURTHEST = 10**9  # epochs: an office that says it is later lies, and would use them up
-_TURN = 0.005  # seconds until a letter behind another to the same receiver looks again
+_MAX_ATTEMPTS = 5
+_ARRIVAL_TIME = 10.0  # seconds that an arrival may take
+_MAX_EPOCH_STEP = 10**9  # an office that reports a later epoch is broken or hostile, and would use them up
+_SEND_POLL = 0.005  # seconds until a letter that waits for an earlier one to the same receiver checks again
 
 
-class Post:
-    """The mailbox of one subscriber, which follows it.
+class MailboxAccess:
+    """The mailbox of one subscriber, which follows the subscriber from office to office.
 
-    With a `name` the token itself is never sent: the subscriber arrives, with a warrant made from its token, and gets
-    another token for the mailbox there. Without, the mailbox is read at home with the token, until `migrate`.
+    With a `name` the token itself is never sent: the subscriber arrives with a move proof made from the token and gets
+    a mailbox token. Without a name, the mailbox is read at home with the token until `arrive` is called.
     """
 
     def __init__(self, token: Callable[[], str | None], name: str | None, delays: Sequence[float]) -> None:
         self._token = token
         self._delays = delays
         self._chain: Chain | None = None
-        self._numbers: dict[str, int] = {}  # of the last letter to each receiver, if it is known for sure
-        self._sending: set[str] = set()  # receivers that a letter is under way to
-        self._turns = threading.Lock()
+        self._last_numbers: dict[str, int] = {}  # of the last letter to each receiver, while known for certain
+        self._sending: set[str] = set()  # receivers that a letter is being sent to
+        self._lock = threading.Lock()
+        self._must_arrive = name is not None
         self.name = name
         self.office: str | None = None
         self.epoch = 1
-        self.at: str | None = None
-        self.visiting: str | None = None  # the token for the mailbox where it is
-        self.is_new = True  # no call has been answered yet
-        self._must_arrive = name is not None
+        self.url: str | None = None
+        self.mailbox_token: str | None = None
+        self.has_answered = False
 
-    def request(self, method: str, path: str, body: bytes | None = None, **more: Any) -> Request:
-        """A request about the mailbox, to where it is."""
-        return Request(method, path, body, at=self.at, token=self.visiting, **more)
+    def request(self, method: str, path: str, body: bytes | None = None, **options: Any) -> ApiRequest:
+        """A request about the mailbox, to the office that has it."""
+        return ApiRequest(method, path, body, url=self.url, token=self.mailbox_token, **options)
 
-    def served(self, make: Callable[[], Request], read: Callable[[Any], T]) -> Flow[T]:
-        """Arrive first, or at home if the first call says that the mailbox is elsewhere. Later ones raise it: another
-        program has taken it along, and should not have to fight for it.
+    def call(self, make_request: Callable[[], ApiRequest], read: Callable[[Any], T]) -> Flow[T]:
+        """Send a request about the mailbox, arriving first where needed.
+
+        If the very first call finds the mailbox elsewhere, bring it here and repeat. Later calls raise ElsewhereError:
+        another program has moved the mailbox, and the two should not compete for it.
         """
-        yield from self.settle()
+        yield from self.ensure_arrived()
         try:
-            answer = yield from exchange(make(), self._delays, read)
+            result = yield from exchange(make_request(), self._delays, read)
         except ElsewhereError:
-            if not self.is_new:
+            if self.has_answered:
                 raise
-            yield from self.arrive(self.at)
-            answer = yield from exchange(make(), self._delays, read)
-        self.is_new = False
-        return answer
+            yield from self.arrive(self.url)
+            result = yield from exchange(make_request(), self._delays, read)
+        self.has_answered = True
+        return result
 
-    def settle(self) -> Flow[None]:
-        """Arrive where one has to before anything else."""
+    def ensure_arrived(self) -> Flow[None]:
+        """Arrive if nothing else is possible before."""
         if self._must_arrive:
-            yield from self.arrive(self.at)
+            yield from self.arrive(self.url)
 
     def arrive(self, url: str | None) -> Flow[None]:
-        """Have the mailbox at the node at `url`; None is the client's own."""
-        name = self.name or (yield from self._ask_name())
+        """Migrate the mailbox to the node at `url`; None is the client's own node."""
+        name = self.name or (yield from self._own_name())
         chain = self._chain = self._chain or self._new_chain()
         epoch = self.epoch + 1
-        for attempt in range(_ARRIVALS_AT_MOST):
-            warrant = str(chain.warrant(name, epoch))
-            secret = secrets.token_urlsafe(16)
-            asked = {"name": name, "epoch": epoch, "warrant": warrant, "secret": secret, "previous": self.office}
-            request = Request("POST", "/v1/arrivals", body_of(asked), at=url, token="", extra_time=_ARRIVAL_TAKES)
+        for attempt in range(_MAX_ATTEMPTS):
+            arrival = {
+                "name": name,
+                "epoch": epoch,
+                "warrant": str(chain.warrant(name, epoch)),
+                "secret": secrets.token_urlsafe(16),
+                "previous": self.office,
+            }
+            body = json_body(arrival)
+            request = ApiRequest("POST", "/v1/arrivals", body, url=url, token="", extra_time=_ARRIVAL_TIME)
             try:
-                token, office = yield from exchange(request, self._delays, lambda it: (it["token"], it["office"]))
+                token, office = yield from exchange(
+                    request, self._delays, lambda reply: (reply["token"], reply["office"])
+                )
             except ElsewhereError as elsewhere:
-                if attempt == _ARRIVALS_AT_MOST - 1 or elsewhere.epoch > epoch + _FURTHEST:
+                if attempt == _MAX_ATTEMPTS - 1 or elsewhere.epoch > epoch + _MAX_EPOCH_STEP:
                     raise
                 epoch = max(epoch, elsewhere.epoch) + 1
                 continue
             self.name, self.epoch, self.office = name, epoch, office
-            self.at, self.visiting, self._must_arrive, self.is_new = url, token, False, False
+            self.url, self.mailbox_token, self._must_arrive, self.has_answered = url, token, False, True
             return
 
-    def send(self, to: str, message: object, title: str, ttl: float | None, number: int | None) -> Flow[Sent]:
-        """One letter to a receiver at a time: the office takes them in turn."""
+    def send(self, to: str, message: object, title: str, ttl: float | None, number: int | None) -> Flow[SendReceipt]:
+        """Send one letter at a time to each receiver: the office accepts them in the order of their numbers."""
         while not self._begin(to):
-            yield Pause(_TURN)
+            yield Pause(_SEND_POLL)
         try:
             if number is None:
-                last = self._numbers.get(to)
-                number = 1 + ((yield from self._last(to)) if last is None else last)
-            body = {"to": to, "message": message, "title": title, "number": number}
-            given = body_of(body if ttl is None else {**body, "ttl": ttl})
-            self._numbers.pop(to, None)  # to be asked for again, unless all goes well
-            sent = yield from self._sent(given, number)
-            self._numbers[to] = number
-            return sent
+                last = self._last_numbers.get(to)
+                number = 1 + ((yield from self._last_number(to)) if last is None else last)
+            fields = {"to": to, "message": message, "title": title, "number": number}
+            body = json_body(fields if ttl is None else {**fields, "ttl": ttl})
+            self._last_numbers.pop(to, None)  # unknown until the office confirms
+            receipt = yield from self._post_letter(body, number)
+            self._last_numbers[to] = number
+            return receipt
         finally:
             self._sending.discard(to)
 
     def _begin(self, to: str) -> bool:
-        with self._turns:
+        with self._lock:
             if to in self._sending:
                 return False
             self._sending.add(to)
             return True
 
-    def _last(self, to: str) -> Flow[int]:
-        return self.served(
-            lambda: self.request("GET", "/v1/letters/last", parameters={"to": to}), lambda it: int(it["number"])
+    def _last_number(self, to: str) -> Flow[int]:
+        return self.call(
+            lambda: self.request("GET", "/v1/letters/last", parameters={"to": to}), lambda reply: int(reply["number"])
         )
 
-    def _sent(self, given: bytes, number: int) -> Flow[Sent]:
+    def _post_letter(self, body: bytes, number: int) -> Flow[SendReceipt]:
         try:
             return (
-                yield from self.served(
-                    lambda: self.request("POST", "/v1/letters", given),
-                    lambda it: Sent(it["sender"], it["receiver"], it["number"]),
+                yield from self.call(
+                    lambda: self.request("POST", "/v1/letters", body),
+                    lambda reply: SendReceipt(reply["sender"], reply["receiver"], reply["number"]),
                 )
             )
         except UnavailableError as error:
-            hint = f"it may have been taken: to send the same again give number {number}"
+            hint = f"the letter may have been accepted; to send it again safely, pass number {number}"
             uncertain = UncertainError(error.message, where=error.where, hint=hint)
             uncertain.number = number
             raise uncertain from error
 
-    def trace(self, to: str, number: int) -> Flow[Trace]:
-        return self.served(
+    def trace(self, to: str, number: int) -> Flow[LetterTrace]:
+        return self.call(
             lambda: self.request("GET", f"/v1/letters/{number}", parameters={"to": to}, extra_time=5.0),
-            lambda it: Trace(it["receiver"], it["number"], it["fate"], it["office"]),
+            lambda reply: LetterTrace(reply["receiver"], reply["number"], reply["fate"], reply["office"]),
         )
 
-    def _ask_name(self) -> Flow[str]:
-        return exchange(Request("GET", "/v1/me"), self._delays, lambda answer: str(answer["name"]))
+    def _own_name(self) -> Flow[str]:
+        return exchange(ApiRequest("GET", "/v1/me"), self._delays, lambda reply: str(reply["name"]))
 
     def _new_chain(self) -> Chain:
         if (token := self._token()) is None:
-            raise InputError("a subscriber needs its token to arrive", where="token", hint="give the token it was told")
+            raise InputError("migration needs the subscriber's token", where="token", hint="pass token=, or register")
         return Chain(token)

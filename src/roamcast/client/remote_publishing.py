@@ -1,18 +1,18 @@
-"""How a source publishes at nodes of other domains than its own."""
+"""Publishing at nodes of other domains than the source's home."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from roamcast.client.flow import Flow, Request, exchange
+from roamcast.client.flow import ApiRequest, Flow, exchange
 from roamcast.errors import InputError, NotFoundError
 from roamcast.security.publish_proofs import Passport
 
-__all__ = ["Abroad"]
+__all__ = ["RemotePublishing"]
 
 
-class Abroad:
-    """Asks the source's home who it is and where others are, and remembers that until it is told to `forget`."""
+class RemotePublishing:
+    """Builds publish requests to peers of the home node. Caches the source's id and the peers' addresses."""
 
     def __init__(self, token: Callable[[], str | None], delays: Sequence[float]) -> None:
         self._token = token
@@ -21,26 +21,24 @@ class Abroad:
         self._home = ""
         self._urls: Mapping[str, str] = {}
 
-    def request(self, domain: str, body: bytes) -> Flow[Request]:
-        """Events to the node of `domain`. Raises NotFoundError if no office of it has joined."""
+    def request(self, domain: str, body: bytes) -> Flow[ApiRequest]:
+        """A request that publishes events at the node of `domain`. Raises NotFoundError if no such peer has joined."""
         if (token := self._token()) is None:
-            raise InputError("a source needs its token to publish", where="token", hint="give the token it was told")
+            raise InputError("publishing needs the source's token", where="token", hint="pass token=, or register")
         if domain not in (self._home, *self._urls):
-            self._id = yield from exchange(Request("GET", "/v1/me"), self._delays, lambda answer: str(answer["id"]))
-            offices = Request("GET", "/v1/offices")
+            self._id = yield from exchange(ApiRequest("GET", "/v1/me"), self._delays, lambda reply: str(reply["id"]))
             self._home, self._urls = yield from exchange(
-                offices,
+                ApiRequest("GET", "/v1/offices"),
                 self._delays,
-                lambda answer: (str(answer["domain"]), {it["domain"]: it["url"] for it in answer["offices"]}),
+                lambda reply: (str(reply["domain"]), {peer["domain"]: peer["url"] for peer in reply["offices"]}),
             )
-        plain = Request("POST", "/v1/events", body)
         if domain == self._home:
-            return plain
+            return ApiRequest("POST", "/v1/events", body)
         if domain not in self._urls:
-            raise NotFoundError(f"no office of {domain!r} has joined", where="at", hint="see `offices`")
-        passport = Passport.made(token, self._home, self._id, domain)
-        return Request("POST", "/v1/events", body, at=self._urls[domain], token=str(passport))
+            raise NotFoundError(f"no peer of domain {domain!r} has joined", where="at", hint="see Client.offices")
+        proof = Passport.made(token, self._home, self._id, domain)
+        return ApiRequest("POST", "/v1/events", body, url=self._urls[domain], token=str(proof))
 
-    def forget(self) -> None:
-        """A node may be elsewhere by now."""
+    def forget_peers(self) -> None:
+        """Look the addresses up again next time: a peer may have moved."""
         self._urls = {}

@@ -1,67 +1,61 @@
-"""What both clients tell httpx, and how they read it."""
+"""Runs flows and streams over httpx, blocking or with asyncio."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import socket
 import ssl
-from contextlib import suppress
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
-from roamcast.client.flow import Answer, Failure, Request
+from roamcast.client.calls import ApiCalls
+from roamcast.client.flow import ApiRequest, ApiResponse, Flow, NoResponse, Outcome, Pause
+from roamcast.client.streams import ServerStream
 from roamcast.errors import InputError
 
-__all__ = [
-    "DEFAULT_URL",
-    "STREAM_TIMEOUT",
-    "answer_of",
-    "built",
-    "checked_url",
-    "failure_of",
-    "interrupt",
-    "is_stream",
-    "time_for",
-    "trust",
-]
+__all__ = ["DEFAULT_URL", "AsyncTransport", "Transport", "check_url"]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
-STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)
-"""A stream that says nothing for longer than two of the node's heartbeats is dead."""
-
+_STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)  # longer than two of the node's heartbeats
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_STREAM_ENDED = NoResponse("the stream ended", sent=True)
+
+T = TypeVar("T")
 
 
-def trust(ca: Path | str | None) -> ssl.SSLContext | bool:
-    """The certificates in the file `ca` instead of the system's. Raises InputError."""
+def check_url(url: str) -> str:
+    """The URL of a node without a trailing slash. Raises InputError if it is not an HTTP URL."""
+    hint = f"for example {DEFAULT_URL}"
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InputError(f"not a URL: {error}", where="url", hint=hint) from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InputError(f"{url!r} is not the URL of a node", where="url", hint=hint)
+    return url.rstrip("/")
+
+
+def _verify(ca: Path | str | None) -> ssl.SSLContext | bool:
+    """Trust the certificates in the file `ca` instead of the system's. Raises InputError."""
     if ca is None:
         return True
     try:
         return ssl.create_default_context(cafile=str(ca))
     except OSError as error:
-        raise InputError(
-            f"no certificates can be read: {error}", where=str(ca), hint="give a file in PEM format"
-        ) from error
+        hint = "use a file in PEM format"
+        raise InputError(f"cannot read certificates: {error}", where=str(ca), hint=hint) from error
 
 
-def checked_url(url: str) -> str:
-    """The address without a slash at its end. Raises InputError if it is none."""
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise InputError(f"not an address: {error}", where="url", hint=f"such as {DEFAULT_URL}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InputError(f"{url!r} is not the address of a node", where="url", hint=f"such as {DEFAULT_URL}")
-    return url.rstrip("/")
-
-
-def built(
-    http: httpx.Client | httpx.AsyncClient,
-    url: str,
-    token: str | None,
-    request: Request,
-    timeout: httpx.Timeout,
+def _build_request(
+    http: httpx.Client | httpx.AsyncClient, url: str, token: str | None, request: ApiRequest, timeout: httpx.Timeout
 ) -> httpx.Request:
     headers = dict(request.headers)
     token = token if request.token is None else request.token
@@ -71,7 +65,7 @@ def built(
         headers["content-type"] = "application/json"
     return http.build_request(
         request.method,
-        (request.at or url) + request.path,
+        (request.url or url) + request.path,
         content=request.body,
         params=dict(request.parameters),
         headers=headers,
@@ -79,29 +73,210 @@ def built(
     )
 
 
-def time_for(request: Request, timeout: float) -> httpx.Timeout:
+def _call_timeout(request: ApiRequest, timeout: float) -> httpx.Timeout:
     return httpx.Timeout(timeout, read=timeout + request.extra_time)
 
 
-def is_stream(response: httpx.Response) -> bool:
+def _response(response: httpx.Response) -> ApiResponse:
+    return ApiResponse(response.status_code, response.content)
+
+
+def _no_response(error: httpx.TransportError) -> NoResponse:
+    return NoResponse(str(error) or type(error).__name__, sent=not isinstance(error, _NEVER_SENT))
+
+
+def _is_stream(response: httpx.Response) -> bool:
     return response.status_code == 200 and response.headers.get("content-type", "").startswith("text/event-stream")
 
 
-def interrupt(response: httpx.Response) -> None:
-    """Have whoever waits for more of a response, in another thread, find that there is none.
+class AsyncTransport:
+    """Runs flows with asyncio. Calls may run concurrently. An `http` that is passed in stays open."""
 
-    To close the connection would not wake it up.
-    """
-    line = response.extensions.get("network_stream")
-    connection = line.get_extra_info("socket") if line is not None else None
+    def __init__(
+        self, url: str, calls: ApiCalls, timeout: float, http: httpx.AsyncClient | None, ca: Path | str | None
+    ) -> None:
+        self.url = check_url(url)
+        self._calls = calls
+        self._timeout = timeout
+        self._http = http or httpx.AsyncClient(verify=_verify(ca))
+        self._owns_http = http is None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_closed = False
+
+    async def run(self, flow: Flow[T]) -> T:
+        """The result of a flow."""
+        outcome: Outcome | None = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self._perform(step)
+
+    async def listen(self, stream: ServerStream[T]) -> AsyncGenerator[T, None]:
+        """The items of a stream until `close`, reconnecting where necessary."""
+        while not self.is_closed and not self._http.is_closed:
+            outcome: Outcome = _STREAM_ENDED
+            try:
+                request = self._build(stream.request(), _STREAM_TIMEOUT)
+                async with aclosing(await self._http.send(request, stream=True)) as response:
+                    if _is_stream(response):
+                        async for chunk in response.aiter_bytes():
+                            for item in stream.feed(chunk):
+                                if self.is_closed:
+                                    return
+                                yield item
+                    else:
+                        await response.aread()
+                        outcome = _response(response)
+            except httpx.TransportError as error:
+                outcome = _no_response(error)
+            items, delay = stream.broken(outcome)
+            for item in items:
+                if self.is_closed:
+                    return
+                yield item
+            await asyncio.sleep(delay)
+
+    def call_for_each(self, stream: ServerStream[T], callback: Callable[[T], None]) -> asyncio.Task[None]:
+        """A task that passes every item of a stream to `callback`."""
+
+        async def listen() -> None:
+            async for item in self.listen(stream):
+                callback(item)
+
+        task = asyncio.create_task(listen())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """End all streams and close the connections that this transport opened."""
+        self.is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._owns_http:
+            await self._http.aclose()
+
+    async def _perform(self, step: ApiRequest | Pause) -> Outcome | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return _response(await self._http.send(self._build(step, _call_timeout(step, self._timeout))))
+        except httpx.TransportError as error:
+            return _no_response(error)
+
+    def _build(self, request: ApiRequest, timeout: httpx.Timeout) -> httpx.Request:
+        return _build_request(self._http, self.url, self._calls.token, request, timeout)
+
+
+class Transport:
+    """Runs flows in the calling thread. Thread-safe. An `http` that is passed in stays open."""
+
+    def __init__(
+        self, url: str, calls: ApiCalls, timeout: float, http: httpx.Client | None, ca: Path | str | None
+    ) -> None:
+        self.url = check_url(url)
+        self._calls = calls
+        self._timeout = timeout
+        self._http = http or httpx.Client(verify=_verify(ca))
+        self._owns_http = http is None
+        self._closed = threading.Event()
+        self._responses: set[httpx.Response] = set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def run(self, flow: Flow[T]) -> T:
+        """The result of a flow."""
+        outcome: Outcome | None = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = self._perform(step)
+
+    def listen(self, stream: ServerStream[T]) -> Generator[T, None, None]:
+        """The items of a stream until `close`, reconnecting where necessary."""
+        while not self.is_closed and not self._http.is_closed:
+            outcome: Outcome = _STREAM_ENDED
+            try:
+                with self._open(stream.request()) as response:
+                    if _is_stream(response):
+                        for chunk in response.iter_bytes():
+                            yield from self._while_open(stream.feed(chunk))
+                    else:
+                        response.read()
+                        outcome = _response(response)
+            except httpx.TransportError as error:
+                outcome = _no_response(error)
+            except RuntimeError as error:  # httpx raises this if it was closed meanwhile
+                if not self._http.is_closed:
+                    raise
+                outcome = NoResponse(str(error), sent=False)
+            if self.is_closed:
+                return
+            items, delay = stream.broken(outcome)
+            yield from self._while_open(items)
+            self._closed.wait(delay)
+
+    def call_for_each(self, stream: ServerStream[T], callback: Callable[[T], None]) -> threading.Thread:
+        """A daemon thread that passes every item of a stream to `callback`."""
+
+        def listen() -> None:
+            for item in self.listen(stream):
+                callback(item)
+
+        thread = threading.Thread(target=listen, name="roamcast-stream", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """End all streams, in whatever thread they are read, and close the connections that this transport opened."""
+        self._closed.set()
+        for response in list(self._responses):
+            _interrupt(response)
+        if self._owns_http:
+            self._http.close()
+
+    def _while_open(self, items: Iterable[T]) -> Iterator[T]:
+        return itertools.takewhile(lambda _: not self.is_closed, items)
+
+    @contextmanager
+    def _open(self, request: ApiRequest) -> Iterator[httpx.Response]:
+        response = self._http.send(self._build(request, _STREAM_TIMEOUT), stream=True)
+        self._responses.add(response)
+        try:
+            if self.is_closed:
+                _interrupt(response)
+            yield response
+        finally:
+            self._responses.discard(response)
+            response.close()
+
+    def _perform(self, step: ApiRequest | Pause) -> Outcome | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return _response(self._http.send(self._build(step, _call_timeout(step, self._timeout))))
+        except httpx.TransportError as error:
+            return _no_response(error)
+
+    def _build(self, request: ApiRequest, timeout: httpx.Timeout) -> httpx.Request:
+        return _build_request(self._http, self.url, self._calls.token, request, timeout)
+
+
+def _interrupt(response: httpx.Response) -> None:
+    """Wake up a thread that is reading this response. Closing the connection would not."""
+    stream = response.extensions.get("network_stream")
+    connection = stream.get_extra_info("socket") if stream is not None else None
     if connection is not None:
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # already closed
             connection.shutdown(socket.SHUT_RDWR)
-
-
-def answer_of(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.content)
-
-
-def failure_of(error: httpx.TransportError) -> Failure:
-    return Failure(str(error) or type(error).__name__, sent=not isinstance(error, _NEVER_SENT))

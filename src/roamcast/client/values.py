@@ -1,4 +1,4 @@
-"""What the client hands back."""
+"""Values that the client returns."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "Accepted",
     "Binding",
     "Letter",
-    "Sent",
+    "LetterTrace",
+    "PublishReceipt",
+    "SendReceipt",
     "Subscription",
-    "Trace",
-    "binding_of",
-    "letter_of",
-    "subscription_of",
+    "binding_from_json",
+    "letter_from_json",
+    "subscription_from_json",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """Events that are safe at the node: how many, and the numbers of the first and the last."""
+class PublishReceipt:
+    """Events that are durable at the node: how many, and the first and the last sequence number."""
 
     accepted: int
     first_seq: int
@@ -30,13 +30,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A letter out of one's own mailbox. `place` says where it lies there; `event` is plain JSON values.
+    """A letter from the subscriber's own mailbox.
 
-    `why` says why it came; None where the pipeline did not say. A letter of another subscriber, whose name is `sender`,
-    has a `title` and a `message` instead of a subscription and an event.
+    `offset` is its offset in the mailbox. `event` is plain JSON values. `why` says why the event matched; None if the
+    pipeline did not say. A letter from another subscriber has its name as `sender`, and `title` and `message` instead
+    of `subscription` and `event`.
     """
 
-    place: int
+    offset: int
     sender: str
     number: int
     subscription: str
@@ -47,8 +48,10 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A letter that is safe at an office: names of both, and its number among those of the one to the other."""
+class SendReceipt:
+    """A letter that is durable at an office: full names of both sides, and its number from this sender to this
+    receiver.
+    """
 
     sender: str
     receiver: str
@@ -56,9 +59,10 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """What became of a letter, as `office` knows: queued, not arrived, held back, readable, acknowledged, expired, or
-    no receiver.
+class LetterTrace:
+    """What became of a letter, as `office` knows.
+
+    `fate` is one of: queued, not arrived, held back, readable, acknowledged, expired, no receiver.
     """
 
     receiver: str
@@ -69,10 +73,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription as it is now, in the canonical form of LACL.
+    """The current state of a subscription. `text` is its canonical LACL.
 
-    `state` is `start` (no source found yet), `active`, `inactive` (its source is lost) or `stop` (its life-control does
-    not hold), so `since` a time in ISO 8601; `why` it hears nothing is None while it is active.
+    `state` is `start` (no source found yet), `active`, `inactive` (its source is gone) or `stop` (its life-control
+    does not hold). `since` is when the state began, in ISO 8601. `why` says why it receives nothing; None while active.
     """
 
     id: str
@@ -87,25 +91,25 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A source that a subscription had, from when to when in ISO 8601; `unbound_at` is None while it has it."""
+    """A source that a subscription was bound to. Times are ISO 8601; `unbound_at` is None while the binding lasts."""
 
     source: str
     bound_at: str
     unbound_at: str | None
 
 
-def letter_of(fields: Mapping[str, Any]) -> Letter:
-    head = fields["place"], fields["sender"], fields["number"]
+def letter_from_json(fields: Mapping[str, Any]) -> Letter:
+    head = fields["offset"], fields["sender"], fields["number"]
     if "message" in fields:
         return Letter(*head, "", {}, title=fields.get("title"), message=fields["message"])
     return Letter(*head, fields["subscription"], fields["event"], why=fields.get("why"))
 
 
-def subscription_of(fields: Mapping[str, Any]) -> Subscription:
+def subscription_from_json(fields: Mapping[str, Any]) -> Subscription:
     names = ("id", "subscriber", "text", "plan", "state")
     id, subscriber, text, plan, state = (fields[name] for name in names)
     return Subscription(id, subscriber, text, plan, state, tuple(fields["sources"]), fields["since"], fields["why"])
 
 
-def binding_of(fields: Mapping[str, Any]) -> Binding:
+def binding_from_json(fields: Mapping[str, Any]) -> Binding:
     return Binding(fields["source"], fields["bound_at"], fields["unbound_at"])

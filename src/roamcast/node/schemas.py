@@ -6,8 +6,9 @@ Unknown fields and wrong types are refused ("12" is no number, nor is true), as 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import (
     AfterValidator,
@@ -16,19 +17,21 @@ from pydantic import (
     ConfigDict,
     Field,
     RootModel,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from roamcast.errors import InputError
 from roamcast.model import EPOCH, Box
 from roamcast.settings import DOMAIN, NodeLimits
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "IdentityIn", "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "SceneIn", "SubscriptionIn",
-    "VouchIn",
+    "IdentityIn", "IntroductionIn", "JoinIn", "LetterIn", "MalformedError", "NumbersIn", "PositionIn", "SceneIn",
+    "SubscriptionIn", "VouchIn", "input_error_of",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -186,12 +189,13 @@ class PositionIn(_In):
 
 
 class BoxIn(_In):
-    """A closed rectangle. In geographic space min_x > max_x crosses the antimeridian."""
+    """A closed rectangle. With `crosses_antimeridian`, min_x (the western border) is greater than max_x."""
 
     min_x: float
     min_y: float
     max_x: float
     max_y: float
+    crosses_antimeridian: bool = False
 
     def box(self) -> Box:
         return Box(self.min_x, self.min_y, self.max_x, self.max_y)
@@ -340,3 +344,40 @@ class SceneIn(_In):
     remove: tuple[str, ...] = Field(default=(), max_length=100_000)
     clear: bool = False
     ttl: float | None = Field(default=None, gt=0, le=3600)
+
+
+class MalformedError(InputError):
+    """The body is no JSON."""
+
+
+_WORDS = {
+    "extra_forbidden": "unknown field",
+    "missing": "this field is missing",
+    "finite_number": "must be a finite number",
+}
+
+
+class _HasErrors(Protocol):
+    """FastAPI's RequestValidationError."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def input_error_of(error: ValidationError | _HasErrors, name: str) -> InputError:
+    """The first thing that is wrong, with the path to it, such as `events[3].x`."""
+    problems = error.errors()
+    first = problems[0]
+    message = _WORDS.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "json_invalid":
+        return MalformedError(message, where="body", hint="send JSON in UTF-8")
+    hint = first.get("ctx", {}).get("hint", "see /docs for what is expected")
+    if len(problems) > 1:
+        hint += f"; {len(problems) - 1} more errors"
+    return InputError(message, where=_path(name, first["loc"]), hint=hint)
+
+
+def _path(name: str, steps: Sequence[str | int]) -> str:
+    path = name
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path or "body"

@@ -36,7 +36,7 @@ def test_agents_roam_between_domains_and_are_drawn(tmp_path: Path) -> None:
             until(lambda: layer(north, "letters"), "a letter's line")
             home = {agent.name: agent.home for agent in world.agents}
             until(
-                lambda: any(a.client and a.client.visit and a.at != home[a.name] for a in world.agents),
+                lambda: any(a.client and a.client.mailbox_token and a.at != home[a.name] for a in world.agents),
                 "an agent to be served elsewhere",
             )
 

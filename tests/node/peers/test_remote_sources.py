@@ -78,7 +78,7 @@ def test_an_old_token_makes_no_passport(nodes: dict[str, RunningNode]) -> None:
     """Once there is another one."""
     cam = nodes["north"].source("cam")
     old = nodes["north"].client(cam.token)
-    cam.new_token()
+    cam.renew_token()
     assert cam.publish(EVENT, at="south").accepted == 1
     stale = Passport.made(token_of(old), "north", "cam", "south")
     assert posted(nodes["south"], stale, seq=1) == (401, "Authorization")
@@ -123,10 +123,10 @@ def test_a_home_is_asked_again_after_a_minute(nodes: dict[str, RunningNode], mon
     cam = nodes["north"].source("cam")
     passport = Passport.made(token_of(cam), "north", "cam", "south")
     assert posted(nodes["south"], passport, seq=1)[0] == 202
-    cam.new_token()
+    cam.renew_token()
     assert posted(nodes["south"], passport, seq=2)[0] == 202
     monkeypatch.setattr("roamcast.node.peers.remote_sources._GOOD_FOR", 0.0)
     known = Passport.made(token_of(cam), "north", "cam", "south")
     assert posted(nodes["south"], known, seq=3)[0] == 202
-    cam.new_token()
+    cam.renew_token()
     assert posted(nodes["south"], known, seq=4)[0] == 401

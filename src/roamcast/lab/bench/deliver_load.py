@@ -95,7 +95,7 @@ def read_out(url: str, tokens: Sequence[str]) -> Timed:
             answer = line.ask("POST", "/v1/mailboxes/pull", body=asked)["mailboxes"]
             for (token, place), pulled in zip(list(places.items()), answer, strict=True):
                 letters = pulled["letters"]
-                if [letter["place"] for letter in letters] != list(range(place + 1, place + len(letters) + 1)):
+                if [letter["offset"] for letter in letters] != list(range(place + 1, place + len(letters) + 1)):
                     raise UnavailableError("letters are missing or out of order")
                 had += len(letters)
                 if letters:

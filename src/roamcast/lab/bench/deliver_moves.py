@@ -32,8 +32,8 @@ def bench_letter(url: str, count: int) -> list[float]:
         nonlocal at
         for letter in receiver.letters(ack=False):
             at = time.perf_counter()
-            (open_ if letter.place == 1 else came).set()
-            if letter.place > count:
+            (open_ if letter.offset == 1 else came).set()
+            if letter.offset > count:
                 return
 
     reader = threading.Thread(target=read, daemon=True)
@@ -68,8 +68,8 @@ def bench_moves(first: str, second: str, letters: int, moves: int) -> list[float
         walker.migrate(url)
         (letter,) = walker.pull(limit=1)
         dark.append((time.perf_counter() - began) * 1e3)
-        if letter.place != 1:
-            raise UnavailableError(f"letter {letter.place} came first")
+        if letter.offset != 1:
+            raise UnavailableError(f"letter {letter.offset} came first")
         until(lambda: _has_all(walker, letters), _PATIENCE, "the rest of the mailbox")
     walker.close()
     return dark

@@ -42,7 +42,7 @@ class Sketch:
         at = [event["x"], event["y"]]
         label = ", ".join(event["terms"])
         self.events[event["id"]] = feature("Point", at, label, "event")
-        self.letters[f"{person.id}-{letter.place}"] = feature(
+        self.letters[f"{person.id}-{letter.offset}"] = feature(
             "LineString", [at, list(person.point)], f"{label} → {person.label}", "letter"
         )
 

@@ -117,7 +117,7 @@ class Conference:
         async for letter in speaker.letters():
             seen = self._seen
             event, way = flashes(letter.event, seen.speaker)
-            seen.events[letter.event["source"]], seen.letters[str(letter.place)] = event, way
+            seen.events[letter.event["source"]], seen.letters[str(letter.offset)] = event, way
 
     async def _sense(self, crew_of: _CrewOf, sensor: Sensor) -> None:
         """Send readings while anybody wants them."""

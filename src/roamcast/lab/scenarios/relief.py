@@ -109,7 +109,9 @@ class Relief:
             await ask_for(clients[team.id], [team.text])
         for number in count():
             shift = await asyncio.to_thread(Shift, area, self._seed + number)
-            numbers = [await sensor.take_numbers(events) for sensor, events in zip(sensors, shift.count, strict=True)]
+            numbers = [
+                await sensor.reserve_numbers(events) for sensor, events in zip(sensors, shift.count, strict=True)
+            ]
             self._drawn = _Now(shift, [_Team(id, client) for id, client in clients.items()])
             await self._pass(self._drawn, offices, sensors, numbers)
 

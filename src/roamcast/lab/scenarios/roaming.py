@@ -144,7 +144,7 @@ class Roaming:
         except ElsewhereError:
             return await self._arrive(agent)  # it had travelled when the scenario was last stopped
         for letter in letters:
-            drawn.letters[f"{agent.name}-{letter.place}"] = self._line(letter, agent)
+            drawn.letters[f"{agent.name}-{letter.offset}"] = self._line(letter, agent)
         if letters:
             await agent.client.acknowledge(letters[-1])
         agent.waiting = max(0, agent.waiting - len(letters))

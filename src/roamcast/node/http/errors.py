@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from roamcast.errors import (
@@ -26,18 +25,15 @@ from roamcast.errors import (
 )
 from roamcast.lacl import LaclError
 from roamcast.node.peers.signed_http import SessionError
+from roamcast.node.schemas import MalformedError, input_error_of
 
-__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "MalformedError", "handle_errors", "input_error_of", "told"]
+__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "handle_errors", "told"]
 
 log = logging.getLogger(__name__)
 
 
 class BodyTooLargeError(CapacityError):
     """The body is over the limit."""
-
-
-class MalformedError(InputError):
-    """The body is no JSON."""
 
 
 _STATUS: tuple[tuple[type[RoamcastError], int], ...] = (
@@ -86,32 +82,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": _SCHEMA}},
     },
 }
-
-_WORDS = {
-    "extra_forbidden": "unknown field",
-    "missing": "this field is missing",
-    "finite_number": "must be a finite number",
-}
-
-
-def input_error_of(error: ValidationError | RequestValidationError, name: str) -> InputError:
-    """The first thing that is wrong, with the path to it, such as `events[3].x`."""
-    problems = error.errors()
-    first = problems[0]
-    message = _WORDS.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] == "json_invalid":
-        return MalformedError(message, where="body", hint="send JSON in UTF-8")
-    hint = first.get("ctx", {}).get("hint", "see /docs for what is expected")
-    if len(problems) > 1:
-        hint += f"; {len(problems) - 1} more to mend"
-    return InputError(message, where=_path(name, first["loc"]), hint=hint)
-
-
-def _path(name: str, steps: Sequence[str | int]) -> str:
-    path = name
-    for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path or "body"
 
 
 def handle_errors(app: FastAPI) -> None:

@@ -8,7 +8,8 @@ from fastapi import Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roamcast.errors import InputError
-from roamcast.node.http.errors import BodyTooLargeError, input_error_of
+from roamcast.node.http.errors import BodyTooLargeError
+from roamcast.node.schemas import input_error_of
 from roamcast.node.service import Node
 from roamcast.settings import NodeLimits
 

@@ -32,5 +32,5 @@ def letter_json(filed: Filed) -> str:
     letter = filed.letter
     body = letter.body.replace("\n", " ").replace("\r", " ")
     sender = orjson.dumps(letter.sender).decode()
-    head = f'"place":{filed.place},"sender":{sender},"number":{letter.number}'
+    head = f'"offset":{filed.place},"sender":{sender},"number":{letter.number}'
     return f"{{{head},{body.lstrip()[1:]}"

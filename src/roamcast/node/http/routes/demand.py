@@ -21,8 +21,8 @@ router = APIRouter(prefix="/me/demand", tags=["entities"])
 
 @router.get("")
 async def demand(node: TheNode, caller: Source) -> dict[str, Any]:
-    """Whether the source whose token this is is `wanted` to send now."""
-    return {"wanted": node.control.peer_sources.is_demanded(caller.id)}
+    """Whether the source whose token this is is `demanded` to send now."""
+    return {"demanded": node.control.peer_sources.is_demanded(caller.id)}
 
 
 @router.get("/stream", response_class=StreamingResponse, responses=STREAM)
@@ -49,6 +49,6 @@ async def _stream(node: Node, caller: Caller) -> AsyncIterator[bytes]:
             wanted = node.control.peer_sources.is_demanded(caller.id)
             if wanted != told:
                 told = wanted
-                yield sse_message("demand", orjson.dumps({"wanted": wanted}).decode())
+                yield sse_message("demand", orjson.dumps({"demanded": wanted}).decode())
             elif not await wait_for(event, HEARTBEAT_EVERY):
                 yield HEARTBEAT

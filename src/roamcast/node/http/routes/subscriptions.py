@@ -188,9 +188,9 @@ def _asked(node: Node, given: SubscriptionIn) -> tuple[CheckedQuery, str | None]
         asked = node.queries.read(given.lacl)
     else:
         box = given.region.box() if given.region else None
-        if box is not None:
+        if box is not None and given.region is not None:
             try:
-                node.space.check_box(box)
+                node.space.check_box(box, crosses_antimeridian=given.region.crosses_antimeridian)
             except InputError as error:
                 raise InputError(error.message, where=f"region.{error.where}", hint=error.hint) from None
         asked = node.queries.of_region(box, given.terms)

@@ -1,0 +1,149 @@
+"""Server-sent events: the parser, and the streams of letters and of demand, without I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from roamcast.client.flow import ApiRequest, NoResponse, Outcome, error_from
+from roamcast.client.mailbox import MailboxAccess
+from roamcast.client.values import Letter, letter_from_json
+from roamcast.errors import ElsewhereError
+
+__all__ = ["DemandStream", "LetterStream", "ServerStream", "SseEvent", "SseReader"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+_LONGEST_DELAY = 5.0  # seconds
+_TOO_MANY_REQUESTS = 429
+
+
+class SseEvent(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: str
+    id: str | None
+
+
+class SseReader:
+    """Parses server-sent events from chunks of bytes. An incomplete event at the end is not returned."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = "message"
+        self._data: list[str] = []
+        self._id: str | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """The events that are complete with this chunk."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        events = (self._read_line(line.rstrip(b"\r").decode()) for line in lines)
+        return [event for event in events if event is not None]
+
+    def _read_line(self, line: str) -> SseEvent | None:
+        if not line:
+            event = SseEvent(self._name, "\n".join(self._data), self._id) if self._data else None
+            self._name, self._data = "message", []
+            return event
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+        elif field == "id":
+            self._id = value
+        return None
+
+
+class ServerStream(Protocol[T_co]):
+    """A stream of items from a node that goes on across reconnections."""
+
+    def request(self) -> ApiRequest:
+        """The request that opens the stream, at first and after each break."""
+
+    def feed(self, chunk: bytes) -> Sequence[T_co]:
+        """The new items in a chunk of the response."""
+
+    def broken(self, outcome: Outcome) -> tuple[Sequence[T_co], float]:
+        """The connection ended: items to report, and seconds to wait before the next attempt.
+
+        Raises an error that another attempt cannot fix.
+        """
+
+
+class LetterStream:
+    """The letters of a mailbox after an offset, each once, however often the connection breaks."""
+
+    def __init__(self, after: int, delays: Sequence[float], mailbox: MailboxAccess) -> None:
+        self._after = after
+        self._mailbox = mailbox
+        self._delays = delays
+        self._failures = 0
+        self._reader = SseReader()
+
+    def request(self) -> ApiRequest:
+        self._reader = SseReader()
+        headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
+        return self._mailbox.request("GET", "/v1/mailbox/stream", headers=headers)
+
+    def broken(self, outcome: Outcome) -> tuple[list[Letter], float]:
+        self._failures += 1
+        can_retry = isinstance(outcome, NoResponse) or outcome.status >= 500
+        if not can_retry or self._failures > len(self._delays):
+            raise error_from(outcome)
+        return [], self._delays[self._failures - 1]
+
+    def feed(self, chunk: bytes) -> list[Letter]:
+        """Raises ElsewhereError when the mailbox migrates."""
+        self._failures = 0
+        self._mailbox.has_answered = True
+        letters = []
+        for event in self._reader.feed(chunk):
+            if event.name == "moved":
+                hint = "migrate again if the subscriber is here now"
+                raise ElsewhereError("the mailbox has migrated", where=self._mailbox.name, hint=hint)
+            if event.name == "letter":
+                letter = letter_from_json(json.loads(event.data))
+                if letter.offset > self._after:
+                    self._after = letter.offset
+                    letters.append(letter)
+        return letters
+
+
+class DemandStream:
+    """Whether a source is demanded: first the current value, then each change.
+
+    While the node cannot be reached the value is True: nobody can tell that the source is idle.
+    """
+
+    def __init__(self, delays: Sequence[float]) -> None:
+        self._delays = (*delays, _LONGEST_DELAY)
+        self._failures = 0
+        self._reader = SseReader()
+        self._demanded: bool | None = None
+
+    def request(self) -> ApiRequest:
+        self._reader = SseReader()
+        return ApiRequest("GET", "/v1/me/demand/stream", headers={"accept": "text/event-stream"})
+
+    def feed(self, chunk: bytes) -> list[bool]:
+        self._failures = 0
+        events = [event for event in self._reader.feed(chunk) if event.name == "demand"]
+        values = [bool(json.loads(event.data)["demanded"]) for event in events]
+        return [value for value in values if self._update(value)]
+
+    def broken(self, outcome: Outcome) -> tuple[list[bool], float]:
+        """Never gives up on an unreachable node; raises only what the node refuses."""
+        if not isinstance(outcome, NoResponse) and outcome.status < 500 and outcome.status != _TOO_MANY_REQUESTS:
+            raise error_from(outcome)
+        delay = self._delays[min(self._failures, len(self._delays) - 1)]
+        self._failures += 1
+        return [True] if self._update(True) else [], delay
+
+    def _update(self, demanded: bool) -> bool:
+        """Store the value; whether it changed."""
+        is_change, self._demanded = demanded != self._demanded, demanded
+        return is_change
