@@ -12,6 +12,8 @@ import httpx
 import pytest
 from nodes import RunningNode, bearer, journalled, running_node
 
+from roamcast.errors import InputError
+
 GOOD = {"x": 1.0, "y": 2.0}
 BOX = {"min_x": 0, "min_y": 0, "max_x": 1, "max_y": 1}
 
@@ -263,7 +265,11 @@ def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:
 def test_geographic_space_knows_the_antimeridian(shared_node: RunningNode) -> None:
     """A box with min_x > max_x is good in geographic space."""
     client = shared_node.subscriber("sailor")
-    client.subscribe(box=(170, -10, -170, 10), id="across")
+    client.subscribe(box=(170, -10, -170, 10), crosses_antimeridian=True, id="across")
+    with pytest.raises(InputError, match=r"region\.min_x: 170 is greater than max_x -170"):
+        client.subscribe(box=(170, -10, -170, 10))
+    with pytest.raises(InputError, match=r"region\.crosses_antimeridian"):
+        client.subscribe(box=(-170, -10, 170, 10), crosses_antimeridian=True)
     assert client.subscription("across").text == "Select all() Where &location in box(170, -10, -170, 10)"
 
 

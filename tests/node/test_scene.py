@@ -99,7 +99,7 @@ def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:
     """Where they are, as they move; the boxes as areas, across the antimeridian in one piece."""
     node.source("car", x=1, y=2).move(3, 4)
     anna = node.subscriber("anna", x=5, y=6)
-    anna.subscribe(box=(170, 0, -170, 1), terms=["ice"], id="box")
+    anna.subscribe(box=(170, 0, -170, 1), crosses_antimeridian=True, terms=["ice"], id="box")
     anna.subscribe(terms=["ice"], id="anywhere")
     layers = anna.scene()["layers"]
     assert layers["sources"]["car"]["geometry"] == {"type": "Point", "coordinates": [3, 4]}
