@@ -27,8 +27,8 @@ def test_a_hot_spot_is_shared() -> None:
     """Nine of ten looks are at a hundredth of the curve; afterwards no worker has much more load than another."""
     rng = np.random.default_rng(4)
     place = np.where(rng.random(20_000) < 0.9, 0.3 + rng.random(20_000) / 100, rng.random(20_000))
-    looks = LoadSample.of(np.arange(20_000), place)
-    load = np.bincount(Cuts.even(4, PLACES).balanced(4, looks, PLACES).workers_of(place), looks.load)
+    looks = LoadSample.of_candidates(np.arange(20_000), place)
+    load = np.bincount(Cuts.even(4, PLACES).rebalance(4, looks, PLACES).workers_of(place), looks.load)
     assert load.max() <= 1.1 * load.mean()
 
 
@@ -37,7 +37,7 @@ def test_a_hot_spot_moves_few() -> None:
     rng = np.random.default_rng(5)
     place = np.where(rng.random(20_000) < 0.9, 0.3 + rng.random(20_000) / 100, rng.random(20_000))
     cuts = Cuts.even(4, PLACES)
-    after = cuts.balanced(4, LoadSample.of(np.arange(20_000), place), PLACES)
+    after = cuts.rebalance(4, LoadSample.of_candidates(np.arange(20_000), place), PLACES)
     assert np.mean(np.array(after.at) == np.array(cuts.at)) < 0.1
     assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.2
 
@@ -45,16 +45,16 @@ def test_a_hot_spot_moves_few() -> None:
 def test_a_stretch_stays_where_it_saves_little() -> None:
     """The load is even, and events want two subscriptions at random: whatever moves saves a message here and there."""
     rng = np.random.default_rng(6)
-    looks = LoadSample.of(np.repeat(np.arange(10_000), 2), rng.choice(PLACES, 20_000))
+    looks = LoadSample.of_candidates(np.repeat(np.arange(10_000), 2), rng.choice(PLACES, 20_000))
     cuts = Cuts.even(4, PLACES)
-    after = cuts.balanced(4, looks, PLACES)
+    after = cuts.rebalance(4, looks, PLACES)
     assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.05
 
 
 def test_what_nobody_holds_stays_whose_it_is() -> None:
     """There are looks, but no subscriptions to go by."""
     cuts = Cuts.even(4, PLACES)
-    after = cuts.balanced(4, LoadSample.of(np.arange(len(PLACES)), PLACES), np.empty(0))
+    after = cuts.rebalance(4, LoadSample.of_candidates(np.arange(len(PLACES)), PLACES), np.empty(0))
     assert np.mean(cuts.workers_of(PLACES) != after.workers_of(PLACES)) < 0.05
 
 
@@ -62,4 +62,4 @@ def test_without_looks_nothing_changes() -> None:
     """Cuts are as they were."""
     cuts = Cuts.even(4, PLACES)
     nothing = np.empty(0)
-    assert cuts.balanced(4, LoadSample(nothing, nothing, nothing), PLACES) is cuts
+    assert cuts.rebalance(4, LoadSample(nothing, nothing, nothing), PLACES) is cuts

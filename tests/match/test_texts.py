@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roamcast.match.index.seeds import seed_of
-from roamcast.match.kernels.texts import Texts, hash_texts
+from roamcast.match.kernels.texts import Texts, hash_seed, hash_texts
 
-SEEDS = [seed_of(bytes([n])) for n in range(8)]
+SEEDS = [hash_seed(bytes([n])) for n in range(8)]
 WORDS = 15
 
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from matching import subscriptions_of
 
 from roamcast.match.index.rows import index_rows
-from roamcast.match.partitioners.categories import Categories, Parameters
+from roamcast.match.partitioners.categories import Categories, CategoryParameters
 from roamcast.match.partitioners.categories_reference import ReferenceCategories
 
 _side = st.integers(-8, 8).map(float)
@@ -26,7 +26,7 @@ class CategoriesMachine(RuleBasedStateMachine):
         window=st.sampled_from([1, 3, 1024]),
     )
     def start(self, most: int, frequencies: bool, correlation: bool, threshold: float, window: int) -> None:
-        self.parameters = Parameters(
+        self.parameters = CategoryParameters(
             most, new_threshold=threshold, frequencies=frequencies, correlation=correlation, least_area=4.0,
             window=window,
         )  # fmt: skip

@@ -74,7 +74,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.next = len(self.wanted)
         everyone = index_rows(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
         self.stack: tuple[SegmentRef, ...] = self.layers.apply((), added=everyone)
-        assert (SegmentFolder(self.folder).open(self.stack[0].segment).body.scale > 0).any()
+        assert (SegmentFolder(self.folder).open(self.stack[0].segment).segment.scale > 0).any()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):

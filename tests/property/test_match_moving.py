@@ -44,7 +44,7 @@ class MovingMachine(RuleBasedStateMachine):
         points = np.array(self.places[0]) + self.unit * rng.integers(-9, 10, (CROWD, 2))
         radii = rng.choice([0.0, 10.0, 100.0], CROWD)
         self.come(points.tolist(), radii.tolist(), [["a", "b"][: n % 3] for n in range(CROWD)])
-        assert (SegmentFolder(self.folder).open(self.stack[0].segment).body.scale > 0).any()
+        assert (SegmentFolder(self.folder).open(self.stack[0].segment).segment.scale > 0).any()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):

@@ -12,24 +12,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
 from profiles import brief
 
+from roamcast.lab.match_workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows
-from roamcast.match.partitioners.categories import Parameters
-from roamcast.match.partitioners.curve import Curve
+from roamcast.match.partitioners.categories import CategoryParameters
+from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.partitioner import Partitioner
-from roamcast.match.routing.workers import Workers
 
-PARAMETERS = Parameters(5, new_threshold=0.3)
+PARAMETERS = CategoryParameters(5, new_threshold=0.3)
 
 MAKE: dict[str, Callable[[int], Partitioner]] = {
     "drtcluster": lambda workers: DrtCluster(workers, PARAMETERS),
     "in-node": lambda workers: DrtCluster(workers, PARAMETERS, Distribution(between=False, overload=1.0)),
     "kdtree": KdTree,
     "hashing": Hashing,
-    "curve": Curve,
+    "curve": CurvePartitioner,
 }
 
 
@@ -39,7 +39,7 @@ def restarted(partitioner: Partitioner) -> Partitioner:
     if isinstance(partitioner, DrtCluster):
         return DrtCluster.of_arrays(partitioner.workers, PARAMETERS, partitioner.distribution, arrays)
     kind = type(partitioner)
-    assert issubclass(kind, KdTree | Hashing | Curve)
+    assert issubclass(kind, KdTree | Hashing | CurvePartitioner)
     return kind.of_arrays(partitioner.workers, arrays)
 
 
@@ -50,7 +50,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @initialize(workers=st.sampled_from([1, 2, 4]))
     def start(self, workers: int) -> None:
-        self.workers = Workers(MAKE[self.name](workers))
+        self.workers = SimulatedWorkers(MAKE[self.name](workers))
         self.wanted: dict[int, Wish] = {}
         self.next = 0
 

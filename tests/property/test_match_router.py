@@ -14,11 +14,11 @@ from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows
 
 from roamcast.errors import CorruptionError
 from roamcast.match.index.rows import index_rows, select_events, select_rows
-from roamcast.match.partitioners.curve import Curve
+from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.port import Matches
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.features import rarest_terms
-from roamcast.match.routing.partitioner import NOWHERE, Moves
+from roamcast.match.routing.partitioner import NO_WORKER, PlacementChanges
 from roamcast.match.routing.router import Router, RoutingTables
 
 SECRET = "of these tests"
@@ -134,14 +134,14 @@ def test_a_curve_routes_by_what_it_holds_now() -> None:
     x = rng.uniform(-50, 50, 400)
     wanted = index_rows(np.arange(400), subscriptions_of([(at, at, at + 1, at + 1, ["fire"]) for at in x]))
     events = events_of([(at + 0.5, at + 0.5, ["fire"]) for at in x])
-    curve, holder = Curve(4), dict[int, int]()
+    curve, holder = CurvePartitioner(4), dict[int, int]()
 
-    def follow(moves: Moves) -> None:
+    def follow(moves: PlacementChanges) -> None:
         for handle, target in zip(moves.handle.tolist(), moves.target.tolist(), strict=True):
             holder[handle] = target
         routed = curve.route(events)
         sent = set(zip(routed.event.tolist(), routed.worker.tolist(), strict=True))
-        assert all((handle, worker) in sent for handle, worker in holder.items() if worker != NOWHERE)
+        assert all((handle, worker) in sent for handle, worker in holder.items() if worker != NO_WORKER)
 
     follow(curve.add(select_rows(wanted, np.arange(200))))
     follow(curve.add(select_rows(wanted, np.arange(200, 400))))

@@ -15,5 +15,5 @@ def compile() -> None:
     from roamcast.match import warm_up as match
 
     bind.rehearse()
-    match.rehearse()
+    match.warm_up()
     collect.rehearse()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from roamcast.match.index.grid import MOST_LEVELS, choose_levels
+from roamcast.match.index.grid import MAX_LEVELS, choose_levels
 
 
 def boxes(rng: np.random.Generator, count: int, side: float, spread: float = 1.0) -> np.ndarray:
@@ -32,7 +32,7 @@ def test_levels_stay_few_whatever_sizes_there_are() -> None:
     rng = np.random.default_rng(2)
     box = np.concatenate([boxes(rng, 2_000, 10.0**power) for power in range(-15, 280, 5)])
     levels = choose_levels(box)
-    assert len(levels.scale) <= MOST_LEVELS
+    assert len(levels.scale) <= MAX_LEVELS
     assert (levels.of >= 0).all()
 
 

@@ -15,7 +15,7 @@ from roamcast.errors import InputError
 from roamcast.match.index.build import build
 from roamcast.match.index.index import ExactTest, Index, OpenSegment
 from roamcast.match.index.rows import index_rows
-from roamcast.match.index.segments import Opened
+from roamcast.match.index.segments import MappedArrays
 from roamcast.match.port import Events, Matches, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 
@@ -28,7 +28,7 @@ def index_of(*lots: Subscriptions, at_once: int, residual: bool = False, exact: 
     for lot in lots:
         count = len(lot.min_x)
         body = build(index_rows(np.arange(first, first + count), lot, np.full(count, residual)))
-        layers.append(OpenSegment(Opened.in_memory(body._asdict()), None))
+        layers.append(OpenSegment(MappedArrays.in_memory(body._asdict()), None))
         first += count
     return Index(layers, exact, at_once)
 

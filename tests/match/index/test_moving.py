@@ -96,10 +96,10 @@ def test_a_box_that_reached_far_is_made_smaller() -> None:
     regions = MovingRegions(PLANAR)
     regions.add([1], [0.0], [0.0], [10.0])
     assert not contains(*regions.move([1], [1e6], [0.0]).box[0], 3e6, 0.0)
-    assert not regions.is_settled
+    assert not regions.is_tight
     moved = regions.move([], [], [])
     assert (moved.box[0][2] - moved.box[0][0]) == pytest.approx(30.0)
-    assert regions.is_settled
+    assert regions.is_tight
     assert len(regions.move([], [], []).handle) == 0
 
 

@@ -94,7 +94,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     checksum = hashlib.sha256(content).hexdigest()
     folder = SegmentFolder(tmp_path)
     folder.path(checksum).write_bytes(content)
-    with pytest.raises(CorruptionError, match="not a file of"):
+    with pytest.raises(CorruptionError, match="not a roamcast-segment"):
         folder.open(checksum)
 
 

@@ -26,7 +26,7 @@ def seen(counts: TermStatistics, *terms: str) -> list[int]:
 def test_counts_are_those_of_events() -> None:
     """A term counts once for each event that carries it."""
     counts = TermStatistics()
-    counts.count(lists([["a", "b"], ["a", "a"], None, ["a"]]))
+    counts.observe(lists([["a", "b"], ["a", "a"], None, ["a"]]))
     assert seen(counts, "a", "b", "c") == [3, 1, 0]
 
 
@@ -34,8 +34,8 @@ def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
     """An attack with random terms leaves common terms common and rare ones rare."""
     counts = TermStatistics()
     before = len(pickle.dumps(counts))
-    counts.count(lists([["common"]] * 5_000 + [["rare"]]))
-    counts.count(lists([[f"random-{n}" for n in range(start, start + 1_000)] for start in range(0, 60_000, 1_000)]))
+    counts.observe(lists([["common"]] * 5_000 + [["rare"]]))
+    counts.observe(lists([[f"random-{n}" for n in range(start, start + 1_000)] for start in range(0, 60_000, 1_000)]))
     common, rare = seen(counts, "common", "rare")
     assert 5_000 <= common < 5_020
     assert 1 <= rare < 20
@@ -45,7 +45,7 @@ def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
 def test_what_was_seen_changes_where_subscriptions_are_posted_and_no_match(tmp_path: Path) -> None:
     """Fewer postings are looked at for an event that carries a common term."""
     counts = TermStatistics()
-    counts.count(lists([["common"]] * 1_000 + [["rare"]]))
+    counts.observe(lists([["common"]] * 1_000 + [["rare"]]))
     wanted = subscriptions_of([(*WORLD, ["rare", "common"])] * 100 + [(*WORLD, ["rare"])] * 50)
     layers = IndexStore(tmp_path)
     rows = index_rows(np.arange(150), wanted)

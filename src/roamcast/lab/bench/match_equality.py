@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 
 from roamcast.lab.bench.match_books import Batches, write_events
 from roamcast.lab.bench.match_data import World
+from roamcast.lab.match_workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows, select_events, select_rows
-from roamcast.match.partitioners.categories import Parameters
-from roamcast.match.partitioners.curve import Curve
+from roamcast.match.partitioners.categories import CategoryParameters
+from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events, Matches, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.partitioner import Partitioner
-from roamcast.match.routing.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +42,10 @@ _PORTIONS: Final = 4
 _AT_ONCE: Final = 10_000  # events: by hashing, each may be looked at for a thousand subscriptions
 _OBSERVED: Final = 2_000  # events after each portion
 _PARTITIONERS: Final[dict[str, Callable[[int], Partitioner]]] = {
-    "DRt-Cluster": lambda workers: DrtCluster(workers, Parameters(400)),
+    "DRt-Cluster": lambda workers: DrtCluster(workers, CategoryParameters(400)),
     "kd-tree": KdTree,
     "hashing": Hashing,
-    "curve": Curve,
+    "curve": CurvePartitioner,
 }
 
 
@@ -87,11 +87,11 @@ def _found(
     records.unpersist()
     for name, make in _PARTITIONERS.items():
         for workers in _WORKERS:
-            yield name, workers, _by_partitioner(Workers(make(workers)), wanted, happened)
+            yield name, workers, _by_partitioner(SimulatedWorkers(make(workers)), wanted, happened)
 
 
 def _by_plan(batches: Batches) -> Matches:
-    """One batch; events are numbered as they lie in the journal, from 1 on."""
+    """One batch; events are dense_numbers as they lie in the journal, from 1 on."""
     page = batches.open(batches.records([]))
     sifted = batches.sifted(page)
     pairs = sifted["subscriptions"].combine_chunks()
@@ -100,7 +100,7 @@ def _by_plan(batches: Batches) -> Matches:
     return Matches(event, rows["handle"].to_numpy())
 
 
-def _by_partitioner(workers: Workers, wanted: Subscriptions, happened: Events) -> Matches:
+def _by_partitioner(workers: SimulatedWorkers, wanted: Subscriptions, happened: Events) -> Matches:
     rows = index_rows(np.arange(len(wanted.min_x)), wanted)
     for portion in np.array_split(np.arange(len(rows.handle)), _PORTIONS):
         workers.add(select_rows(rows, portion))

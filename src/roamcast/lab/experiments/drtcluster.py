@@ -33,8 +33,8 @@ from roamcast.lab.experiments.drtcluster_run import (
 )
 from roamcast.lab.experiments.drtcluster_verdicts import verdicts
 from roamcast.lab.experiments.tables import write_csv
+from roamcast.lab.match_workers import SimulatedWorkers
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
-from roamcast.match.routing.workers import Workers
 
 __all__ = ["reproduce"]
 
@@ -102,7 +102,7 @@ def _of_seed(events: int, seed: int) -> dict[str, list[Row]]:
 
 def _figure4(name: str, world: World) -> Row:
     """Categories that an event is sent to, by both readings; the paper's is drawn as `training` and `after`."""
-    workers = Workers(DrtCluster(1, reading(world, variant=name)))
+    workers = SimulatedWorkers(DrtCluster(1, reading(world, variant=name)))
     training = _total([counted for _, counted in train(workers, world, weakly=True)])
     after = work_of(workers, world.events(world.after), weakly=True)
     return {
@@ -119,7 +119,7 @@ def _figure4(name: str, world: World) -> Row:
 def _figure5(name: str, most: float, world: World) -> list[Row]:
     """Subscriptions that merging gave another category, and another worker, in each tenth of the training."""
     cluster = DrtCluster(WORKERS, reading(world, most), Distribution(between=_MERGING[name]))
-    workers, done = Workers(cluster), [(0, 0)] * 11
+    workers, done = SimulatedWorkers(cluster), [(0, 0)] * 11
     for tenth, _ in train(workers, world):
         done[tenth + 1] = cluster.effort.relabelled, cluster.effort.moved
     return [
@@ -148,7 +148,7 @@ def _figure7(worlds: Callable[[], World]) -> Row:
 
 def _balanced(world: World, distribution: Distribution) -> tuple[Counted, Counted, int]:
     """What events cost before balancing and afterwards; and what it moved."""
-    workers = Workers(DrtCluster(WORKERS, reading(world), distribution))
+    workers = SimulatedWorkers(DrtCluster(WORKERS, reading(world), distribution))
     for _ in train(workers, world, balance=False):
         pass
     events, merged = world.events(world.after), workers.moved
@@ -160,7 +160,7 @@ def _balanced(world: World, distribution: Distribution) -> tuple[Counted, Counte
 def _swept(most: float, worlds: Callable[[], World]) -> Row:
     """For so many categories: figure 4's bars after training, and what DRt-Cluster comes to."""
     world = worlds()
-    workers = Workers(DrtCluster(WORKERS, reading(world, most)))
+    workers = SimulatedWorkers(DrtCluster(WORKERS, reading(world, most)))
     for _ in train(workers, world):
         pass
     after = work_of(workers, world.events(world.after))
@@ -172,7 +172,7 @@ def _swept(most: float, worlds: Callable[[], World]) -> Row:
 
 
 def _categories_after(name: str, most: float, world: World) -> float:
-    workers = Workers(DrtCluster(1, reading(world, most, name)))
+    workers = SimulatedWorkers(DrtCluster(1, reading(world, most, name)))
     for _ in train(workers, world):
         pass
     after = work_of(workers, world.events(world.after))

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from roamcast.lab.experiments.drtcluster_data import World
 from roamcast.lab.experiments.drtcluster_weak import weakly_admitted
-from roamcast.match.partitioners.categories import Parameters
-from roamcast.match.partitioners.curve import Curve
+from roamcast.lab.match_workers import SimulatedWorkers
+from roamcast.match.partitioners.categories import CategoryParameters
+from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events
 from roamcast.match.routing.partitioner import Partitioner
-from roamcast.match.routing.workers import Workers
 
 __all__ = [
     "PARTITIONERS",
@@ -43,17 +43,17 @@ VARIANTS: Final = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
 Make = Callable[[World], Partitioner]
 
 
-def reading(world: World, most: float = MOST, variant: str = "Sim-Fre-Co") -> Parameters:
+def reading(world: World, most: float = MOST, variant: str = "Sim-Fre-Co") -> CategoryParameters:
     """The parameters of a variant; `most` is for each subscription."""
     count = max(round(most * world.count), 2)
-    return Parameters(count, frequencies=variant != "Sim-NonFre", correlation=variant == "Sim-Fre-Co")
+    return CategoryParameters(count, frequencies=variant != "Sim-NonFre", correlation=variant == "Sim-Fre-Co")
 
 
 PARTITIONERS: Final[dict[str, Make]] = {
     "DRt-Cluster": lambda world: DrtCluster(WORKERS, reading(world)),
     "kd-tree": lambda world: KdTree(WORKERS),
     "hashing": lambda world: Hashing(WORKERS),
-    "curve": lambda world: Curve(WORKERS),
+    "curve": lambda world: CurvePartitioner(WORKERS),
 }
 _MOST_STEPS: Final = 100
 _PHASES: Final = 20
@@ -97,7 +97,7 @@ class Spread(NamedTuple):
 
 
 def train(
-    workers: Workers, world: World, *, balance: bool = True, weakly: bool = False
+    workers: SimulatedWorkers, world: World, *, balance: bool = True, weakly: bool = False
 ) -> Iterator[tuple[int, Counted]]:
     """Events and subscriptions take turns, and the load is balanced twice; yields the tenth of each step, and its
     counts."""
@@ -114,12 +114,12 @@ def train(
         yield 10 * step // steps, counted
 
 
-def work_of(workers: Workers, events: Events, *, observe: bool = False, weakly: bool = False) -> Counted:
+def work_of(workers: SimulatedWorkers, events: Events, *, observe: bool = False, weakly: bool = False) -> Counted:
     """What matching these events takes."""
     partitioner = workers.partitioner
     counted = Counted(np.zeros(partitioner.workers), len(events.x))
     if isinstance(partitioner, DrtCluster):
-        _, category = partitioner.received(events)
+        _, category = partitioner.received_by(events)
         counted.categories = len(category)
         counted.members = int(partitioner.categories.slots.size[category].sum())
         if weakly:
@@ -133,7 +133,7 @@ def work_of(workers: Workers, events: Events, *, observe: bool = False, weakly: 
 def spread(make: Make, world: World) -> Spread:
     """After training: the events that are left, while one subscription in fifty is replaced. What moved in training
     is counted."""
-    workers = Workers(make(world))
+    workers = SimulatedWorkers(make(world))
     for _ in train(workers, world):
         pass
     counted = work_of(workers, world.events(world.after))
@@ -143,7 +143,7 @@ def spread(make: Make, world: World) -> Spread:
 
 def drift(make: Make, world: World) -> Spread:
     """Events and new subscriptions gather around a spot that travels the world; the oldest subscriptions go."""
-    workers = Workers(make(world))
+    workers = SimulatedWorkers(make(world))
     places, each = world.places, world.count // _PHASES
     workers.add(world.subscriptions(0, world.count))
     total, moved = Counted(np.zeros(WORKERS)), 0
@@ -168,13 +168,13 @@ def drift(make: Make, world: World) -> Spread:
     return _spread(workers, total, float(np.mean(total.balances)), moved)
 
 
-def _spread(workers: Workers, counted: Counted, balance: float, moved_before: int) -> Spread:
+def _spread(workers: SimulatedWorkers, counted: Counted, balance: float, moved_before: int) -> Spread:
     messages, checks = counted.each(counted.messages), counted.each(counted.checks)
     moved = float(workers.moved - moved_before)
     return Spread(messages, balance, workers.replication, checks, moved, counted.throughput)
 
 
-def _replace(workers: Workers, world: World, counted: Counted, count: int) -> None:
+def _replace(workers: SimulatedWorkers, world: World, counted: Counted, count: int) -> None:
     """Some subscriptions go and others come: a unit of work for each worker concerned."""
     before = [workers.held(worker) for worker in range(WORKERS)]
     workers.remove(world.rng.choice(world.count, count, replace=False))

@@ -9,7 +9,7 @@ import numpy as np
 from roamcast.match.index.dictionary import encode_terms
 from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.port import Events
-from roamcast.match.routing.features import hashed_terms
+from roamcast.match.routing.features import hash_terms
 
 __all__ = ["weakly_admitted"]
 
@@ -21,7 +21,7 @@ def weakly_admitted(cluster: DrtCluster, events: Events) -> int:
     """How many pairs of an event and a category."""
     categories = cluster.categories
     lists = encode_terms(events.terms)
-    owner, hashes = np.repeat(np.arange(len(events.x)), np.diff(lists.first)), hashed_terms(lists)
+    owner, hashes = np.repeat(np.arange(len(events.x)), np.diff(lists.first)), hash_terms(lists)
     cell_x, cell_y = (np.floor(np.asarray(c) / INTERVAL) for c in (events.x, events.y))
     admitted = 0
     for category in categories.live.tolist():

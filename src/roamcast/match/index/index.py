@@ -8,12 +8,13 @@ from typing import Final, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import read_only
 from roamcast.errors import InputError
-from roamcast.match.index.argsort import order_of
 from roamcast.match.index.dictionary import Dictionary, encode_terms
-from roamcast.match.index.segments import Opened
-from roamcast.match.kernels.search import PORTION, Batch, Scratch, count_matches, gather_matches, search
-from roamcast.match.kernels.sorting import SHORT, place_points, sort_runs
+from roamcast.match.index.segments import MappedArrays
+from roamcast.match.kernels.postings import SegmentArrays
+from roamcast.match.kernels.search import BLOCK, SearchBatch, SearchScratch, count_matches, group_by_event, search
+from roamcast.match.kernels.sorting import SHORT_RUN, point_curve_keys, radix_argsort, sort_short_runs
 from roamcast.match.port import Events, Matches
 
 __all__ = ["Candidates", "ExactTest", "Index", "OpenSegment"]
@@ -23,18 +24,17 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Truths = npt.NDArray[np.bool_]
 
-_NOBODY: Final = np.zeros(0, np.uint8)
-_NOBODY.flags.writeable = False
-_ROOM: Final = 1 << 14
-_PAIRS_AT_ONCE: Final = 1_000_000
+_NO_TOMBSTONES: Final = read_only(np.zeros(0, np.uint8))
+_MIN_ROOM: Final = 1 << 14
+_MAX_PAIRS: Final = 1_000_000
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 
 
 class Candidates(NamedTuple):
-    """Pairs whose box and terms match, ordered by event, then subscription (its handle).
+    """Pairs whose box and terms match, ordered by event, then by handle of the subscription.
 
-    Where `residual`, the subscription has a further condition, which is still to be tested. `scanned` is how many
-    postings were looked at to find them: the work that was done.
+    A `residual` pair must still be tested for the subscription's further condition. `scanned` is the number of postings
+    that were compared: the work that was done.
     """
 
     event: Integers
@@ -44,95 +44,105 @@ class Candidates(NamedTuple):
 
 
 class ExactTest(Protocol):
-    """Decides pairs (row of `events`, handle) of subscriptions with a further condition."""
+    """Tests pairs (row of `events`, handle) of residual subscriptions."""
 
     def __call__(self, events: Events, event: Integers, subscription: Integers) -> Truths: ...
 
 
 class OpenSegment(NamedTuple):
-    """A segment, and the file that says which of its rows are dead, if any are."""
+    """A segment, and the file of its tombstones if it has any."""
 
-    segment: Opened
-    tombstones: Opened | None
+    segment: MappedArrays
+    tombstones: MappedArrays | None
+
+    @property
+    def arrays(self) -> SegmentArrays:
+        return self.segment.segment
+
+    @property
+    def dictionary(self) -> Dictionary:
+        arrays = self.arrays
+        return Dictionary(arrays.text, arrays.text_first, arrays.text_slots, arrays.seed)
 
     @property
     def dead(self) -> npt.NDArray[np.uint8]:
-        """A bit for each row, or no bits at all."""
-        return _NOBODY if self.tombstones is None else self.tombstones.arrays["dead"]
+        """A bit for each row; empty if no row is dead."""
+        return _NO_TOMBSTONES if self.tombstones is None else self.tombstones.arrays["dead"]
 
 
 class Index:
     """Matches events with the subscriptions of all segments. A match names a subscription by its handle.
 
-    Rows with a further condition are candidates only; `exact` decides them. Pairs are found in portions, of events one
-    after another: as many as have up to `pairs_at_once` together, or one that has more. However many pairs there are,
-    memory is taken for those of one portion, at most 64 bytes each.
+    `exact` tests residual rows. Pairs are found in chunks of consecutive events: as many events as have up to
+    `pairs_at_once` pairs together, or one event with more. A search needs memory for one chunk, at most 64 bytes for
+    each pair.
     """
 
     def __init__(
-        self, segments: Sequence[OpenSegment], exact: ExactTest | None = None, pairs_at_once: int = _PAIRS_AT_ONCE
+        self, segments: Sequence[OpenSegment], exact: ExactTest | None = None, pairs_at_once: int = _MAX_PAIRS
     ) -> None:
-        self._segments = [_Searched(layered) for layered in segments]
+        self._segments = [_SegmentSearch(segment) for segment in segments]
         self._exact, self._pairs_at_once = exact, pairs_at_once
 
     def match(self, events: Events) -> Matches:
-        """All matches at once. Raises as `matches` does."""
-        portions = [*self.matches(events)]
-        if len(portions) == 1:
-            return portions[0]
-        event, subscription = (np.concatenate(columns) for columns in zip(*portions, strict=True))
+        """Return all matches. Raises as `matches` does."""
+        chunks = [*self.matches(events)]
+        if len(chunks) == 1:
+            return chunks[0]
+        event, subscription = (np.concatenate(columns) for columns in zip(*chunks, strict=True))
         return Matches(event, subscription)
 
     def matches(self, events: Events) -> Iterator[Matches]:
-        """In portions, at least one. Raises InputError when a pair needs an exact test and there is none."""
-        for found in self.candidates(events):
-            if not found.residual.any():
-                yield Matches(found.event, found.subscription)
+        """Yield matches in chunks, at least one. Raises InputError if a pair needs an exact test and there is none."""
+        for chunk in self.candidates(events):
+            if not chunk.residual.any():
+                yield Matches(chunk.event, chunk.subscription)
                 continue
             if self._exact is None:
-                raise InputError("some subscriptions have a further condition", hint="give the index an exact test")
-            doubtful = np.flatnonzero(found.residual)
-            good = ~found.residual
-            good[doubtful] = self._exact(events, found.event[doubtful], found.subscription[doubtful])
-            yield Matches(found.event[good], found.subscription[good])
+                raise InputError("some subscriptions have a further condition", hint="pass an exact test to the index")
+            untested = np.flatnonzero(chunk.residual)
+            matched = ~chunk.residual
+            matched[untested] = self._exact(events, chunk.event[untested], chunk.subscription[untested])
+            yield Matches(chunk.event[matched], chunk.subscription[matched])
 
     def candidates(self, events: Events) -> Iterator[Candidates]:
-        """In portions, at least one."""
-        asked = _Asked.of(events, self._segments)
-        begin, size, scanned = 0, len(asked.x), 0
+        """Yield candidates in chunks, at least one."""
+        encoded = _EncodedEvents.of(events, self._segments)
+        begin, size, scanned = 0, len(encoded.x), 0
         while True:
-            found = self._search(asked.some(begin, size))
-            scanned += sum(each.scanned for each in found)
-            done = min((each.done for each in found), default=size)
+            hits = self._search(encoded.slice(begin, size))
+            scanned += sum(each.scanned for each in hits)
+            done = min((each.done for each in hits), default=size)
             if done < size:
                 size = max(min(done, size // 2), 1)
                 continue
-            portion = _joined(found, begin, size, scanned)
-            yield portion
+            chunk = _sort(hits, begin, size, scanned)
+            yield chunk
             begin, scanned = begin + size, 0
-            if begin == len(asked.x):
+            if begin == len(encoded.x):
                 return
-            if 2 * len(portion.event) <= self._pairs_at_once:
+            if 2 * len(chunk.event) <= self._pairs_at_once:
                 size *= 2
-            size = min(size, len(asked.x) - begin)
+            size = min(size, len(encoded.x) - begin)
 
-    def _search(self, asked: _Asked) -> list[_Found]:
-        """What the segments have, up to the one with which it is too much."""
-        order = _order(asked.x, asked.y, self._segments)
+    def _search(self, encoded: _EncodedEvents) -> list[_SegmentHits]:
+        """Search the segments, up to the one with which there are too many pairs."""
+        order = _search_order(encoded.x, encoded.y, self._segments)
         left = self._pairs_at_once if len(order) > 1 else _NO_LIMIT
-        # What does not fit is searched again. A few events are searched all or none; of many, little is enough to see.
-        room = self._pairs_at_once if len(order) <= PORTION else max(_ROOM, 4 * len(order))
-        found: list[_Found] = []
-        for segment, number in zip(self._segments, asked.numbers, strict=True):
-            found.append(segment.find(asked, number, order, left, room))
-            if found[-1].done < len(order):
+        # What does not fit is searched again. A block is searched completely or not at all; a few blocks of a long
+        # batch are enough to estimate the rest.
+        room = self._pairs_at_once if len(order) <= BLOCK else max(_MIN_ROOM, 4 * len(order))
+        hits: list[_SegmentHits] = []
+        for segment, number in zip(self._segments, encoded.numbers, strict=True):
+            hits.append(segment.find(encoded, number, order, left, room))
+            if hits[-1].done < len(order):
                 break
-            left -= found[-1].pairs
-        return found
+            left -= hits[-1].pairs
+        return hits
 
 
-class _Asked(NamedTuple):
-    """Events to search for: row i has the terms code[first[i]:first[i + 1]]; what a code is in each segment."""
+class _EncodedEvents(NamedTuple):
+    """Events to search for: row i has the terms code[first[i]:first[i + 1]]; `numbers` maps codes for each segment."""
 
     x: Floats
     y: Floats
@@ -141,46 +151,49 @@ class _Asked(NamedTuple):
     numbers: list[Numbers]
 
     @classmethod
-    def of(cls, events: Events, segments: Sequence[_Searched]) -> Self:
-        x, y = (np.ascontiguousarray(c, np.float64) for c in (events.x, events.y))
+    def of(cls, events: Events, segments: Sequence[_SegmentSearch]) -> Self:
+        x, y = (read_only(np.asarray(c, np.float64)) for c in (events.x, events.y))
         terms = encode_terms(events.terms)
         return cls(x, y, terms.first, terms.code, [segment.dictionary.numbers(terms.texts) for segment in segments])
 
-    def some(self, begin: int, size: int) -> Self:
+    def slice(self, begin: int, size: int) -> Self:
         rows = slice(begin, begin + size)
         return self._replace(x=self.x[rows], y=self.y[rows], first=self.first[begin : begin + size + 1])
 
 
-class _Searched:
+class _SegmentSearch:
     """A segment with what every search of it needs."""
 
-    def __init__(self, layered: OpenSegment) -> None:
-        self.layered, self.body, self._dead = layered, layered.segment.body, layered.dead
-        self.dictionary = Dictionary(self.body.text, self.body.text_first, self.body.slots, self.body.seed)
+    def __init__(self, segment: OpenSegment) -> None:
+        self.segment, self.arrays, self._dead = segment, segment.arrays, segment.dead
+        self.dictionary = segment.dictionary
 
-    def find(self, asked: _Asked, number: Numbers, order: Numbers, most: int, room: int) -> _Found:
-        """Gives up where there are more than `most`, or are going to be as things look. Begins with so much room."""
+    def find(self, encoded: _EncodedEvents, number: Numbers, order: Numbers, most: int, room: int) -> _SegmentHits:
+        """Search the segment. Stop if there are more than `most` pairs, or if it looks as if there will be.
+
+        `room` is the size of the first output.
+        """
         events, values, pairs, scanned = [], [], 0, 0
-        batch = Batch(order, asked.x, asked.y, asked.first, asked.code, number)
-        scratch = Scratch.of(self.body, int(np.diff(asked.first).max(initial=0)))
-        most, done = min(most, len(order) * len(self.body.handle)), 0
+        batch = SearchBatch(order, encoded.x, encoded.y, encoded.first, encoded.code, number)
+        scratch = SearchScratch.of(self.arrays, int(np.diff(encoded.first).max(initial=0)))
+        most, done = min(most, len(order) * len(self.arrays.handle)), 0
         while done < len(order):
             room, is_last = min(room, most - pairs), room >= most - pairs
             event, value = np.empty(room, np.int32), np.empty(room, np.int64)
-            done, written, looked = search(self.body, self._dead, batch, done, scratch, event, value)
+            done, written, compared = search(self.arrays, self._dead, batch, done, scratch, event, value)
             events.append(event[:written])
             values.append(value[:written])
-            pairs, scanned = pairs + written, scanned + looked
+            pairs, scanned = pairs + written, scanned + compared
             if done < len(order) and (is_last or pairs * len(order) > most * done):
                 break
             room *= 8
-        return _Found(events, values, pairs, scanned, done)
+        return _SegmentHits(events, values, pairs, scanned, done)
 
 
-class _Found(NamedTuple):
-    """Events and, beside them, handles times two, plus one for a residual row; in parts, and in no order.
+class _SegmentHits(NamedTuple):
+    """Events and, beside them, twice the handle, plus one for a residual row; in several arrays, unordered.
 
-    So many events of the order are `done`.
+    The first `done` events of the search order are complete.
     """
 
     event: list[Numbers]
@@ -190,26 +203,26 @@ class _Found(NamedTuple):
     done: int
 
 
-def _order(x: Floats, y: Floats, segments: Sequence[_Searched]) -> Numbers:
-    """Events that are near each other one after another, as the largest segment sees it."""
+def _search_order(x: Floats, y: Floats, segments: Sequence[_SegmentSearch]) -> Numbers:
+    """Order events along the Z-order curve of the largest segment, so that neighbours are searched together."""
     key = np.empty(len(x), np.uint64)
-    largest = max((segment.body for segment in segments), key=lambda body: len(body.handle), default=None)
-    place_points(x, y, 1.0 if largest is None else float(largest.curve[0]), key)
-    return order_of(key)
+    largest = max((segment.arrays for segment in segments), key=lambda arrays: len(arrays.handle), default=None)
+    point_curve_keys(x, y, 1.0 if largest is None else float(largest.curve_scale[0]), key)
+    return radix_argsort(key)
 
 
-def _joined(found: Sequence[_Found], begin: int, events: int, scanned: int) -> Candidates:
-    """In order; `begin` is the number of the first of the events."""
-    parts = [part for each in found for part in zip(each.event, each.value, strict=True)]
+def _sort(hits: Sequence[_SegmentHits], begin: int, events: int, scanned: int) -> Candidates:
+    """Merge the hits of all segments in order; `begin` is the number of the first event."""
+    parts = [part for each in hits for part in zip(each.event, each.value, strict=True)]
     first = np.zeros(events + 1, np.int64)
     for event, _ in parts:
         count_matches(event, first[1:])
     np.cumsum(first, out=first)
     ordered, place = np.empty(first[-1], np.int64), first[:-1].copy()
     for event, value in parts:
-        gather_matches(event, value, place, ordered)
-    if sort_runs(first, ordered):
-        for run in np.flatnonzero(np.diff(first) > SHORT):
+        group_by_event(event, value, place, ordered)
+    if sort_short_runs(first, ordered):
+        for run in np.flatnonzero(np.diff(first) > SHORT_RUN):
             ordered[first[run] : first[run + 1]].sort()
     residual = (ordered & 1).astype(np.bool_)
     ordered >>= 1

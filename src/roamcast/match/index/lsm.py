@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import read_only
 from roamcast.lsm import first_to_merge
 from roamcast.match.index.build import TermFrequency, build
-from roamcast.match.index.dictionary import Dictionary, TermLists, unify_texts
+from roamcast.match.index.dictionary import TermLists, unify_texts
 from roamcast.match.index.index import ExactTest, Index, OpenSegment
-from roamcast.match.index.layout import LAST
 from roamcast.match.index.rows import IndexRows, gather_ragged, index_rows
-from roamcast.match.index.segments import Opened, SegmentFolder
-from roamcast.match.kernels.marking import mark_rows
+from roamcast.match.index.segments import MappedArrays, SegmentFolder
+from roamcast.match.kernels.cells import mark_rows
+from roamcast.match.kernels.postings import LAST_TERM
 from roamcast.match.port import Subscriptions
 
 __all__ = ["IndexStore", "SegmentRef", "build_index"]
@@ -46,8 +47,8 @@ class SegmentRef(NamedTuple):
 
 def build_index(subscriptions: Subscriptions) -> Index:
     """Build an index in memory. The handle of a subscription is its row number."""
-    body = build(index_rows(np.arange(len(subscriptions.min_x)), subscriptions))
-    return Index([OpenSegment(Opened.in_memory(body._asdict()), None)])
+    arrays = build(index_rows(np.arange(len(subscriptions.min_x)), subscriptions))
+    return Index([OpenSegment(MappedArrays.in_memory(arrays._asdict()), None)])
 
 
 class IndexStore:
@@ -140,29 +141,27 @@ class IndexStore:
 
 def _live_rows(segments: Sequence[OpenSegment], handles: Integers | None = None) -> IndexRows:
     """Return the live rows by segment, in the order of each; if `handles` are given, only those with one of them."""
-    bodies = [segment.segment.body for segment in segments]
+    contents = [segment.arrays for segment in segments]
     live = [_live(segment, handles) for segment in segments]
-    texts, codes = unify_texts([Dictionary(b.text, b.text_first, b.slots, b.seed).texts() for b in bodies])
+    texts, codes = unify_texts([segment.dictionary.texts() for segment in segments])
     residual, lengths, terms = [], [], []
-    for body, rows, code in zip(bodies, live, codes, strict=True):
-        # A wish ends where LAST is; its terms, if it has any, begin after its first number.
-        end = np.flatnonzero(body.wish >= LAST) + 1
+    for arrays, rows, code in zip(contents, live, codes, strict=True):
+        predicate = arrays.predicate
+        end = np.flatnonzero(predicate >= LAST_TERM) + 1
         begin = np.concatenate([np.zeros(1, np.int64), end[:-1]])
-        residual.append((body.wish[begin[rows]] & 1).astype(np.bool_))
-        length = np.where(body.wish[begin + 1] == LAST, 0, end - begin - 1)
+        residual.append((predicate[begin[rows]] & 1).astype(np.bool_))
+        length = np.where(predicate[begin + 1] == LAST_TERM, 0, end - begin - 1)
         first, at = gather_ragged(begin + 1, length, rows)
         lengths.append(np.diff(first))
-        terms.append(code[(body.wish[at] & (LAST - 1)).astype(np.int64) - 1])
+        terms.append(code[(predicate[at] & (LAST_TERM - 1)).astype(np.int64) - 1])
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
-    handle, box = (
-        np.concatenate([column[rows] for column, rows in zip(columns, live, strict=True)])
-        for columns in ([b.handle for b in bodies], [b.box for b in bodies])
-    )
+    handle = np.concatenate([arrays.handle[rows] for arrays, rows in zip(contents, live, strict=True)])
+    box = np.concatenate([arrays.box[rows] for arrays, rows in zip(contents, live, strict=True)])
     return IndexRows(handle, box, TermLists(first, np.concatenate(terms), texts), np.concatenate(residual))
 
 
 def _live(segment: OpenSegment, handles: Integers | None) -> Integers:
-    count, dead = len(segment.segment.body.handle), segment.dead
+    count, dead = len(segment.arrays.handle), segment.dead
     live = np.unpackbits(dead, count=count, bitorder="little") == 0 if len(dead) else None
     if handles is None:
         return np.arange(count) if live is None else np.flatnonzero(live)
@@ -175,4 +174,4 @@ def _live(segment: OpenSegment, handles: Integers | None) -> Integers:
 def _mark(segment: OpenSegment, handles: Integers, bits: npt.NDArray[np.uint8]) -> int:
     """Set the bits of the rows with these handles; return how many were not set before."""
     table = np.full(1 << (2 * len(handles)).bit_length(), -1, np.int64)
-    return mark_rows(segment.segment.body.handle, handles, table, bits)
+    return mark_rows(segment.arrays.handle, read_only(handles), table, bits)

@@ -1,7 +1,7 @@
-"""Files of arrays: immutable, named by their checksum, mapped into memory.
+"""Immutable files of arrays, named by their checksum and mapped into memory.
 
-However many processes of a host map a file, it is in memory once. A process verifies a file when it first opens it and
-keeps it while somebody uses it. What does not verify is never used.
+The processes of a host share one copy of a mapped file. A process verifies a file when it first opens it and keeps it
+open while it is in use. A file that does not verify is never used.
 """
 
 from __future__ import annotations
@@ -19,42 +19,43 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from roamcast.compiled import read_only
 from roamcast.durable import storage_errors, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.match.index.layout import Body
+from roamcast.match.kernels.postings import SegmentArrays
 
-__all__ = ["FORMAT", "Arrays", "Opened", "SegmentFolder", "file_name"]
+__all__ = ["FORMAT", "Arrays", "MappedArrays", "SegmentFolder", "file_name"]
 
-FORMAT: Final = "roamcast-segment/2"
+FORMAT: Final = "roamcast-segment/3"
 _SUFFIX: Final = ".segment"
-_ALIGNED: Final = 64
+_ALIGNMENT: Final = 64
 _HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The arrays of a file that was verified, read-only."""
+class MappedArrays:
+    """The arrays of a verified file, read-only."""
 
     arrays: Arrays
     nbytes: int
 
     @classmethod
     def in_memory(cls, arrays: Arrays) -> Self:
-        """As if they had been written and opened."""
-        return cls({name: _frozen(array) for name, array in arrays.items()}, sum(a.nbytes for a in arrays.values()))
+        """Make what writing and opening these arrays would give, without a file."""
+        return cls({name: read_only(array) for name, array in arrays.items()}, sum(a.nbytes for a in arrays.values()))
 
     @cached_property
-    def body(self) -> Body:
-        return Body(**self.arrays)
+    def segment(self) -> SegmentArrays:
+        return SegmentArrays(**self.arrays)
 
 
-_opened: WeakValueDictionary[str, Opened] = WeakValueDictionary()
+_open_files: WeakValueDictionary[str, MappedArrays] = WeakValueDictionary()
 
 
 class SegmentFolder:
-    """Files by checksum."""
+    """The files of a folder, by checksum."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,28 +64,28 @@ class SegmentFolder:
         return self.folder / file_name(checksum)
 
     def write(self, arrays: Arrays) -> str:
-        """Durable when it returns; gives the checksum. The same arrays make the same file."""
-        content = _packed(arrays)
+        """Write a file and return its checksum. Durable on return. The same arrays make the same file."""
+        content = _pack(arrays)
         checksum = hashlib.sha256(content).hexdigest()
         path = self.path(checksum)
         if not path.exists():
             write_atomic(path, content)
-        else:  # perhaps from a try that was cut off before its name was durable
+        else:  # perhaps from an attempt that failed before the name was durable
             with storage_errors(path):
                 sync_folder(self.folder)
         return checksum
 
-    def open(self, checksum: str) -> Opened:
-        """Raises CorruptionError for a file that is missing, cut short, damaged or of another format."""
-        opened = _opened.get(checksum)
-        if opened is None:
+    def open(self, checksum: str) -> MappedArrays:
+        """Open a file. Raises CorruptionError if it is missing, truncated, damaged or of another format."""
+        mapped = _open_files.get(checksum)
+        if mapped is None:
             path = self.path(checksum)
-            opened = _unpacked(_mapped(path, checksum), path)
-            _opened[checksum] = opened
-        return opened
+            mapped = _unpack(_map(path, checksum), path)
+            _open_files[checksum] = mapped
+        return mapped
 
     def sweep(self, keep: frozenset[str]) -> None:
-        """Remove the files whose checksums nobody keeps. What is mapped stays readable for those who mapped it."""
+        """Delete all files except those with the checksums `keep`. Mapped files stay readable until they are closed."""
         names = set(map(file_name, keep))
         with storage_errors(self.folder):
             for path in self.folder.iterdir():
@@ -96,7 +97,7 @@ def file_name(checksum: str) -> str:
     return f"{checksum}{_SUFFIX}"
 
 
-def _mapped(path: Path, checksum: str) -> mmap.mmap:
+def _map(path: Path, checksum: str) -> mmap.mmap:
     with storage_errors(path):
         try:
             with path.open("rb") as file:
@@ -110,46 +111,40 @@ def _mapped(path: Path, checksum: str) -> mmap.mmap:
     return content
 
 
-def _packed(arrays: Arrays) -> memoryview:
-    """The format, the length of the header, the header in JSON, the arrays."""
+def _pack(arrays: Arrays) -> memoryview:
+    """Return the content of a file: format, length of the header, header in JSON, arrays."""
     entries: list[tuple[str, str, tuple[int, ...], int]] = []
     size = 0
     for name, array in arrays.items():
         entries.append((name, array.dtype.str, array.shape, size))
-        size = _up(size + array.nbytes)
+        size = _align(size + array.nbytes)
     header = orjson.dumps({"arrays": entries})
-    opening = FORMAT.encode() + b"\n" + len(header).to_bytes(8, "little") + header
-    content = bytearray(_up(len(opening)) + size)
-    content[: len(opening)] = opening
+    preamble = FORMAT.encode() + b"\n" + len(header).to_bytes(8, "little") + header
+    content = bytearray(_align(len(preamble)) + size)
+    content[: len(preamble)] = preamble
     view = np.frombuffer(content, np.uint8)
     for (_, _, _, first), array in zip(entries, arrays.values(), strict=True):
-        at = _up(len(opening)) + first
+        at = _align(len(preamble)) + first
         view[at : at + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return memoryview(content)
 
 
-def _unpacked(content: mmap.mmap, path: Path) -> Opened:
-    marks = FORMAT.encode() + b"\n"
-    if content[: len(marks)] != marks:
-        raise CorruptionError(f"not a file of {FORMAT}", where=str(path), hint=_HINT)
-    begin = len(marks) + 8
-    length = int.from_bytes(content[len(marks) : begin], "little")
+def _unpack(content: mmap.mmap, path: Path) -> MappedArrays:
+    magic = FORMAT.encode() + b"\n"
+    if content[: len(magic)] != magic:
+        raise CorruptionError(f"not a {FORMAT} file", where=str(path), hint=_HINT)
+    begin = len(magic) + 8
+    length = int.from_bytes(content[len(magic) : begin], "little")
     entries = orjson.loads(content[begin : begin + length])["arrays"]
     arrays = {}
     for name, dtype, shape, first in entries:
         count = int(np.prod(shape, dtype=np.int64))
-        at = _up(begin + length) + first
-        # An empty array at the end of the file would begin beyond it.
+        at = _align(begin + length) + first
+        # An empty array at the end of the file would begin after it.
         flat = np.frombuffer(content, dtype, count, at) if count else np.frombuffer(b"", dtype)
         arrays[name] = flat.reshape(shape)
-    return Opened(arrays, len(content))
+    return MappedArrays(arrays, len(content))
 
 
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _up(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
+def _align(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,1 +1,1 @@
-"""The loops of the match, compiled: texts to numbers, boxes to postings, events to candidates."""
+"""Compiled kernels of matching: text hashing, building segments, searching, routing and clustering."""

@@ -1,7 +1,7 @@
-"""Events to matches within one segment.
+"""Search one segment for the matches of a batch of events.
 
-Most of the time of a search goes into waiting for memory. So a portion of events goes through one simple loop after
-another, each of which asks for many places at once without depending on what the last one held.
+A search mostly waits for memory. So events go through it in blocks, in one simple loop after another; each loop
+prefetches many addresses that do not depend on each other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.compiled import kernel
-from roamcast.match.index.layout import LAST, Body
-from roamcast.match.kernels.cells import NOWHERE, cell, hash_cell, pack, parts, round_world
-from roamcast.match.kernels.memory import expect
-from roamcast.match.kernels.postings import bit_of, mixed, signature_bit
-from roamcast.match.kernels.scalars import Whole, i64, u8, u32, u64
+from roamcast.match.kernels.cells import NO_CELL, cell_number, clamp_longitude, hash_key, pack_cell, subcell
+from roamcast.match.kernels.intrinsics import Scalar, count_ones, i64, prefetch, u8, u32, u64
+from roamcast.match.kernels.postings import LAST_TERM, SegmentArrays, bit_number, mix_term, signature_bit
 
-__all__ = ["PORTION", "Batch", "Scratch", "count_matches", "gather_matches", "search"]
+__all__ = ["BLOCK", "SearchBatch", "SearchScratch", "count_matches", "group_by_event", "search"]
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -27,21 +25,21 @@ Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint32]
 
-PORTION: Final = 256  # events
-_CANDIDATES: Final = 4096
+BLOCK: Final = 256  # events
+_HITS: Final = 4096
 _AHEAD: Final = 12  # events
 _HALF: Final = u64(32)
 _SIXTEEN: Final = u64(16)
 _LOWER: Final = u64(0x0000FFFF0000FFFF)
 _LOWER_HALF: Final = u64(0xFFFFFFFF)
 _SIGNS: Final = u64(0x8000000080000000)
-_FEW: Final = 32  # terms that are compared one by one; an event with more is a portion of its own
+_FEW: Final = 32  # terms that are compared one by one; an event with more is a block of its own
 
 
-class Batch(NamedTuple):
-    """Events to search for, in the order given; event e has the terms number[code[first[e]:first[e + 1]]].
+class SearchBatch(NamedTuple):
+    """Events to search for, in this order; event e has the terms number[code[first[e]:first[e + 1]]].
 
-    A number of -1 is a term of no subscription of the segment.
+    The number -1 stands for terms that no subscription of the segment has.
     """
 
     order: Numbers
@@ -52,100 +50,106 @@ class Batch(NamedTuple):
     number: Numbers
 
 
-class Scratch(NamedTuple):
-    """Room for a portion. Made once for a batch and a segment, and handed on from call to call."""
+class SearchScratch(NamedTuple):
+    """Working memory for one block. Allocated once for a batch and a segment, and passed from call to call."""
 
     event: Numbers
-    term_first: Integers  # by event of the portion, into `term`
+    term_first: Integers  # by event of the block, into `term`
     signature: Words
     term: Numbers
-    of_event: Numbers  # by place in `term`
-    stirred: Keys
-    at_cell: Integers  # by level: the last cell, its first word, and how many words it has
-    part: Words  # by event and level: where in its cell the event is
-    tag: Integers  # from here to `end` by run of postings: place in `part`, and above it that in `term`
-    run: Integers
-    end: Integers
-    hit: Numbers  # by candidate: its place in `term` times two, plus one where the box must be looked at
-    wish: Integers
+    slot: Numbers  # by term: the event of the block that has it
+    mixed: Keys  # by term
+    last_cell: Integers  # by level: the x and y of the last cell, its first word and its number of words
+    subcell: Words  # by event and level: where in its cell the event is
+    tag: Integers  # by run: index into `subcell`, and in the upper half index into `term`
+    run: Integers  # by run: its bit, later its first posting
+    end: Integers  # by run
+    hit: Numbers  # by hit: twice the index into `term`, plus one if the box must be tested
+    predicate: Integers  # by hit
     stamp: Numbers  # by term of the segment: the last event with many terms that has it
 
     @classmethod
-    def of(cls, body: Body, longest: int) -> Self:
-        """For events with at most `longest` terms."""
-        terms = PORTION * (min(longest, _FEW) + 1) + longest + 1
-        runs = terms * len(body.scale)
-        at_cell = np.full((len(body.scale), 4), NOWHERE, np.int64)
+    def of(cls, segment: SegmentArrays, longest: int) -> Self:
+        """Allocate for events with at most `longest` terms."""
+        terms = BLOCK * (min(longest, _FEW) + 1) + longest + 1
+        runs = terms * len(segment.scale)
+        last_cell = np.full((len(segment.scale), 4), NO_CELL, np.int64)
         return cls(
-            np.empty(PORTION, np.int32), np.empty(PORTION + 1, np.int64), np.empty(PORTION, np.uint32),
-            np.empty(terms, np.int32), np.empty(terms, np.int32), np.empty(terms, np.uint64), at_cell,
-            np.empty(PORTION * len(body.scale), np.uint32), np.empty(runs, np.int64),
+            np.empty(BLOCK, np.int32), np.empty(BLOCK + 1, np.int64), np.empty(BLOCK, np.uint32),
+            np.empty(terms, np.int32), np.empty(terms, np.int32), np.empty(terms, np.uint64), last_cell,
+            np.empty(BLOCK * len(segment.scale), np.uint32), np.empty(runs, np.int64),
             np.empty(runs, np.int64), np.empty(runs, np.int64),
-            np.empty(_CANDIDATES, np.int32), np.empty(_CANDIDATES, np.int64), np.zeros(len(body.text_first), np.int32),
+            np.empty(_HITS, np.int32), np.empty(_HITS, np.int64), np.zeros(len(segment.text_first), np.int32),
         )  # fmt: skip
 
 
 @kernel
 def search(
-    body: Body, dead: Bytes, batch: Batch, begin: int, scratch: Scratch, out_event: Numbers, out_value: Integers
+    segment: SegmentArrays,
+    dead: Bytes,
+    batch: SearchBatch,
+    begin: int,
+    scratch: SearchScratch,
+    out_event: Numbers,
+    out_value: Integers,
 ) -> tuple[int, int, int]:
-    """Match the events order[begin:], until all are done or the output is full.
+    """Match the events order[begin:] until all are done or the output is full.
 
-    Writes events and, beside them, handles times two, plus one for a residual row. `dead` has a bit for each row, or is
-    empty. Returns where to go on, how many matches were written, and how many postings were looked at. Where nothing
-    was written and there is more, the output must be larger.
+    Writes events and, beside them, twice the handle, plus one for a residual row. `dead` has a bit for each row, or is
+    empty. Returns where to continue, the number of matches written and the number of postings scanned. If events are
+    left and nothing was written, the output is too small.
     """
-    written, looked = 0, 0
+    written, scanned = 0, 0
     while begin < len(batch.order):
-        following, events = _take(batch, begin, body.termless[0], scratch)
-        runs = _find_runs(body, batch, events, scratch)
-        looked += _open_runs(body, runs, scratch)
-        now, q, p = written, 0, i64(0)
+        next_begin, events = _next_block(batch, begin, segment.has_termless[0], scratch)
+        runs = _find_runs(segment, batch, events, scratch)
+        scanned += _locate_runs(segment, runs, scratch)
+        now, q, p = written, i64(0), i64(0)
         while q < runs:
-            q, p, hits = _collect(body, q, p, runs, scratch)
-            hits = _decide(body, dead, batch, hits, following, scratch)
+            q, p, hits = _collect_hits(segment, q, p, runs, scratch)
+            hits = _filter_hits(segment, dead, batch, hits, next_begin, scratch)
             if hits > len(out_event) - now:
-                return begin, written, looked - _left(q, p, runs, scratch)
+                return begin, written, scanned - _remaining_postings(q, p, runs, scratch)
             for k in range(hits):
-                wish = i64(body.wish[scratch.wish[k]])
-                out_event[now] = scratch.event[scratch.of_event[scratch.hit[k] >> 1]]
-                out_value[now] = 2 * body.handle[wish >> 1] + (wish & 1)
+                row = i64(segment.predicate[scratch.predicate[k]])
+                out_event[now] = scratch.event[scratch.slot[scratch.hit[k] >> 1]]
+                out_value[now] = 2 * segment.handle[row >> 1] + (row & 1)
                 now += 1
-        begin, written = following, now
-    return begin, written, looked
+        begin, written = next_begin, now
+    return begin, written, scanned
 
 
 @kernel
-def _take(batch: Batch, begin: int, termless: bool, scratch: Scratch) -> tuple[Whole, Whole]:
-    """Make a portion of the events from `begin` on; returns where the next begins and how many this one has.
+def _next_block(batch: SearchBatch, begin: int, has_termless: bool, scratch: SearchScratch) -> tuple[Scalar, Scalar]:
+    """Make a block of the events from `begin` on; return where the next one begins and how many events this one has.
 
-    Events with no term of the segment are left out, unless it has rows that ask for none.
+    Skips events that have no term of the segment, unless some rows have no terms.
     """
     events, terms, last = 0, 0, len(batch.order) - 1
     for i in range(begin, len(batch.order)):
         e = batch.order[i]
-        # Events lie in memory as they came, not as they are taken.
+        # Events are not in memory in the order of the search.
         far = i64(batch.order[min(i + 2 * _AHEAD, last)])
-        expect(batch.first, far)
-        expect(batch.x, far)
-        expect(batch.y, far)
-        expect(batch.code, batch.first[batch.order[min(i + _AHEAD, last)]])
+        prefetch(batch.first, far)
+        prefetch(batch.x, far)
+        prefetch(batch.y, far)
+        prefetch(batch.code, batch.first[batch.order[min(i + _AHEAD, last)]])
         many = batch.first[e + 1] - batch.first[e] > _FEW
-        if events == PORTION or (many and events > 0):
+        if events == BLOCK or (many and events > 0):
             return i, events
-        if batch.x[e] != batch.x[e] or batch.y[e] != batch.y[e]:
+        if batch.x[e] != batch.x[e] or batch.y[e] != batch.y[e]:  # NaN
             continue
         scratch.event[events], scratch.term_first[events] = e, terms
         signature = u32(0)
-        if termless:  # rows without terms are posted under the number 0
-            scratch.term[terms], scratch.of_event[terms], scratch.stirred[terms] = 0, events, mixed(0)
+        if has_termless:  # rows without terms are posted under the number 0
+            scratch.term[terms], scratch.slot[terms], scratch.mixed[terms] = 0, events, mix_term(i64(0))
             terms += 1
         for at in range(batch.first[e], batch.first[e + 1]):
             t = i64(batch.number[batch.code[at]])
-            stirred = mixed(t)
-            scratch.term[terms], scratch.of_event[terms], scratch.stirred[terms] = t, events, stirred
+            mixed = mix_term(t)
+            scratch.term[terms], scratch.slot[terms], scratch.mixed[terms] = t, events, mixed
             known = t > 0
-            signature |= u32(signature_bit(stirred)) if known else u32(0)
+            signature |= u32(signature_bit(mixed)) if known else u32(0)
             terms += 1 if known else 0
         if terms == scratch.term_first[events]:
             continue
@@ -160,113 +164,104 @@ def _take(batch: Batch, begin: int, termless: bool, scratch: Scratch) -> tuple[W
 
 
 @kernel
-def _find_runs(body: Body, batch: Batch, events: int, scratch: Scratch) -> int:
-    """The bits of runs of postings that may concern the events of the portion; returns how many."""
-    asked, levels = 0, len(body.scale)
+def _find_runs(segment: SegmentArrays, batch: SearchBatch, events: int, scratch: SearchScratch) -> int:
+    """Find the bits of the runs of postings that may match events of the block; return how many runs there are."""
+    bits, levels = 0, len(segment.scale)
     for slot in range(events):
         e = scratch.event[slot]
         for level in range(levels):
-            scale = body.scale[level]
-            cell_x, cell_y, part = 0, 0, u32(0)
+            scale = segment.scale[level]
+            cell_x, cell_y, sub = 0, 0, u32(0)
             if scale != 0.0:
-                scaled_x = (round_world(batch.x[e]) if body.wraps[level] else batch.x[e]) * scale
+                scaled_x = (clamp_longitude(batch.x[e]) if segment.wraps[level] else batch.x[e]) * scale
                 scaled_y = batch.y[e] * scale
-                cell_x, cell_y = cell(scaled_x), cell(scaled_y)
-                if cell_x == NOWHERE or cell_y == NOWHERE:
+                cell_x, cell_y = cell_number(scaled_x), cell_number(scaled_y)
+                if cell_x == NO_CELL or cell_y == NO_CELL:
                     continue
-                part_x = 0 if body.wraps[level] else parts(scaled_x, cell_x)
-                part = u32(part_x | parts(scaled_y, cell_y) << 16)
-            if cell_x != scratch.at_cell[level, 0] or cell_y != scratch.at_cell[level, 1]:
-                scratch.at_cell[level, 0], scratch.at_cell[level, 1] = cell_x, cell_y
-                scratch.at_cell[level, 2], scratch.at_cell[level, 3] = _words(body, level, cell_x, cell_y)
-            first, words = scratch.at_cell[level, 2], scratch.at_cell[level, 3]
+                sub_x = 0 if segment.wraps[level] else subcell(scaled_x, cell_x)
+                sub = u32(sub_x | subcell(scaled_y, cell_y) << 16)
+            if cell_x != scratch.last_cell[level, 0] or cell_y != scratch.last_cell[level, 1]:
+                scratch.last_cell[level, 0], scratch.last_cell[level, 1] = cell_x, cell_y
+                scratch.last_cell[level, 2], scratch.last_cell[level, 3] = _cell_words(segment, level, cell_x, cell_y)
+            first, words = scratch.last_cell[level, 2], scratch.last_cell[level, 3]
             if words == 0:
                 continue
-            place = slot * levels + level
-            scratch.part[place] = part
+            index = slot * levels + level
+            scratch.subcell[index] = sub
             for k in range(scratch.term_first[slot], scratch.term_first[slot + 1]):
-                bit = (first << 6) + bit_of(scratch.stirred[k], words)
-                scratch.run[asked], scratch.tag[asked] = bit, place | k << 32
-                expect(body.word, bit >> 6)
-                asked += 1
+                bit = (first << 6) + bit_number(scratch.mixed[k], words)
+                scratch.run[bits], scratch.tag[bits] = bit, index | k << 32
+                prefetch(segment.bitmap, bit >> 6)
+                bits += 1
     runs = 0
-    for q in range(asked):
+    for q in range(bits):
         bit = scratch.run[q]
         scratch.run[runs], scratch.tag[runs] = bit, scratch.tag[q]
-        runs += i64(body.word[bit >> 6] >> u64(bit & 63) & u64(1))
+        runs += i64(segment.bitmap[bit >> 6] >> u64(bit & 63) & u64(1))
     return runs
 
 
 @kernel
-def _open_runs(body: Body, runs: int, scratch: Scratch) -> int:
-    """Where the runs begin and end; returns how many postings they have in all."""
+def _locate_runs(segment: SegmentArrays, runs: int, scratch: SearchScratch) -> int:
+    """Find where the runs begin and end; return how many postings they have together."""
     for q in range(runs):
-        expect(body.rank, scratch.run[q] >> 6)
+        prefetch(segment.rank, scratch.run[q] >> 6)
     for q in range(runs):
         bit = scratch.run[q]
         before = (u64(1) << u64(bit & 63)) - u64(1)
-        scratch.run[q] = i64(body.rank[bit >> 6]) + _ones(body.word[bit >> 6] & before)
-        expect(body.start, scratch.run[q])
+        scratch.run[q] = i64(segment.rank[bit >> 6]) + count_ones(segment.bitmap[bit >> 6] & before)
+        prefetch(segment.start, scratch.run[q])
     postings = 0
     for q in range(runs):
         at = scratch.run[q]
-        scratch.run[q], scratch.end[q] = i64(body.start[at]), i64(body.start[at + 1])
-        expect(body.posting, scratch.run[q])
-        expect(body.posting, scratch.end[q] - 1)
+        scratch.run[q], scratch.end[q] = i64(segment.start[at]), i64(segment.start[at + 1])
+        prefetch(segment.posting, scratch.run[q])
+        prefetch(segment.posting, scratch.end[q] - 1)
         postings += scratch.end[q] - scratch.run[q]
     return postings
 
 
 @kernel
-def _words(body: Body, level: int, cell_x: int, cell_y: int) -> tuple[Whole, Whole]:
-    """The first word of a cell and how many it has."""
-    first = body.table_first[level]
-    mask = body.table_first[level + 1] - first - 1
-    key = pack(cell_x, cell_y)
-    slot = hash_cell(key) & mask
+def _cell_words(segment: SegmentArrays, level: int, cell_x: int, cell_y: int) -> tuple[Scalar, Scalar]:
+    """Return the first word of a cell and its number of words."""
+    first = segment.table_first[level]
+    mask = segment.table_first[level + 1] - first - 1
+    key = pack_cell(cell_x, cell_y)
+    slot = hash_key(key) & mask
     while True:
-        number = body.cell_at[first + slot]
+        number = segment.slot_cell[first + slot]
         if number < 0:
             return 0, 0
-        if body.cell_key[first + slot] == key:
-            word = i64(body.cell_first[number])
-            return word, i64(body.cell_first[number + 1]) - word
+        if segment.slot_key[first + slot] == key:
+            word = i64(segment.cell_first[number])
+            return word, i64(segment.cell_first[number + 1]) - word
         slot = (slot + 1) & mask
 
 
 @kernel
-def _ones(word: int) -> Whole:
-    w = u64(word)
-    w = w - ((w >> u64(1)) & u64(0x5555555555555555))
-    w = (w & u64(0x3333333333333333)) + ((w >> u64(2)) & u64(0x3333333333333333))
-    w = (w + (w >> u64(4))) & u64(0x0F0F0F0F0F0F0F0F)
-    return i64((w * u64(0x0101010101010101)) >> u64(56))
+def _collect_hits(segment: SegmentArrays, q: int, p: int, runs: int, scratch: SearchScratch) -> tuple[int, int, int]:
+    """Collect postings that match by extent and signature, from posting p of run q on, until the scratch is full.
 
-
-@kernel
-def _collect(body: Body, q: int, p: int, runs: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Postings that fit by place in the cell and by signature, from posting p of run q on, until the room is full.
-
-    Returns the run and posting to go on with, and how many candidates there are.
+    Returns the run and posting to continue with, and the number of hits.
     """
     hits = 0
     while q < runs:
-        part, under = u64(scratch.part[scratch.tag[q] & 0xFFFFFFFF]), scratch.tag[q] >> 32
-        part = (part & _LOWER) | (part >> _SIXTEEN) << _HALF
-        lacking = u64(~scratch.signature[scratch.of_event[under]])
+        sub, under = u64(scratch.subcell[scratch.tag[q] & 0xFFFFFFFF]), scratch.tag[q] >> 32
+        sub = (sub & _LOWER) | (sub >> _SIXTEEN) << _HALF
+        lacking = u64(~scratch.signature[scratch.slot[under]])
         p = max(p, scratch.run[q])
         end = min(scratch.end[q], p + len(scratch.hit) - hits)
         while p < end:
-            extent = body.posting[p, 0]
+            extent = segment.posting[p, 0]
             low, high = extent & _LOWER, extent >> _SIXTEEN & _LOWER
-            # In either half: the sign stays only where nothing is subtracted from less.
-            inside = ((part | _SIGNS) - low) & ((high | _SIGNS) - part) & _SIGNS
-            if (inside ^ _SIGNS) | (body.posting[p, 1] & lacking) == u64(0):
-                # Strictly between the parts of its borders a point is in the box; on one of them the box decides, as
-                # it does where the posting has the whole width and the event the part 0.
-                on_border = _halves_alike(low, part) | _halves_alike(high, part)
+            # In each half the sign bit survives a subtraction unless it borrows.
+            inside = ((sub | _SIGNS) - low) & ((high | _SIGNS) - sub) & _SIGNS
+            if (inside ^ _SIGNS) | (segment.posting[p, 1] & lacking) == u64(0):
+                # A point strictly between the borders' subcells is in the box. In the same subcell as a border the box
+                # decides; so it does for the subcell 0 of an event in a posting that covers the whole width.
+                on_border = _equal_halves(low, sub) | _equal_halves(high, sub)
                 scratch.hit[hits] = under << 1 | (1 if on_border else 0)
-                scratch.wish[hits] = i64(body.posting[p, 1] >> _HALF)
+                scratch.predicate[hits] = i64(segment.posting[p, 1] >> _HALF)
                 hits += 1
             p += 1
         if p < scratch.end[q]:
@@ -276,8 +271,8 @@ def _collect(body: Body, q: int, p: int, runs: int, scratch: Scratch) -> tuple[i
 
 
 @kernel
-def _left(q: int, p: int, runs: int, scratch: Scratch) -> Whole:
-    """How many postings there are from posting p of run q on."""
+def _remaining_postings(q: int, p: int, runs: int, scratch: SearchScratch) -> Scalar:
+    """Count the postings from posting p of run q on."""
     left = 0
     for run in range(q, runs):
         left += scratch.end[run] - max(scratch.run[run], p if run == q else 0)
@@ -285,59 +280,64 @@ def _left(q: int, p: int, runs: int, scratch: Scratch) -> Whole:
 
 
 @kernel
-def _halves_alike(a: Whole, b: Whole) -> bool:
-    """Whether the lower or the upper halves are equal."""
+def _equal_halves(a: Scalar, b: Scalar) -> bool:
+    """Return whether the lower or the upper halves are equal."""
     return bool((((a ^ b) & _LOWER_HALF) == u64(0)) | (((a ^ b) >> _HALF) == u64(0)))
 
 
 @kernel
-def _decide(body: Body, dead: Bytes, batch: Batch, hits: int, now: int, scratch: Scratch) -> Whole:
-    """Keep the candidates that match; returns how many."""
+def _filter_hits(
+    segment: SegmentArrays, dead: Bytes, batch: SearchBatch, hits: int, now: int, scratch: SearchScratch
+) -> Scalar:
+    """Keep the hits that match; return how many."""
     for k in range(hits):
-        expect(body.wish, scratch.wish[k])
+        prefetch(segment.predicate, scratch.predicate[k])
     kept = 0
     for k in range(hits):
-        hit, at = scratch.hit[k], scratch.wish[k]
-        row = i64(body.wish[at]) >> 1
+        hit, at = scratch.hit[k], scratch.predicate[k]
+        row = i64(segment.predicate[at]) >> 1
         if hit & 1:
-            e = scratch.event[scratch.of_event[hit >> 1]]
-            if not _holds(body, row, batch.x[e], batch.y[e]):
+            e = scratch.event[scratch.slot[hit >> 1]]
+            if not _box_contains(segment, row, batch.x[e], batch.y[e]):
                 continue
-        if not _wants(body, at + 1, hit >> 1, now, scratch):
+        if not _terms_match(segment, at + 1, hit >> 1, now, scratch):
             continue
         if len(dead) and dead[row >> 3] >> u8(row & 7) & u8(1):
             continue
-        expect(body.handle, row)
-        scratch.hit[kept], scratch.wish[kept] = hit, at
+        prefetch(segment.handle, row)
+        scratch.hit[kept], scratch.predicate[kept] = hit, at
         kept += 1
     return kept
 
 
 @kernel
-def _holds(body: Body, row: int, px: float, py: float) -> bool:
-    """As `space.contains`."""
-    west, east = body.box[row, 0], body.box[row, 2]
+def _box_contains(segment: SegmentArrays, row: int, px: float, py: float) -> bool:
+    """The same test as `space.contains`."""
+    west, east = segment.box[row, 0], segment.box[row, 2]
     after, before = px >= west, px <= east
     inside = (after | before) if west > east else (after & before)
-    return bool(inside & (body.box[row, 1] <= py) & (py <= body.box[row, 3]))
+    return bool(inside & (segment.box[row, 1] <= py) & (py <= segment.box[row, 3]))
 
 
 @kernel
-def _wants(body: Body, at: int, under: int, now: int, scratch: Scratch) -> bool:
-    """Whether the wish with terms at `at` is posted under this term of the event, and the event has the others too."""
-    slot = scratch.of_event[under]
-    mine, beyond = scratch.term_first[slot], scratch.term_first[slot + 1]
-    word = i64(body.wish[at])
-    if (word & (LAST - 1)) != scratch.term[under]:
+def _terms_match(segment: SegmentArrays, at: int, under: int, now: int, scratch: SearchScratch) -> bool:
+    """Return whether the predicate with terms at `at` is posted under this term, and the event has its other terms.
+
+    `under` is the index into the scratch of the term that led to the posting.
+    """
+    slot = scratch.slot[under]
+    begin, end = scratch.term_first[slot], scratch.term_first[slot + 1]
+    word = i64(segment.predicate[at])
+    if (word & (LAST_TERM - 1)) != scratch.term[under]:
         return False
-    many = beyond - mine > _FEW + 1  # there may be the 0
-    while word < LAST:
+    many = end - begin > _FEW + 1  # the 0 of rows without terms may be one of them
+    while word < LAST_TERM:
         at += 1
-        word = i64(body.wish[at])
-        t = word & (LAST - 1)
+        word = i64(segment.predicate[at])
+        t = word & (LAST_TERM - 1)
         found = many and scratch.stamp[t] == now
         if not many:
-            for k in range(mine, beyond):
+            for k in range(begin, end):
                 found |= scratch.term[k] == t
         if not found:
             return False
@@ -346,14 +346,14 @@ def _wants(body: Body, at: int, under: int, now: int, scratch: Scratch) -> bool:
 
 @kernel
 def count_matches(event: Numbers, count: Integers) -> None:
-    """Add to the count of each event how often it is there."""
+    """Add to count[e] how often event e occurs."""
     for e in event:
         count[e] += 1
 
 
 @kernel
-def gather_matches(event: Numbers, value: Integers, place: Integers, ordered: Integers) -> None:
-    """Group values by event, keeping their order. `place` has for each event where its first goes, and is used up."""
+def group_by_event(event: Numbers, value: Integers, place: Integers, ordered: Integers) -> None:
+    """Group values by event, keeping their order. `place[e]` is where the next value of event e goes."""
     for i in range(len(event)):
         e = event[i]
         ordered[place[e]] = value[i]

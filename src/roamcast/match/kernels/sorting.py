@@ -1,4 +1,4 @@
-"""Orders: by whole numbers in linear time, and along a curve that keeps neighbours in the plane together."""
+"""Radix sort, the Z-order curve, and sorting of short runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.compiled import kernel
-from roamcast.match.kernels.cells import NOWHERE, cell
-from roamcast.match.kernels.scalars import Whole, i64, u64
+from roamcast.match.kernels.cells import NO_CELL, cell_number
+from roamcast.match.kernels.intrinsics import Scalar, i64, u64
 
-__all__ = ["DIGITS", "SHORT", "morton", "order_by", "place_points", "sort_runs"]
+__all__ = ["SHORT_RUN", "cell_curve_keys", "point_curve_keys", "radix_argsort", "sort_short_runs"]
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
 
-_BITS: Final = 11
-DIGITS: Final = 1 << _BITS
-_MASK: Final = u64(DIGITS - 1)
-SHORT: Final = 48
+_DIGIT_BITS: Final = 11
+_RADIX: Final = 1 << _DIGIT_BITS
+_DIGIT_MASK: Final = u64(_RADIX - 1)
+SHORT_RUN: Final = 48
+
+
+def radix_argsort(key: Keys) -> Numbers:
+    """Return the stable ascending order of keys, in linear time."""
+    order, spare_order = np.empty(len(key), np.int32), np.empty(len(key), np.int32)
+    radix_sort(key.copy(), order, np.empty(len(key), np.uint64), spare_order, np.empty(_RADIX, np.int64))
+    return order
 
 
 @kernel
-def order_by(key: Keys, order: Numbers, key_spare: Keys, order_spare: Numbers, counts: Integers) -> None:
-    """The stable order of ascending keys, which are sorted with it. Spares are as long; `counts` has DIGITS places."""
+def radix_sort(key: Keys, order: Numbers, spare_key: Keys, spare_order: Numbers, counts: Integers) -> None:
+    """Sort keys in place and write their stable order. The spare arrays are as long as `key`."""
     size = len(key)
     all_or, all_and = u64(0), ~u64(0)
     for i in range(size):
@@ -36,27 +43,27 @@ def order_by(key: Keys, order: Numbers, key_spare: Keys, order_spare: Numbers, c
     differing = all_or ^ all_and
     shift = u64(0)
     while shift < u64(64) and (differing >> shift) != u64(0):
-        if (differing >> shift) & _MASK:
+        if (differing >> shift) & _DIGIT_MASK:
             counts[:] = 0
             for i in range(size):
-                counts[i64((key[i] >> shift) & _MASK)] += 1
+                counts[i64((key[i] >> shift) & _DIGIT_MASK)] += 1
             before = 0
-            for digit in range(DIGITS):
+            for digit in range(_RADIX):
                 here = counts[digit]
                 counts[digit] = before
                 before += here
             for i in range(size):
-                at = i64((key[i] >> shift) & _MASK)
-                key_spare[counts[at]], order_spare[counts[at]] = key[i], order[i]
-                counts[at] += 1
+                digit = i64((key[i] >> shift) & _DIGIT_MASK)
+                spare_key[counts[digit]], spare_order[counts[digit]] = key[i], order[i]
+                counts[digit] += 1
             for i in range(size):
-                key[i], order[i] = key_spare[i], order_spare[i]
-        shift += u64(_BITS)
+                key[i], order[i] = spare_key[i], spare_order[i]
+        shift += u64(_DIGIT_BITS)
 
 
 @kernel
-def _spaced(v: int) -> Whole:
-    """The 32 lower bits with a zero between each two."""
+def _spread_bits(v: int) -> Scalar:
+    """Put a zero between each two of the 32 lower bits."""
     w = u64(v) & u64(0xFFFFFFFF)
     w = (w | (w << u64(16))) & u64(0x0000FFFF0000FFFF)
     w = (w | (w << u64(8))) & u64(0x00FF00FF00FF00FF)
@@ -66,34 +73,34 @@ def _spaced(v: int) -> Whole:
 
 
 @kernel
-def _morton(cell_x: int, cell_y: int) -> Whole:
-    x, y = u64(_spaced(cell_x + (1 << 31))), u64(_spaced(cell_y + (1 << 31)))
+def _curve_key(cell_x: int, cell_y: int) -> Scalar:
+    x, y = u64(_spread_bits(cell_x + (1 << 31))), u64(_spread_bits(cell_y + (1 << 31)))
     return x | (y << u64(1))
 
 
 @kernel
-def morton(cell_x: Numbers, cell_y: Numbers, key: Keys) -> None:
-    """The place of cells on the Z-order curve."""
+def cell_curve_keys(cell_x: Numbers, cell_y: Numbers, key: Keys) -> None:
+    """Write the rank of each cell on the Z-order curve."""
     for i in range(len(key)):
-        key[i] = _morton(i64(cell_x[i]), i64(cell_y[i]))
+        key[i] = _curve_key(i64(cell_x[i]), i64(cell_y[i]))
 
 
 @kernel
-def place_points(x: Floats, y: Floats, scale: float, key: Keys) -> None:
-    """The place on the Z-order curve of the cells that points are in; 0 for points that are in none."""
+def point_curve_keys(x: Floats, y: Floats, scale: float, key: Keys) -> None:
+    """Write the rank on the Z-order curve of the cell that holds each point; 0 for points outside all cells."""
     for i in range(len(key)):
-        cell_x, cell_y = cell(x[i] * scale), cell(y[i] * scale)
-        key[i] = 0 if cell_x == NOWHERE or cell_y == NOWHERE else _morton(cell_x, cell_y)
+        cell_x, cell_y = cell_number(x[i] * scale), cell_number(y[i] * scale)
+        key[i] = 0 if cell_x == NO_CELL or cell_y == NO_CELL else _curve_key(cell_x, cell_y)
 
 
 @kernel
-def sort_runs(first: Integers, value: Integers) -> int:
-    """Sort each run value[first[i]:first[i + 1]] that is short; returns how many are not, and are left as they are."""
-    left = 0
+def sort_short_runs(first: Integers, value: Integers) -> int:
+    """Sort each run value[first[i]:first[i + 1]] of at most SHORT_RUN values; return how many are longer."""
+    longer = 0
     for run in range(len(first) - 1):
         start, end = first[run], first[run + 1]
-        if end - start > SHORT:
-            left += 1
+        if end - start > SHORT_RUN:
+            longer += 1
             continue
         for i in range(start + 1, end):
             v, at = value[i], i
@@ -101,4 +108,4 @@ def sort_runs(first: Integers, value: Integers) -> int:
                 value[at] = value[at - 1]
                 at -= 1
             value[at] = v
-    return left
+    return longer

@@ -1,1 +1,1 @@
-"""Partitioners: which worker holds which subscriptions. One module for each way; all are exact."""
+"""Partitioners: they decide which workers hold a subscription."""

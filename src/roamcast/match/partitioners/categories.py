@@ -1,56 +1,54 @@
-"""Rt-Cluster: subscriptions are put into categories as they come, without training.
+"""Rt-Cluster: assigns subscriptions to categories as they come, without training.
 
-Matches never depend on categories: they only say which subscriptions are worth keeping together. Terms are known by
-hashes; two that collide count as one.
+Matches never depend on categories; they only say which subscriptions to keep together. Terms are known by their hashes;
+two that collide count as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import read_only
 from roamcast.errors import InputError
 from roamcast.match.index.rows import IndexRows, gather_ragged
 from roamcast.match.index.segments import Arrays
 from roamcast.match.kernels.clustering import (
-    LEAST_ROOM,
-    NOBODY,
-    Counts,
-    Members,
-    Reading,
-    Slots,
-    absorb,
-    admit,
-    join,
-    leave,
-    members,
-    regrow,
+    MIN_CAPACITY,
+    NONE,
+    CategorySlots,
+    MemberRows,
+    SimilaritySettings,
+    TermCounts,
+    add_rows,
+    join_categories,
+    leave_categories,
+    list_members,
+    merge_categories,
+    rehash_counts,
 )
 from roamcast.match.partitioners.correlation import Correlation
-from roamcast.match.routing.features import hashed_terms
+from roamcast.match.partitioners.hilbert import bound_boxes
+from roamcast.match.routing.features import hash_terms
 
-__all__ = ["Categories", "Founded", "Parameters", "bounded"]
+__all__ = ["Categories", "CategoryParameters", "FoundedCategory"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
-
-_FARTHEST: Final = 1e9  # boxes end here, so that they have an area
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
-    """The paper's parameters by the paper's names, and our readings of what it leaves open.
+class CategoryParameters:
+    """The paper's parameters by the paper's names, and our choices for what it leaves open.
 
-    `most` is CMaxNumTh. `frequencies` off is Sim-NonFre: a term of a category counts as one of its distinct ones.
-    `correlation` off merges by similarity alone. `least_area` is the smallest area a category is taken to have, one
-    cell of the grid. A category has room for `largest` times the mean size (if there were `most`), eight at least: or
-    one giant category would win every comparison. Correlation is counted over the last `window` events, `matches` of
-    each.
+    `most` is CMaxNumTh. `frequencies` off is Sim-NonFre: terms of a category count once each. `correlation` off merges
+    by similarity alone. `least_area` is the smallest area of a category, one cell of the grid. The capacity of a
+    category is `largest` times the mean size (as if there were `most`), at least 8; otherwise one giant category would
+    win every comparison. Correlation is computed over the last `window` events, with `matches` of each.
     """
 
     most: int
@@ -65,13 +63,15 @@ class Parameters:
 
     def __post_init__(self) -> None:
         if self.most < 1 or not 0 <= self.alpha < 1 or self.least_area <= 0 or self.largest < 2:
-            raise InputError("most >= 1, 0 <= alpha < 1, least_area > 0 and largest >= 2", where="categories")
+            raise InputError(
+                "categories need most >= 1, 0 <= alpha < 1, least_area > 0 and largest >= 2", where="categories"
+            )
         if self.window < 1 or self.matches < 2:
-            raise InputError("window >= 1 and matches >= 2", where="categories")
+            raise InputError("categories need window >= 1 and matches >= 2", where="categories")
 
 
-class Founded(NamedTuple):
-    """A subscription has founded a category; `like` is the one it is most similar to, or NOBODY; and how similar."""
+class FoundedCategory(NamedTuple):
+    """A new category; `like` is the one that is most similar to its first member (or NONE), and how similar."""
 
     category: int
     like: int
@@ -79,14 +79,14 @@ class Founded(NamedTuple):
 
 
 class Categories:
-    """The categories of all subscriptions that are here, at most `parameters.most` of them between two calls."""
+    """The categories of all current subscriptions, at most `parameters.most` between two calls."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: CategoryParameters) -> None:
         self.parameters = parameters
-        self.correlation = Correlation.of_nothing(parameters.window, parameters.matches)
+        self.correlation = Correlation.empty(parameters.window, parameters.matches)
         count = parameters.most + 1
         self.handle: Integers = np.empty(0, np.int64)
-        self.rows = Members(
+        self.rows = MemberRows(
             np.empty((0, 4)),
             np.zeros(1, np.int64),
             np.empty(0, np.uint64),
@@ -94,59 +94,62 @@ class Categories:
             np.empty(0, np.int32),
         )
         size, total, distinct = (np.zeros(count, np.int64) for _ in range(3))
-        head, tail = (np.full(count, NOBODY, np.int32) for _ in range(2))
-        self.slots = Slots(size, total, distinct, np.zeros((count, 4)), head, tail)
+        head, tail = (np.full(count, NONE, np.int32) for _ in range(2))
+        self.slots = CategorySlots(size, total, distinct, np.zeros((count, 4)), head, tail)
         self._counts = _empty_counts(64)
-        self._told = np.zeros(4, np.int64)
+        self._status = np.zeros(4, np.int64)  # see `add_rows`
         self._matrix: Floats | None = None
 
     def add(self, rows: IndexRows) -> None:
-        """Handles are new, and ascend from call to call and within one. Merges whenever there are too many."""
-        for founded in self.founding(rows):
-            self._settle(founded)
+        """Add subscriptions, and merge categories when there are too many.
 
-    def founding(self, rows: IndexRows) -> Iterator[Founded]:
-        """As `add`, but whoever takes the `Founded` it yields must merge when there are too many (see `is_full`)."""
+        Handles are new and ascending, within a call and from call to call.
+        """
+        for founded in self.add_founding(rows):
+            self._limit(founded)
+
+    def add_founding(self, rows: IndexRows) -> Iterator[FoundedCategory]:
+        """Like `add`, but yield each new category; the caller must merge when there are too many (see `is_full`)."""
         begin, end = self._append(rows)
-        reading = Reading(
-            self.parameters.alpha, self.parameters.new_threshold, self.parameters.frequencies,
-            self.parameters.least_area, self.parameters.largest,
+        parameters = self.parameters
+        settings = SimilaritySettings(
+            parameters.alpha, parameters.new_threshold, parameters.frequencies, parameters.least_area,
+            parameters.largest,
         )  # fmt: skip
         similarity = np.empty(1)
-        self._make_room(int(self.rows.first[end] - self.rows.first[begin]))
+        self._reserve(int(self.rows.first[end] - self.rows.first[begin]))
         while begin < end:
-            begin = admit(self.rows, self.slots, self._counts, reading, begin, end, self._told, similarity)
-            if self._told[2] != NOBODY:
-                yield Founded(int(self._told[2]), int(self._told[3]), float(similarity[0]))
-                self._make_room(int(self.rows.first[end] - self.rows.first[begin]))
+            begin = add_rows(self.rows, self.slots, self._counts, settings, begin, end, self._status, similarity)
+            if self._status[2] != NONE:
+                yield FoundedCategory(int(self._status[2]), int(self._status[3]), float(similarity[0]))
+                self._reserve(int(self.rows.first[end] - self.rows.first[begin]))
 
     def remove(self, handles: Integers) -> Integers:
-        """Those that are not here are passed over. Returns the categories that the others were in."""
+        """Remove subscriptions and return the categories they were in. Unknown handles are ignored."""
         rows = self.find(handles)
-        was = self.rows.category[rows].astype(np.int64)
-        for row in rows.tolist():
-            leave(self.rows, self.slots, self._counts, row)
-        self._told[0], self._told[1] = (self.slots.size > 0).sum(), self._told[1] - len(rows)
-        if len(self.handle) > 2 * self._told[1] + 1024:
+        categories = self.rows.category[rows].astype(np.int64)
+        leave_categories(self.rows, self.slots, self._counts, read_only(rows))
+        self._status[0], self._status[1] = (self.slots.size > 0).sum(), self._status[1] - len(rows)
+        if len(self.handle) > 2 * self._status[1] + 1024:
             self._compact()
         self._matrix = None
-        return was
+        return categories
 
     def observe(self, event: Integers, handle: Integers) -> None:
-        """Matches of a batch of events, ordered by event."""
-        rows, here = self._places(handle)
-        self.correlation.observe(event[here], rows[here])
+        """Learn from the matches of a batch, ordered by event."""
+        rows, known = self._find(handle)
+        self.correlation.observe(event[known], rows[known])
         self._matrix = None
 
     @property
     def is_full(self) -> bool:
-        """There is one more than there may be."""
-        return bool(self._told[0] > self.parameters.most)
+        """Whether there is one category too many."""
+        return bool(self._status[0] > self.parameters.most)
 
     @property
-    def room(self) -> float:
+    def capacity(self) -> float:
         """How many members a category may have."""
-        return max(float(LEAST_ROOM), self.parameters.largest * int(self._told[1]) / self.parameters.most)
+        return max(float(MIN_CAPACITY), self.parameters.largest * int(self._status[1]) / self.parameters.most)
 
     @property
     def matrix(self) -> Floats:
@@ -160,26 +163,26 @@ class Categories:
         return np.flatnonzero(self.slots.size)
 
     def find(self, handles: Integers) -> Integers:
-        """The rows of those that are here."""
-        rows, here = self._places(np.asarray(handles, np.int64))
-        return rows[here]
+        """Return the rows of known handles."""
+        rows, known = self._find(np.asarray(handles, np.int64))
+        return rows[known]
 
     def of(self, handles: Integers) -> Integers:
-        """The category of each; NOBODY for what is not here."""
-        rows, here = self._places(np.asarray(handles, np.int64))
-        return np.where(here, self.rows.category[rows] if len(self.handle) else NOBODY, NOBODY).astype(np.int64)
+        """Return the category of each handle; NONE for unknown handles."""
+        rows, known = self._find(np.asarray(handles, np.int64))
+        return np.where(known, self.rows.category[rows] if len(self.handle) else NONE, NONE).astype(np.int64)
 
     def members(self, category: int) -> Integers:
-        """The rows of a category."""
-        found = np.empty(self.slots.size[category], np.int32)
-        return found[: members(self.rows, self.slots, category, found)].astype(np.int64)
+        """Return the rows of a category."""
+        rows = np.empty(self.slots.size[category], np.int32)
+        return rows[: list_members(self.rows, self.slots, category, rows)].astype(np.int64)
 
-    def absorb(self, source: int, target: int) -> Integers:
-        """All of one category join another. Returns their rows."""
+    def merge(self, source: int, target: int) -> Integers:
+        """Move all members of `source` to `target` and return their rows."""
         rows = self.members(source)
-        self._make_room(int((self.rows.first[rows + 1] - self.rows.first[rows]).sum()))
-        absorb(self.rows, self.slots, self._counts, source, target)
-        self._told[0] -= 1
+        self._reserve(self._term_count(rows))
+        merge_categories(self.rows, self.slots, self._counts, source, target)
+        self._status[0] -= 1
         if self._matrix is not None:
             self._matrix[target] += self._matrix[source]
             self._matrix[:, target] += self._matrix[:, source]
@@ -187,82 +190,81 @@ class Categories:
         return rows
 
     def move(self, rows: Integers, categories: Integers) -> None:
-        """IndexRows, which are all of some categories, join others, each the one beside it."""
-        self._make_room(int((self.rows.first[rows + 1] - self.rows.first[rows]).sum()))
-        for row in rows.tolist():
-            leave(self.rows, self.slots, self._counts, row)
-        for row, category in zip(rows.tolist(), categories.tolist(), strict=True):
-            join(self.rows, self.slots, self._counts, row, category)
-        self._told[0] = (self.slots.size > 0).sum()
+        """Move rows, all members of some categories, to the categories beside them."""
+        self._reserve(self._term_count(rows))
+        leave_categories(self.rows, self.slots, self._counts, read_only(rows))
+        join_categories(self.rows, self.slots, self._counts, read_only(rows), read_only(categories))
+        self._status[0] = (self.slots.size > 0).sum()
         self._matrix = None
 
     def arrays(self) -> Arrays:
-        """All there is to it, for a file."""
+        """Return the whole state, to be stored in a file."""
         self._compact()
         rows = {name: getattr(self.rows, name) for name in ("box", "first", "term", "category")}
-        window = {"window": self.correlation.window, "seen": np.array([self.correlation.seen])}
+        window = {"window": self.correlation.window, "added": np.array([self.correlation.added])}
         return {"handle": self.handle, **rows, "bounds": self.slots.box, **window}
 
     @classmethod
-    def of_arrays(cls, parameters: Parameters, arrays: Arrays) -> Self:
-        """As it was when it gave these `arrays`."""
+    def of_arrays(cls, parameters: CategoryParameters, arrays: Arrays) -> Self:
+        """Restore the state that `arrays` returned."""
         self = cls(parameters)
-        self.correlation = Correlation(arrays["window"].copy(), int(arrays["seen"][0]))
+        self.correlation = Correlation(arrays["window"].copy(), int(arrays["added"][0]))
         self.handle = arrays["handle"].copy()
-        category = arrays["category"]
-        nobody = np.full(len(self.handle), NOBODY, np.int32)
+        none = np.full(len(self.handle), NONE, np.int32)
         box, first, term = (arrays[name].copy() for name in ("box", "first", "term"))
-        self.rows = Members(box, first, term, nobody, nobody.copy())
-        self._make_room(len(self.rows.term))
-        for row, joined in enumerate(category.tolist()):
-            join(self.rows, self.slots, self._counts, row, joined)
+        self.rows = MemberRows(box, first, term, none, none.copy())
+        self._reserve(len(self.rows.term))
+        rows, categories = np.arange(len(self.handle)), arrays["category"].astype(np.int64)
+        join_categories(self.rows, self.slots, self._counts, read_only(rows), read_only(categories))
         self.slots.box[:] = arrays["bounds"]
-        self._told[:2] = (self.slots.size > 0).sum(), len(self.handle)
+        self._status[:2] = (self.slots.size > 0).sum(), len(self.handle)
         return self
 
-    def _settle(self, founded: Founded) -> None:
-        """Merge the two most correlated categories that fit; if none are, the one just founded with its like."""
+    def _limit(self, founded: FoundedCategory) -> None:
+        """If there is one too many, merge the two most correlated categories that fit, else the new one with `like`."""
         if not self.is_full:
             return
-        if self.parameters.correlation and self.correlation.seen:
+        if self.parameters.correlation and self.correlation.added:
             size = self.slots.size
-            fits = (size[:, np.newaxis] + size) <= self.room
+            fits = (size[:, np.newaxis] + size) <= self.capacity
             matrix = self.matrix * fits
             one, other = divmod(int(matrix.argmax()), len(size))
             if matrix[one, other] > 0:
                 small, large = sorted((one, other), key=lambda each: (size[each], each))
-                self.absorb(small, large)
+                self.merge(small, large)
                 return
-        self.absorb(founded.category, founded.like)
+        self.merge(founded.category, founded.like)
 
     def _append(self, rows: IndexRows) -> tuple[int, int]:
         begin = len(self.handle)
         count = len(rows.handle)
         if count and (np.diff(rows.handle, prepend=self.handle[-1] if begin else -1) <= 0).any():
-            raise InputError("handles must ascend", where="categories")
-        nobody = np.full(count, NOBODY, np.int32)
-        term = hashed_terms(rows.terms)
+            raise InputError("handles must be ascending", where="categories")
+        none = np.full(count, NONE, np.int32)
         self.handle = np.append(self.handle, rows.handle)
-        self.rows = Members(
-            np.concatenate([self.rows.box, bounded(rows.box)]),
+        self.rows = MemberRows(
+            np.concatenate([self.rows.box, bound_boxes(rows.box)]),
             np.append(self.rows.first, self.rows.first[-1] + rows.terms.first[1:]),
-            np.append(self.rows.term, term),
-            np.append(self.rows.category, nobody),
-            np.append(self.rows.next, nobody),
+            np.append(self.rows.term, hash_terms(rows.terms)),
+            np.append(self.rows.category, none),
+            np.append(self.rows.next, none),
         )
         return begin, begin + count
 
-    def _make_room(self, terms: int) -> None:
-        """So that `counts` takes so many more, and stays half empty."""
-        if 2 * (self._counts.used[0] + terms + 1) > len(self._counts.often):
-            live = int((self._counts.often > 0).sum())
-            grown = _empty_counts(4 * (live + terms + 16))
-            regrow(self._counts, grown)
-            self._counts = grown
+    def _term_count(self, rows: Integers) -> int:
+        return int((self.rows.first[rows + 1] - self.rows.first[rows]).sum())
+
+    def _reserve(self, terms: int) -> None:
+        """Make room for so many more terms in a table that stays half empty."""
+        if 2 * (self._counts.used[0] + terms + 1) > len(self._counts.frequency):
+            live = int((self._counts.frequency > 0).sum())
+            counts = _empty_counts(4 * (live + terms + 16))
+            rehash_counts(self._counts, counts)
+            self._counts = counts
 
     def _compact(self) -> None:
-        """Forget the rows that are gone, and forget in which order the others joined."""
-        kept = np.flatnonzero(self.rows.category != NOBODY)
+        """Drop removed rows, and order the members of each category by row."""
+        kept = np.flatnonzero(self.rows.category != NONE)
         if len(kept) == len(self.handle):
             return
         number = np.full(len(self.handle), -1, np.int64)
@@ -271,32 +273,24 @@ class Categories:
         first, at = gather_ragged(self.rows.first[:-1], np.diff(self.rows.first), kept)
         category = self.rows.category[kept]
         order = np.argsort(category, kind="stable")
-        following = np.full(len(kept), NOBODY, np.int32)
+        next_row = np.full(len(kept), NONE, np.int32)
         same = category[order[1:]] == category[order[:-1]]
-        following[order[:-1][same]] = order[1:][same]
+        next_row[order[:-1][same]] = order[1:][same]
         self.slots.head[category[order[::-1]]] = order[::-1]
         self.slots.tail[category[order]] = order
         self.handle = self.handle[kept]
-        self.rows = Members(self.rows.box[kept], first, self.rows.term[at], category, following)
+        self.rows = MemberRows(self.rows.box[kept], first, self.rows.term[at], category, next_row)
 
-    def _places(self, handles: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _find(self, handles: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return the rows of handles, and which of them are known."""
         if not len(self.handle):
             return np.zeros(len(handles), np.int64), np.zeros(len(handles), np.bool_)
         rows = np.minimum(np.searchsorted(self.handle, handles), len(self.handle) - 1)
-        return rows, (self.handle[rows] == handles) & (self.rows.category[rows] != NOBODY)
+        return rows, (self.handle[rows] == handles) & (self.rows.category[rows] != NONE)
 
 
-def bounded(box: Floats) -> Floats:
-    """Boxes that have an area: what has no border ends far away, what crosses the antimeridian goes round the world."""
-    finite = np.clip(np.nan_to_num(box, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST), -_FARTHEST, _FARTHEST)
-    crosses = finite[:, 0] > finite[:, 2]
-    finite[crosses, 0], finite[crosses, 2] = -180.0, 180.0
-    finite[:, 3] = np.maximum(finite[:, 1], finite[:, 3])
-    return finite
-
-
-def _empty_counts(least: int) -> Counts:
+def _empty_counts(least: int) -> TermCounts:
     size = 1 << max(least - 1, 0).bit_length()
-    return Counts(
-        np.zeros(size, np.uint64), np.full(size, NOBODY, np.int32), np.zeros(size, np.int32), np.zeros(1, np.int64)
+    return TermCounts(
+        np.zeros(size, np.uint64), np.full(size, NONE, np.int32), np.zeros(size, np.int32), np.zeros(1, np.int64)
     )

@@ -1,8 +1,8 @@
-"""Our own: subscriptions in the order of a space-filling curve, cut into stretches that are shared out.
+"""The curve partitioner, our own: subscriptions in the order of a Hilbert curve, cut into ranges.
 
-A subscription has one place on the curve, so one worker holds it: nothing is copied. Events go where a subscription
-with their place and two of their terms is, so most go to one worker, and those that nobody wants to none. Cuts are
-where the load of the last while is even; when they shift, most of what lies between them stays with who has it.
+A subscription has one key on the curve, so one worker holds it and nothing is copied. Events are routed by cell and two
+terms: most go to one worker, and those that match nothing to none. Cuts follow the load of recent events; when they
+move, most subscriptions stay with their worker.
 """
 
 from __future__ import annotations
@@ -16,84 +16,85 @@ from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.partitioners.cuts import Cuts, LoadSample
 from roamcast.match.partitioners.hilbert import curve_keys
-from roamcast.match.partitioners.recent import Recent
+from roamcast.match.partitioners.samples import EventSample
 from roamcast.match.port import Events, Matches
-from roamcast.match.routing.features import RarestTerms, hashed_events
-from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.features import RarestTerms, hash_events
+from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
 from roamcast.match.routing.placement import Placement
 from roamcast.match.routing.router import Router
 
-__all__ = ["Curve"]
+__all__ = ["CurvePartitioner"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 
-class Curve:
-    """Holds each subscription once."""
+class CurvePartitioner:
+    """Places each subscription on one worker."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.placement = Placement()
         self.cuts = Cuts.even(workers, np.empty(0))
-        self._recent = Recent()
-        self._router: Router | None = None  # of the placement as they are
+        self._sample = EventSample()
+        self._router: Router | None = None  # for the current placement
 
-    def add(self, rows: IndexRows) -> Moves:
+    def add(self, rows: IndexRows) -> PlacementChanges:
         term = self.placement.choose_terms(rows)
-        place = curve_keys(rows.handle, rows.box, term.rarest)
+        key = curve_keys(rows.handle, rows.box, term.rarest)
         if not len(self.placement.handle):
-            self.cuts = Cuts.even(self.workers, place)
+            self.cuts = Cuts.even(self.workers, key)
         self._router = None
-        return self.placement.add(rows, term, self._masks(place))
+        return self.placement.add(rows, term, self._masks(key))
 
-    def remove(self, handles: Integers) -> Moves:
+    def remove(self, handles: Integers) -> PlacementChanges:
         self._router = None
         return self.placement.remove(handles)
 
-    def route(self, events: Events) -> Routed:
+    def route(self, events: Events) -> RoutedEvents:
         if self._router is None:
-            held, rows = self.placement, self.placement.live
-            term = RarestTerms(held.term[rows], held.second[rows])
-            worker = np.bitwise_count(held.mask[rows] - np.uint64(1)).astype(np.int64)  # of a mask with one bit
-            self._router = Router.of(held.box[rows], term, worker)
+            placement, rows = self.placement, self.placement.live
+            term = RarestTerms(placement.term[rows], placement.second[rows])
+            worker = np.bitwise_count(placement.mask[rows] - np.uint64(1)).astype(np.int64)  # the index of the one bit
+            self._router = Router.of(placement.box[rows], term, worker)
         return self._router.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:
-        hashed = hashed_events(events)
-        self.placement.see(hashed)
-        self._recent.put(hashed)
+        hashed = hash_events(events)
+        self.placement.observe(hashed)
+        self._sample.add(hashed)
 
-    def balance(self) -> Moves:
-        """As if the events since the last time came now, to the subscriptions that are here now."""
-        events = self._recent.events
-        found = self.placement.admitted(events)
-        sent = self.placement.likely(events, found)
-        place = self._places(found.row)
-        looks = LoadSample.of(found.event[sent], place[sent])
-        # The worker that an event comes to looks at these, too; nothing is sent for them.
-        others = place[~sent & np.isin(found.event, found.event[sent])]
+    def balance(self) -> PlacementChanges:
+        """Rebalance as if the sampled events came now, to the current subscriptions."""
+        events = self._sample.events
+        pairs = self.placement.candidates(events)
+        is_sent = self.placement.are_likely(events, pairs)
+        key = self._keys(pairs.row)
+        sent = LoadSample.of_candidates(pairs.event[is_sent], key[is_sent])
+        # The worker that receives an event tests these candidates too; no message is sent for them.
+        others = key[~is_sent & np.isin(pairs.event, pairs.event[is_sent])]
+        sample = sent.concatenate(LoadSample.without_messages(others, np.ones(len(others))))
         rows = self.placement.live
-        here = self._places(rows)
-        self.cuts = self.cuts.balanced(self.workers, looks.joined(LoadSample.alone(others, np.ones(len(others)))), here)
-        self._recent = Recent()
+        held = self._keys(rows)
+        self.cuts = self.cuts.rebalance(self.workers, sample, held)
+        self._sample = EventSample()
         self._router = None
-        return self.placement.assign(rows, self._masks(here))
+        return self.placement.assign(rows, self._masks(held))
 
     def arrays(self) -> Arrays:
         at, owner = np.array(self.cuts.at, np.float64), np.array(self.cuts.owner, np.int64)
-        return {**self.placement.arrays(), **self._recent.arrays(), "cuts": at, "owner": owner}
+        return {**self.placement.arrays(), **self._sample.arrays(), "cuts": at, "owner": owner}
 
     @classmethod
     def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
         self = cls(workers)
-        self.placement, self._recent = Placement.of_arrays(arrays), Recent.of_arrays(arrays)
+        self.placement, self._sample = Placement.of_arrays(arrays), EventSample.of_arrays(arrays)
         self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
         return self
 
-    def _places(self, rows: Integers) -> Floats:
+    def _keys(self, rows: Integers) -> Floats:
         return curve_keys(self.placement.handle[rows], self.placement.box[rows], self.placement.term[rows])
 
-    def _masks(self, place: Floats) -> Masks:
-        return np.uint64(1) << self.cuts.workers_of(place).astype(np.uint64)
+    def _masks(self, key: Floats) -> Masks:
+        return np.uint64(1) << self.cuts.workers_of(key).astype(np.uint64)

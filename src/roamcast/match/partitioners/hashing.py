@@ -1,4 +1,4 @@
-"""By the hash of a subscription's rarest term. Space plays no part."""
+"""The hashing partitioner: by the hash of a subscription's rarest term, wherever its box is."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.port import Events, Matches
-from roamcast.match.routing.features import hashed_events
-from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.features import hash_events
+from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
 from roamcast.match.routing.placement import Placement
 
 __all__ = ["Hashing"]
@@ -21,28 +21,28 @@ Integers = npt.NDArray[np.int64]
 
 
 class Hashing:
-    """An event goes to the workers of those of its terms that somebody is posted under. Never moves anything."""
+    """Sends an event to the workers of those of its terms that are some subscription's rarest. Never moves anything."""
 
     def __init__(self, workers: int, placement: Placement | None = None) -> None:
         self.workers = workers
         self.placement = placement or Placement(math.inf)
 
-    def add(self, rows: IndexRows) -> Moves:
+    def add(self, rows: IndexRows) -> PlacementChanges:
         term = self.placement.choose_terms(rows)
         worker = (term.rarest >> np.uint64(32)) % np.uint64(self.workers)
         return self.placement.add(rows, term, np.uint64(1) << worker)
 
-    def remove(self, handles: Integers) -> Moves:
+    def remove(self, handles: Integers) -> PlacementChanges:
         return self.placement.remove(handles)
 
-    def route(self, events: Events) -> Routed:
+    def route(self, events: Events) -> RoutedEvents:
         return self.placement.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:
-        self.placement.see(hashed_events(events))
+        self.placement.observe(hash_events(events))
 
-    def balance(self) -> Moves:
-        return Moves.joined([])
+    def balance(self) -> PlacementChanges:
+        return PlacementChanges.concatenate([])
 
     def arrays(self) -> Arrays:
         return self.placement.arrays()

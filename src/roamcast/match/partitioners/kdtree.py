@@ -1,4 +1,4 @@
-"""The kd-tree of Chen et al. (ICDE 2017): space is divided among the workers, where boxes overlap they are copied."""
+"""The kd-tree partitioner of Chen et al. (ICDE 2017): workers own parts of the plane, boxes on borders are copied."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.rows import IndexRows
+from roamcast.match.index.rows import IndexRows, sample_evenly
 from roamcast.match.index.segments import Arrays
-from roamcast.match.partitioners.window import Window, sampled
+from roamcast.match.partitioners.samples import SAMPLE_SIZE, SlidingWindow
 from roamcast.match.port import Events, Matches
-from roamcast.match.routing.features import hashed_events
-from roamcast.match.routing.partitioner import Moves, Routed
+from roamcast.match.routing.features import hash_events
+from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
 from roamcast.match.routing.placement import Placement
 
 __all__ = ["KdTree"]
@@ -24,30 +24,30 @@ Masks = npt.NDArray[np.uint64]
 TOLERANCE: Final = 1.1
 
 
-class Leaves(NamedTuple):
-    """Worker i has the points with min_x <= x < max_x and min_y <= y < max_y of row i: together all of the plane.
+class KdLeaves(NamedTuple):
+    """Worker i owns the points with min_x <= x < max_x and min_y <= y < max_y of row i. Together they own the plane.
 
-    NaN for a worker that has none.
+    The row of a worker that owns nothing is NaN.
     """
 
     box: Floats
 
     @classmethod
     def whole(cls, workers: int) -> Self:
-        """All of it is the first worker's."""
+        """Give the whole plane to the first worker."""
         box = np.full((workers, 4), np.nan)
         box[0] = (-np.inf, -np.inf, np.inf, np.inf)
         return cls(box)
 
     @classmethod
-    def divided(cls, point: Floats, weight: Floats, workers: int) -> Self:
-        """So that each has about the same weight of these points."""
+    def divide(cls, point: Floats, weight: Floats, workers: int) -> Self:
+        """Divide the plane so that each worker has about the same weight of these points."""
         box = np.full((workers, 4), (-np.inf, -np.inf, np.inf, np.inf))
         _divide(point, weight, box)
         return cls(box)
 
     def masks(self, box: Floats) -> Masks:
-        """The workers whose part of the plane each box reaches into; the first, where it holds no point."""
+        """Return the workers whose part of the plane each box touches; the first worker for an empty box."""
         min_x, min_y, max_x, max_y = (side[:, np.newaxis] for side in box.T)
         here_x = np.where(
             min_x <= max_x,
@@ -60,7 +60,7 @@ class Leaves(NamedTuple):
         return np.where(masks == 0, np.uint64(1), masks)
 
     def workers_of(self, x: Floats, y: Floats) -> Integers:
-        """Whose part a point is in; -1 for what is no point."""
+        """Return the worker that owns each point; -1 for NaN."""
         column_x, column_y = x[:, np.newaxis], y[:, np.newaxis]
         inside_x = (self.box[:, 0] <= column_x) & ((column_x < self.box[:, 2]) | np.isposinf(self.box[:, 2]))
         inside_y = (self.box[:, 1] <= column_y) & ((column_y < self.box[:, 3]) | np.isposinf(self.box[:, 3]))
@@ -69,7 +69,7 @@ class Leaves(NamedTuple):
 
 
 def _divide(point: Floats, weight: Floats, box: Floats) -> None:
-    """Give the rows of `box`, which are all the same, parts of it."""
+    """Divide a box among the rows of `box`, which are all equal."""
     workers = len(box)
     if workers == 1:
         return
@@ -87,40 +87,40 @@ def _divide(point: Floats, weight: Floats, box: Floats) -> None:
 
 
 class KdTree:
-    """Every event is one message, to the worker of its point. The tree is made anew where the load is uneven."""
+    """Sends each event to the worker that owns its point. Rebuilds the tree when the load is uneven."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.placement = Placement()
-        self.leaves = Leaves.whole(workers)
-        self._window = Window(3)  # x, y, and what the event cost
+        self.leaves = KdLeaves.whole(workers)
+        self._window = SlidingWindow(3)  # x, y and the cost of an event
 
-    def add(self, rows: IndexRows) -> Moves:
+    def add(self, rows: IndexRows) -> PlacementChanges:
         return self.placement.add(rows, self.placement.choose_terms(rows), self.leaves.masks(rows.box))
 
-    def remove(self, handles: Integers) -> Moves:
+    def remove(self, handles: Integers) -> PlacementChanges:
         return self.placement.remove(handles)
 
-    def route(self, events: Events) -> Routed:
+    def route(self, events: Events) -> RoutedEvents:
         worker = self.leaves.workers_of(np.asarray(events.x), np.asarray(events.y))
-        there = np.flatnonzero(worker >= 0)
-        return Routed(there, worker[there])
+        event = np.flatnonzero(worker >= 0)
+        return RoutedEvents(event, worker[event])
 
     def observe(self, events: Events, matches: Matches) -> None:
-        hashed = hashed_events(events)
-        self.placement.see(hashed)
-        cost = 1.0 + np.bincount(self.placement.admitted(hashed).event, minlength=len(events.x))
+        hashed = hash_events(events)
+        self.placement.observe(hashed)
+        cost = 1.0 + np.bincount(self.placement.candidates(hashed).event, minlength=len(events.x))
         rows = np.stack([events.x, events.y, cost], axis=1)
         rows = rows[np.isfinite(rows).all(axis=1)]
-        self._window.put(rows[sampled(len(rows))])
+        self._window.add(rows[sample_evenly(len(rows), SAMPLE_SIZE)])
 
-    def balance(self) -> Moves:
+    def balance(self) -> PlacementChanges:
         x, y, cost = self._window.rows.T
         load = np.bincount(self.leaves.workers_of(x, y), cost, minlength=self.workers) if len(x) else np.zeros(1)
         if load.max() <= TOLERANCE * load.mean():
-            return Moves.joined([])
-        self.leaves = Leaves.divided(np.stack([x, y], axis=1), cost, self.workers)
-        self._window.forget()
+            return PlacementChanges.concatenate([])
+        self.leaves = KdLeaves.divide(np.stack([x, y], axis=1), cost, self.workers)
+        self._window.clear()
         rows = self.placement.live
         return self.placement.assign(rows, self.leaves.masks(self.placement.box[rows]))
 
@@ -130,6 +130,6 @@ class KdTree:
     @classmethod
     def of_arrays(cls, workers: int, arrays: Arrays) -> Self:
         self = cls(workers)
-        self.placement, self._window = Placement.of_arrays(arrays), Window.of_arrays(arrays)
-        self.leaves = Leaves(arrays["leaves"].copy())
+        self.placement, self._window = Placement.of_arrays(arrays), SlidingWindow.of_arrays(arrays)
+        self.leaves = KdLeaves(arrays["leaves"].copy())
         return self

@@ -1,1 +1,1 @@
-"""Which workers an event is sent to."""
+"""Routing: which workers an event is sent to."""

@@ -1,11 +1,12 @@
-"""What an event must have to match a subscription: a point in one of few cells, and one term. As one number of 64 bits.
+"""Features: 64-bit keys of a cell and a term that an event and a subscription share if they match.
 
-A subscription has a feature for each cell that its box touches, on one level of a grid, with one of its terms, the
-rarest. An event has one for each level and term. If they match they have a feature in common, and also that feature
-with the subscription's second term, if it has one. Numbers that collide cost a look in vain, never a match.
+A subscription has a feature for each cell that its box touches, on one level of a grid, combined with its rarest term.
+An event has one for each level and term. If they match, they share a feature; and if the subscription has a second
+term, they also share the combination of that feature with the second term. Keys that collide cost a false positive,
+never a match.
 
-A cell has 16 columns and 16 rows, its strips, with a bit each. If they match, the box reaches into the column and
-the row that the point is in.
+A cell is divided into 16 columns and 16 rows, its strips, with a bit each. If event and subscription match, the box
+touches the column and the row of the point.
 """
 
 from __future__ import annotations
@@ -15,29 +16,37 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.compiled import read_only
 from roamcast.match.index.dictionary import TermLists, encode_terms
 from roamcast.match.index.rows import IndexRows
-from roamcast.match.index.seeds import seed_of
-from roamcast.match.kernels.probing import MOST_CELLS, NO_TERM, STRIPS, Hashed, mix_cells, mix_terms, number_strips
-from roamcast.match.kernels.texts import hash_texts
+from roamcast.match.kernels.probing import (
+    MAX_CELLS,
+    NO_TERM,
+    STRIPS,
+    HashedEvents,
+    combine_keys,
+    hash_cells,
+    number_strips,
+)
+from roamcast.match.kernels.texts import hash_seed, hash_texts
 from roamcast.match.port import Events
 
 __all__ = [
-    "INTERVAL",
+    "MIN_WIDTH",
     "WORLD",
-    "Features",
-    "Hashed",
+    "FeaturePairs",
+    "HashedEvents",
     "RarestTerms",
-    "Reached",
-    "features_of_events",
-    "features_of_rows",
-    "hashed_events",
-    "hashed_terms",
-    "least_terms",
-    "mixed",
+    "RowFeatures",
+    "cell_widths",
+    "combine",
+    "event_features",
+    "hash_events",
+    "hash_terms",
     "rarest_terms",
+    "row_features",
+    "smallest_term_hashes",
     "text_hashes",
-    "widths_of",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -45,152 +54,156 @@ Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Strips = npt.NDArray[np.uint32]
 
-INTERVAL: Final = 1.0
-"""The narrowest cells are so wide."""
+MIN_WIDTH: Final = 1.0
+"""The width of the smallest cells."""
 WORLD: Final = 1 << 10
-"""The level of boxes without borders, across the antimeridian, very wide, or far away."""
-_FINE: Final = 2  # a box touches at most so many cells and one, along each axis
-_WIDEST: Final = 20  # the last level with borders: an event is asked for on each level there is
-_SEED: Final = seed_of(b"features")
+"""The level of boxes that are unbounded, cross the antimeridian, are very wide or far away."""
+_CELLS_PER_BOX: Final = 2  # a box touches at most one cell more, along each axis
+_WIDEST: Final = 20  # the widest bounded level; events are looked up on each level in use
+_SEED: Final = hash_seed(b"features")
 
 
-class Features(NamedTuple):
-    """Pairs: the number of a row, or of an event, and a feature it has."""
+class FeaturePairs(NamedTuple):
+    """Pairs of a row number (of a subscription or event) and a feature it has."""
 
     of: Integers
     key: Keys
 
 
-class Reached(NamedTuple):
-    """Features of rows; the strips of each cell that a box reaches into; and the levels of the cells."""
+class RowFeatures(NamedTuple):
+    """Features of subscriptions, the strips of each cell that the box touches, and the levels of the cells."""
 
-    features: Features
+    features: FeaturePairs
     strips: Strips
     levels: Integers
 
 
 class RarestTerms(NamedTuple):
-    """Of each row the rarest term, hashed (without terms a number of its own), and the next one; 0 if there is none."""
+    """The hash of the rarest term of each row, NO_TERM if it has none; and of the second rarest, 0 if it has none."""
 
     rarest: Keys
     second: Keys
 
 
 def text_hashes(lists: TermLists) -> Keys:
-    """The hash of each text, the same everywhere and always; never 0."""
+    """Hash each text. Hashes are the same everywhere and always, and never 0."""
     hashes: Keys = np.empty(len(lists.texts.start), np.uint64)
     hash_texts(lists.texts, _SEED, hashes)
     return np.maximum(hashes, np.uint64(1))
 
 
-def hashed_terms(lists: TermLists) -> Keys:
-    """For each place in the lists the hash of its term."""
+def hash_terms(lists: TermLists) -> Keys:
+    """Hash the term of each element of the lists."""
     return text_hashes(lists)[lists.code]
 
 
-def least_terms(lists: TermLists) -> Keys:
-    """For each list the least hash of its terms; the highest number for those without."""
-    least: Keys = np.full(len(lists.first) - 1, ~np.uint64(0))
-    np.minimum.at(least, np.repeat(np.arange(len(least)), np.diff(lists.first)), hashed_terms(lists))
-    return least
+def smallest_term_hashes(lists: TermLists) -> Keys:
+    """Return the smallest hash of each list's terms; the largest number for empty lists."""
+    smallest: Keys = np.full(len(lists.first) - 1, ~np.uint64(0))
+    np.minimum.at(smallest, np.repeat(np.arange(len(smallest)), np.diff(lists.first)), hash_terms(lists))
+    return smallest
 
 
 def rarest_terms(rows: IndexRows, weight: Integers | None = None) -> RarestTerms:
-    """Among these rows. `weight` has for each text how often it was seen elsewhere, if that is known."""
-    often = np.bincount(rows.terms.code, minlength=len(rows.terms.texts.start))
-    often = often if weight is None else often + weight
-    count, each = len(rows.handle), np.diff(rows.terms.first)
-    owner = np.repeat(np.arange(count), each)
-    hashes = hashed_terms(rows.terms)
-    # The rarest comes last; equally rare ones by their hash, so that the order of terms does not matter.
-    hashes = hashes[np.lexsort((hashes, -often[rows.terms.code], owner))]
-    rarest: Keys = np.full(count, NO_TERM, np.uint64)
-    rarest[each > 0] = hashes[rows.terms.first[1:][each > 0] - 1]
-    second: Keys = np.zeros(count, np.uint64)
-    second[each > 1] = hashes[rows.terms.first[1:][each > 1] - 2]
+    """Choose the rarest terms, counted over these rows plus the `weight` of each text."""
+    count = np.bincount(rows.terms.code, minlength=len(rows.terms.texts.start))
+    count = count if weight is None else count + weight
+    size, lengths = len(rows.handle), np.diff(rows.terms.first)
+    owner = np.repeat(np.arange(size), lengths)
+    hashes = hash_terms(rows.terms)
+    # The rarest comes last. Ties are broken by hash, so that the order of terms does not matter.
+    hashes = hashes[np.lexsort((hashes, -count[rows.terms.code], owner))]
+    rarest: Keys = np.full(size, NO_TERM, np.uint64)
+    rarest[lengths > 0] = hashes[rows.terms.first[1:][lengths > 0] - 1]
+    second: Keys = np.zeros(size, np.uint64)
+    second[lengths > 1] = hashes[rows.terms.first[1:][lengths > 1] - 2]
     return RarestTerms(rarest, second)
 
 
-def features_of_rows(box: Floats, term: Keys, interval: float = INTERVAL, fine: int = _FINE) -> Reached:
-    """Of boxes, each with its rarest term. Boxes that hold nothing have none."""
-    level = _levels(box, interval, fine)
-    holds = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
-    rows = np.flatnonzero(holds)
-    width = widths_of(level[rows])
-    west, south, east, north = (_strips(box[rows, side], width) for side in range(4))
-    high = north // STRIPS - south // STRIPS + 1
-    count = (east // STRIPS - west // STRIPS + 1) * high
+def row_features(
+    box: Floats, term: Keys, min_width: float = MIN_WIDTH, cells_per_box: int = _CELLS_PER_BOX
+) -> RowFeatures:
+    """Return the features of boxes, each combined with its term. Empty boxes have none."""
+    level = _levels(box, min_width, cells_per_box)
+    nonempty = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
+    rows = np.flatnonzero(nonempty)
+    width = cell_widths(level[rows])
+    west, south, east, north = (_strip_numbers(box[rows, side], width) for side in range(4))
+    height = north // STRIPS - south // STRIPS + 1
+    count = (east // STRIPS - west // STRIPS + 1) * height
     owner = np.repeat(np.arange(len(rows)), count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    cell_x, cell_y = (west // STRIPS)[owner] + place // high[owner], (south // STRIPS)[owner] + place % high[owner]
-    columns, lines = _reached(west[owner], east[owner], cell_x), _reached(south[owner], north[owner], cell_y)
-    key = mixed(_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
+    nth = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    cell_x, cell_y = (west // STRIPS)[owner] + nth // height[owner], (south // STRIPS)[owner] + nth % height[owner]
+    columns = _touched_strips(west[owner], east[owner], cell_x)
+    lines = _touched_strips(south[owner], north[owner], cell_y)
+    key = combine(_cell_keys(level[rows][owner], cell_x, cell_y), term[rows][owner])
     strips = (columns | lines << STRIPS).astype(np.uint32)
-    return Reached(Features(rows[owner], key), strips, np.unique(level[rows]))
+    return RowFeatures(FeaturePairs(rows[owner], key), strips, np.unique(level[rows]))
 
 
-def widths_of(levels: Integers) -> Floats:
-    """How wide cells are on these levels."""
+def cell_widths(levels: Integers) -> Floats:
+    """Return the width of the cells of each level."""
     width: Floats = np.where(levels == WORLD, np.inf, np.exp2(np.minimum(levels, _WIDEST).astype(np.float64)))
     return width
 
 
-def mixed(key: Keys, term: Keys) -> Keys:
-    """One number for each two."""
-    found: Keys = np.empty(len(key), np.uint64)
-    mix_terms(key, term, found)
-    return found
+def combine(key: Keys, term: Keys) -> Keys:
+    """Combine each key and the term beside it to one key."""
+    combined: Keys = np.empty(len(key), np.uint64)
+    combine_keys(key, term, combined)
+    return combined
 
 
-def hashed_events(events: Events) -> Hashed:
+def hash_events(events: Events) -> HashedEvents:
     lists = encode_terms(events.terms)
-    x, y = np.asarray(events.x, np.float64), np.asarray(events.y, np.float64)
-    return Hashed(x, y, lists.first, hashed_terms(lists))
+    x, y = (read_only(np.asarray(c, np.float64)) for c in (events.x, events.y))
+    return HashedEvents(x, y, lists.first, hash_terms(lists))
 
 
-def features_of_events(events: Hashed, levels: Integers) -> Features:
-    """On these levels. Events whose point is no number have none."""
+def event_features(events: HashedEvents, levels: Integers) -> FeaturePairs:
+    """Return the features of events on these levels. Events whose point is NaN have none."""
     x, y, count = events.x, events.y, len(events.x)
-    there = ~(np.isnan(x) | np.isnan(y))
+    valid = ~(np.isnan(x) | np.isnan(y))
     owner = np.append(np.repeat(np.arange(count), np.diff(events.first)), np.arange(count))
     term = np.append(events.term, np.full(count, NO_TERM, np.uint64))
-    found = [Features(np.empty(0, np.int64), np.empty(0, np.uint64))]
+    parts = [FeaturePairs(np.empty(0, np.int64), np.empty(0, np.uint64))]
     for level in levels.tolist():
-        width = np.repeat(widths_of(np.array([level])), count)
-        inside = there & ((level == WORLD) | (np.abs(x) < MOST_CELLS * width) & (np.abs(y) < MOST_CELLS * width))
-        cell_x, cell_y = (_strips(np.where(inside, c, 0.0), width) // STRIPS for c in (x, y))
-        key = _keys(np.full(count, level), cell_x, cell_y)
+        width = np.repeat(cell_widths(np.array([level])), count)
+        inside = valid & ((level == WORLD) | (np.abs(x) < MAX_CELLS * width) & (np.abs(y) < MAX_CELLS * width))
+        cell_x, cell_y = (_strip_numbers(np.where(inside, c, 0.0), width) // STRIPS for c in (x, y))
+        key = _cell_keys(np.full(count, level), cell_x, cell_y)
         kept = np.flatnonzero(inside[owner])
-        found.append(Features(owner[kept], mixed(key[owner[kept]], term[kept])))
-    of, key = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Features(of, key)
+        parts.append(FeaturePairs(owner[kept], combine(key[owner[kept]], term[kept])))
+    of, key = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return FeaturePairs(of, key)
 
 
-def _levels(box: Floats, interval: float, fine: int) -> Integers:
-    """The exponent of the width of cells: `fine` of them are at least as wide as a box, and one as the interval."""
+def _levels(box: Floats, min_width: float, cells_per_box: int) -> Integers:
+    """Return the level of each box: the exponent of the cell width, so that `cells_per_box` cells are as wide as it."""
     with np.errstate(invalid="ignore", over="ignore"):
-        side = np.maximum(np.maximum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) / fine, interval / 2)
+        side = np.maximum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1])
+        side = np.maximum(side / cells_per_box, min_width / 2)
         reach = np.abs(box).max(axis=1, initial=0.0)
         bounded = np.isfinite(side) & np.isfinite(reach) & (box[:, 0] <= box[:, 2])
-        exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of a power of two above
-        bounded &= (exponent <= _WIDEST) & (reach < np.exp2(np.minimum(exponent, _WIDEST)) * MOST_CELLS)
+        exponent = np.frexp(np.where(bounded, side, 1.0))[1]  # of the next power of two
+        bounded &= (exponent <= _WIDEST) & (reach < np.exp2(np.minimum(exponent, _WIDEST)) * MAX_CELLS)
     return np.where(bounded, exponent, WORLD).astype(np.int64)
 
 
-def _strips(coordinate: Floats, width: Floats) -> Integers:
+def _strip_numbers(coordinate: Floats, width: Floats) -> Integers:
     numbers = np.empty(len(coordinate), np.int64)
     number_strips(coordinate, width, numbers)
     return numbers
 
 
-def _reached(first: Integers, last: Integers, cell: Integers) -> Integers:
-    """The strips of each cell that are between two, both of them included: a bit for each."""
+def _touched_strips(first: Integers, last: Integers, cell: Integers) -> Integers:
+    """Return a bit for each strip of a cell from `first` to `last`."""
     low, high = np.maximum(first - cell * STRIPS, 0), np.minimum(last - cell * STRIPS, STRIPS - 1)
-    reached: Integers = (2 << high) - (1 << low)
-    return reached
+    bits: Integers = (2 << high) - (1 << low)
+    return bits
 
 
-def _keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
+def _cell_keys(level: Integers, cell_x: Integers, cell_y: Integers) -> Keys:
     keys: Keys = np.empty(len(level), np.uint64)
-    mix_cells(level, cell_x, cell_y, keys)
+    hash_cells(level, cell_x, cell_y, keys)
     return keys

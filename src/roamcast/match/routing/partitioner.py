@@ -1,4 +1,4 @@
-"""The port of partitioners: which worker holds which subscriptions, and which workers an event must go to."""
+"""The port of partitioners: which worker holds which subscriptions, and which workers an event must be sent to."""
 
 from __future__ import annotations
 
@@ -11,94 +11,92 @@ from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
 from roamcast.match.port import Events, Matches
 
-__all__ = ["MAX_WORKERS", "NOWHERE", "Moves", "Partitioner", "Routed", "moves_between"]
+__all__ = ["MAX_WORKERS", "NO_WORKER", "Partitioner", "PlacementChanges", "RoutedEvents", "placement_changes"]
 
 Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
-NOWHERE: Final = -1
+NO_WORKER: Final = -1
 MAX_WORKERS: Final = 64
 
 
-class Routed(NamedTuple):
-    """Messages: each pair of an event and a worker it goes to, once, ordered by event, then worker."""
+class RoutedEvents(NamedTuple):
+    """Messages: distinct pairs of an event and a worker it is sent to, ordered by event, then worker."""
 
     event: Integers
     worker: Integers
 
 
-class Moves(NamedTuple):
-    """A subscription comes to the worker `target` from `source`; NOWHERE where it was not or will not be."""
+class PlacementChanges(NamedTuple):
+    """Subscriptions that move from the worker `source` to `target`. NO_WORKER if they are new or removed there."""
 
     handle: Integers
     source: Integers
     target: Integers
 
     @classmethod
-    def joined(cls, some: list[Moves]) -> Moves:
-        return cls(*(np.concatenate([np.empty(0, np.int64), *column]) for column in zip(*some, _NOTHING, strict=True)))
+    def concatenate(cls, parts: list[PlacementChanges]) -> PlacementChanges:
+        return cls(*(np.concatenate([np.empty(0, np.int64), *column]) for column in zip(*parts, _EMPTY, strict=True)))
 
 
-_NOTHING: Final[tuple[Any, ...]] = tuple(np.empty(0, np.int64) for _ in range(3))
+_EMPTY: Final[tuple[Any, ...]] = tuple(np.empty(0, np.int64) for _ in range(3))
 
 
 class Partitioner(Protocol):
-    """Exact: whoever follows all moves, each in its turn, and sends events as routed, finds every match at some worker.
+    """Decides placement and routing.
 
-    Each match is found at one worker only. Handles are new with `add`, and ascend. Nothing depends on time or chance.
+    Exact: if all placement changes are applied in order and events are sent as routed, every match is found, by exactly
+    one worker. Handles passed to `add` are new and ascending. Deterministic: nothing depends on time or chance.
     """
 
     workers: int
 
-    def add(self, rows: IndexRows) -> Moves:
-        """Subscriptions come; others may move because of it."""
+    def add(self, rows: IndexRows) -> PlacementChanges:
+        """Add subscriptions; others may move because of it."""
 
-    def remove(self, handles: Integers) -> Moves:
-        """Subscriptions go; those that are not here are passed over."""
+    def remove(self, handles: Integers) -> PlacementChanges:
+        """Remove subscriptions; unknown handles are ignored."""
 
-    def route(self, events: Events) -> Routed:
-        """The workers that may hold a match."""
+    def route(self, events: Events) -> RoutedEvents:
+        """Return the workers that may hold a match."""
 
     def observe(self, events: Events, matches: Matches) -> None:
-        """What came of some events, or of a sample: the matches name subscriptions by their handles."""
+        """Learn from events, or a sample of them. The matches name subscriptions by their handles."""
 
-    def balance(self) -> Moves:
-        """Move what makes the load even, by what was observed since the last call."""
+    def balance(self) -> PlacementChanges:
+        """Move subscriptions to even out the load observed since the last call."""
 
     def arrays(self) -> Arrays:
-        """All there is to it, for a file."""
+        """Return the whole state, to be stored in a file."""
 
 
-def moves_between(handle: Integers, before: Masks, after: Masks) -> Moves:
-    """What takes subscriptions from the workers in one mask to those in another."""
-    found: list[Moves] = []
-    concerned = int(np.bitwise_or.reduce(before | after, initial=np.uint64(0)))
-    for worker in range(concerned.bit_length()):
+def placement_changes(handle: Integers, before: Masks, after: Masks) -> PlacementChanges:
+    """Return the changes that take subscriptions from the workers in one mask to those in another."""
+    parts: list[PlacementChanges] = []
+    workers = int(np.bitwise_or.reduce(before | after, initial=np.uint64(0)))
+    for worker in range(workers.bit_length()):
         bit = np.uint64(1 << worker)
-        for rows, goes in (
-            (np.flatnonzero(after & ~before & bit), False),
-            (np.flatnonzero(before & ~after & bit), True),
-        ):
-            here, nowhere = np.full(len(rows), worker), np.full(len(rows), NOWHERE)
-            found.append(Moves(handle[rows], *((here, nowhere) if goes else (nowhere, here))))
-    return _paired(Moves.joined(found))
+        added, removed = np.flatnonzero(after & ~before & bit), np.flatnonzero(before & ~after & bit)
+        parts.append(PlacementChanges(handle[added], np.full(len(added), NO_WORKER), np.full(len(added), worker)))
+        parts.append(PlacementChanges(handle[removed], np.full(len(removed), worker), np.full(len(removed), NO_WORKER)))
+    return _pair(PlacementChanges.concatenate(parts))
 
 
-def _paired(moves: Moves) -> Moves:
-    """A subscription that comes to one worker and goes from another is one move."""
-    order = np.lexsort((moves.target, moves.handle))
-    moves = Moves(*(column[order] for column in moves))
-    coming, going = moves.source == NOWHERE, moves.target == NOWHERE
-    arrived, left = (Moves(*(column[some] for column in moves)) for some in (coming, going))
-    number_in, number_out = _turns(arrived.handle), _turns(left.handle)
-    key_in, key_out = arrived.handle * MAX_WORKERS + number_in, left.handle * MAX_WORKERS + number_out
-    _, at_in, at_out = np.intersect1d(key_in, key_out, assume_unique=True, return_indices=True)
-    arrived.source[at_in] = left.source[at_out]
-    rest = np.delete(np.arange(len(left.handle)), at_out)
-    return Moves.joined([arrived, Moves(*(column[rest] for column in left))])
+def _pair(changes: PlacementChanges) -> PlacementChanges:
+    """Join each addition with a removal of the same subscription to one move."""
+    order = np.lexsort((changes.target, changes.handle))
+    changes = PlacementChanges(*(column[order] for column in changes))
+    is_added, is_removed = changes.source == NO_WORKER, changes.target == NO_WORKER
+    added, removed = (PlacementChanges(*(column[some] for column in changes)) for some in (is_added, is_removed))
+    added_key = added.handle * MAX_WORKERS + _occurrence(added.handle)
+    removed_key = removed.handle * MAX_WORKERS + _occurrence(removed.handle)
+    _, at_added, at_removed = np.intersect1d(added_key, removed_key, assume_unique=True, return_indices=True)
+    added.source[at_added] = removed.source[at_removed]
+    rest = np.delete(np.arange(len(removed.handle)), at_removed)
+    return PlacementChanges.concatenate([added, PlacementChanges(*(column[rest] for column in removed))])
 
 
-def _turns(handle: Integers) -> Integers:
-    """Of equal handles, which lie side by side: 0, 1, …"""
+def _occurrence(handle: Integers) -> Integers:
+    """Number the occurrences of each handle from 0. Equal handles are adjacent."""
     first = np.flatnonzero(np.diff(handle, prepend=-1))
     return np.arange(len(handle)) - np.repeat(first, np.diff(np.append(first, len(handle))))

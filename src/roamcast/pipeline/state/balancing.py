@@ -35,11 +35,11 @@ def balanced(partition: Partition, sifted: pa.Table, subscriptions: Lookups, une
     event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[some]
     place, still = _places(subscriptions, pairs.flatten().to_numpy()[some])
     held, _ = _places(subscriptions, subscriptions.some(_SAMPLE))
-    looks, workers = LoadSample.of(event[still], place), len(partition.shares)
+    looks, workers = LoadSample.of_candidates(event[still], place), len(partition.shares)
     each = max(len(np.unique(looks.event)), 1) / workers
-    if partition.cuts.unevenness(workers, looks, held) < uneven * (1 + _DOUBT / np.sqrt(each)):
+    if partition.cuts.imbalance(workers, looks, held) < uneven * (1 + _DOUBT / np.sqrt(each)):
         return partition
-    cuts = partition.cuts.balanced(workers, looks, held)
+    cuts = partition.cuts.rebalance(workers, looks, held)
     return partition if cuts == partition.cuts else partition._replace(planned=cuts)
 
 

@@ -114,7 +114,7 @@ class Books:
         wishes = with_handles(changes.subscriptions, self.manifest.index.handles)
         subscriptions = self._push(SUBSCRIPTIONS, wishes, partial(_removed_before, batch))
         for terms in control.terms:
-            self._terms.count(terms)
+            self._terms.observe(terms)
         told = self._regions.after(wishes, positions)
         changes.set_aside.extend([*broken, *told.set_aside])
         arranger = self._state.arranger

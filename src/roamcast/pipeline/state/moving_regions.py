@@ -99,7 +99,7 @@ class Regions:
         tables = [POSITIONS.empty_table()]
         for space, regions in self._where.items():
             rows = self._owners.rows.filter(pc.equal(self._owners.rows["space"], space))
-            x, y, time = regions.where(rows["handle"].to_numpy())
+            x, y, time = regions.positions(rows["handle"].to_numpy())
             columns = [rows["node"], pa.repeat(0, rows.num_rows), rows["subscriber"], time, x, y]
             told = pa.table(dict(zip(POSITIONS.names, columns, strict=True)), POSITIONS)
             tables.append(told.filter(pc.is_finite(told["x"])))
@@ -145,7 +145,7 @@ class Regions:
     def _is_settled(self) -> bool:
         """Nothing is left to be done for those that have ended or moved."""
         known = sum(map(len, self._where.values()))
-        return known == self._owners.rows.num_rows and all(regions.is_settled for regions in self._where.values())
+        return known == self._owners.rows.num_rows and all(regions.is_tight for regions in self._where.values())
 
 
 def positions_of(records: pa.Table) -> tuple[pa.Table, list[SetAside]]:
@@ -198,12 +198,12 @@ class _Steps(NamedTuple):
             latest = pd.Series(time).groupby(mine.handle, sort=False).cummax().to_numpy()
         else:
             latest = time
-        return mine.chosen(~bad & (time >= latest) & (time >= regions.where(mine.handle)[2]))
+        return mine.chosen(~bad & (time >= latest) & (time >= regions.positions(mine.handle)[2]))
 
     def trail(self, regions: MovingRegions) -> Arrays:
         """As `CircleTest` wants it: where the regions were before, and each step."""
         first = np.flatnonzero(np.diff(self.handle, prepend=-1))
-        x, y, _ = regions.where(self.handle[first])
+        x, y, _ = regions.positions(self.handle[first])
         return {
             "handle": np.insert(self.handle, first, self.handle[first]),
             "since": np.insert(self.since, first, NEVER),
