@@ -70,6 +70,13 @@ def spark() -> Iterator[SparkSession]:
     spark.stop()
 
 
+@pytest.fixture
+def command_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The shared session, for commands that run in the test process: they use it and do not stop it."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    return spark
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The URL of a PostgreSQL database, of a server that runs as long as the tests do."""

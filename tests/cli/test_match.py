@@ -13,17 +13,20 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands import run_command
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
-COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()", "match"]
+COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()"]
 SUBSCRIPTIONS = EXAMPLES / "subscriptions.ndjson"
 
 
-def start(events: Path, subscriptions: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    given = ["--events", str(events), "--subscriptions", str(subscriptions), "--out", str(out)]
-    return subprocess.Popen(
-        [*COMMAND, *given, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
-    )
+def arguments(events: Path, subscriptions: Path, out: Path) -> list[str]:
+    return ["match", "--events", str(events), "--subscriptions", str(subscriptions), "--out", str(out)]
+
+
+def start(events: Path, subscriptions: Path, out: Path) -> subprocess.Popen[str]:
+    command = [*COMMAND, *arguments(events, subscriptions, out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
@@ -34,26 +37,32 @@ def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_bad_row_is_told_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("command_spark")
+def test_a_bad_row_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first bad row is named with its line, and nothing is written."""
     events = tmp_path / "events.csv"
     events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
-    process = start(events, SUBSCRIPTIONS, tmp_path / "out")
-    out, err = process.communicate()
-    assert (process.returncode, out) == (2, "")
+    code = run_command(arguments(events, SUBSCRIPTIONS, tmp_path / "out"), monkeypatch)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
     assert err.startswith(f"roamcast: {events}, line 4: x must be a number, not 'east'; 1 of 4 rows are bad")
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
 
 
 @pytest.mark.spark
-def test_bad_rows_can_be_left_out(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("command_spark")
+def test_bad_rows_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The result is written, the bad rows are listed, the last line counts."""
     events = tmp_path / "events.csv"
     events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
-    process = start(events, SUBSCRIPTIONS, tmp_path / "out", "--on-error", "skip")
-    out, err = process.communicate()
-    assert process.returncode == 0
+    code = run_command([*arguments(events, SUBSCRIPTIONS, tmp_path / "out"), "--on-error", "skip"], monkeypatch)
+    out, err = capsys.readouterr()
+    assert code == 0
     assert out.startswith("3 events, 3 subscriptions, 4 matches, ")
     assert err.splitlines() == [
         f"{events}: 1 of 4 rows left out",

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 from nodes import RunningNode, running_node
 from pages import ROOT, blocks, steps
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from streams import running_stream
-
-from roamcast.cli import main
 
 README = ROOT / "README.md"
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -65,27 +64,16 @@ def contains(value: Any, shown: Any) -> bool:
 
 @pytest.fixture
 def system(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[RunningNode, StreamingQuery]]:
     """A node and a pipeline. Commands talk to the node, and find the examples in the working directory."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
-    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # `roamcast match` uses the session of the tests
-    with running_node(tmp_path / "data") as node, running_stream(spark, tmp_path / "data") as query:
+    with running_node(tmp_path / "data") as node, running_stream(command_spark, tmp_path / "data") as query:
         monkeypatch.setenv("ROAMCAST_URL", node.url)
         yield node, query
-
-
-def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The exit code of a command, run in this process."""
-    monkeypatch.setattr("sys.argv", shlex.split(command))
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def run_python(code: str, url: str) -> list[str]:
@@ -117,7 +105,7 @@ def test_the_tour_works(
                 continue
             query.processAllAvailable()  # a slow machine may need longer than a reader of the page waits
             capsys.readouterr()
-            code = run(step.command, monkeypatch)
+            code = run_command(words[1:], monkeypatch)
             output, errors = capsys.readouterr()
             assert code == 0, f"{step.command}\n{errors}"
             commands += 1
