@@ -1,4 +1,4 @@
-"""What tests of binding share: queries, places, a binder that is told things in a line, a model of what must be so."""
+"""Shared by tests of binding: queries, places, a binder with a clock, and a simple model."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def query(text: str) -> Query:
 
 
 def places(space: Space = PLANAR, /, **rooms: tuple[float, float, float, float]) -> Places:
-    """Rectangular ones: min_x, min_y, max_x, max_y."""
+    """Rectangular places: min_x, min_y, max_x, max_y."""
     return Places({name: box(*sides) for name, sides in rooms.items()}, space)
 
 
 class Node:
-    """A binder with a clock that ticks at every message."""
+    """A binder with a clock that advances with every message."""
 
     def __init__(self, known: Places | None = None, space: Space = PLANAR) -> None:
         self.binder = Binder(space, known)
@@ -70,7 +70,7 @@ class Node:
 
 @dataclass
 class Thing:
-    """An entity as the model knows it."""
+    """An entity of the model."""
 
     attributes: dict[str, str | float | bool]
     at: tuple[float, float] | None = None
@@ -79,7 +79,7 @@ class Thing:
 
 @dataclass
 class World:
-    """What was said, and what must be so."""
+    """A model of the binder: its entities and subscriptions, and the expected bindings."""
 
     space: Space
     rooms: dict[str, tuple[float, float, float, float]]
@@ -120,7 +120,7 @@ class World:
                 return False
 
     def qualifying(self, id: str) -> list[tuple[float, str]]:
-        """Every source that a running subscription may be bound to, by distance and id."""
+        """The sources that a running subscription may be bound to, by distance and id."""
         subscriber, query = self.subscriptions[id]
         here, expression = self.subscribers[subscriber].at, query.source_expression
         if plan_of(query) != "bind" or here is None or not self.runs(id):
@@ -134,7 +134,7 @@ class World:
         return sorted(found)
 
     def chosen(self, id: str) -> set[str]:
-        """For all but anyof()."""
+        """The expected sources, except for anyof()."""
         _, query = self.subscriptions[id]
         found = self.qualifying(id)
         if query.select.function == "remoteof":

@@ -14,6 +14,6 @@ def compile() -> None:
     from roamcast.collect.simulation import warm_up as collect
     from roamcast.match import warm_up as match
 
-    bind.rehearse()
+    bind.warm_up()
     match.warm_up()
     collect.rehearse()

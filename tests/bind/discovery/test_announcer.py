@@ -5,6 +5,7 @@ from __future__ import annotations
 from backbones import Registry
 from hypothesis import given
 from hypothesis import strategies as st
+from profiles import thorough
 
 from roamcast.bind.discovery.announcer import Announcer
 from roamcast.bind.discovery.messages import (
@@ -29,6 +30,7 @@ MAX_SIZE = 3
         max_size=60,
     )
 )
+@thorough()
 def test_a_response_equals_a_scan_of_all_announcements(steps: list[tuple[str, int]]) -> None:
     """In the order of numbers, for any cursor, also for late requests; removals only if the requester may know them."""
     registry = Registry()

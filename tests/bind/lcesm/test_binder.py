@@ -1,4 +1,4 @@
-"""Sources are found, lost and found again."""
+"""Bindings follow sources and subscribers as they move and change."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LIGHT = "Select Where &context = light and &location in nearest"
 IN_REACH = "Select nearof() Where &location in rang:loc(30)"
 
 
-def test_a_source_is_found_at_once() -> None:
-    """A subscription for which a source qualifies is active from the start, and its source wanted."""
+def test_a_subscription_with_a_qualifying_source_is_active_at_once() -> None:
+    """And its source demanded."""
     node = Node()
     node.source("lamp", (3, 4))
     node.subscriber("ann", (0, 0))
@@ -33,8 +33,8 @@ def test_a_source_is_found_at_once() -> None:
     ]
 
 
-def test_nobody_qualifies() -> None:
-    """An expression that nobody satisfies stays in state start, and says why."""
+def test_without_a_qualifying_source_the_state_is_start() -> None:
+    """With the reason."""
     node = Node()
     node.source("bell", (3, 4), context="noise")
     node.subscriber("ann", (0, 0))
@@ -42,8 +42,8 @@ def test_nobody_qualifies() -> None:
     assert node.subscribe("p", "ann", LIGHT) == [StateChanged("p", SubscriptionState.START, why, 3)]
 
 
-def test_a_source_that_comes_later_is_joined() -> None:
-    """From start a subscription joins the first source that qualifies."""
+def test_a_subscription_joins_the_first_source_that_qualifies() -> None:
+    """From state start."""
     node = Node()
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", LIGHT)
@@ -55,8 +55,8 @@ def test_a_source_that_comes_later_is_joined() -> None:
     ]
 
 
-def test_the_source_goes_out_of_reach_and_comes_back() -> None:
-    """An active subscription whose source ceases to fit is inactive, until one is found again."""
+def test_a_subscription_is_inactive_while_its_source_is_out_of_reach() -> None:
+    """Until one is within the radius again."""
     node = Node()
     node.source("lamp", (0, 0))
     node.subscriber("ann", (0, 0))
@@ -73,8 +73,8 @@ def test_the_source_goes_out_of_reach_and_comes_back() -> None:
     ]
 
 
-def test_from_one_source_to_the_next() -> None:
-    """A subscription that changes its source stays active; demand moves on with it."""
+def test_a_change_of_source_keeps_the_state_active() -> None:
+    """Demand changes with it."""
     node = Node()
     node.source("a", (0, 0))
     node.source("b", (10, 0))
@@ -88,8 +88,8 @@ def test_from_one_source_to_the_next() -> None:
     ]
 
 
-def test_a_source_that_others_listen_to_stays_wanted() -> None:
-    """Demand ends with the last binding only."""
+def test_a_source_is_demanded_until_its_last_binding_ends() -> None:
+    """Other bindings keep it demanded."""
     node = Node()
     node.source("a", (0, 0))
     for id in ("ann", "bob"):
@@ -99,8 +99,8 @@ def test_a_source_that_others_listen_to_stays_wanted() -> None:
     assert SourceIdle("a", 7) in node.move("bob", 99)
 
 
-def test_a_nearer_source_appears() -> None:
-    """A binding changes also when neither its subscriber nor its source has moved."""
+def test_a_nearer_source_replaces_the_current_one() -> None:
+    """Although nobody has moved; also after it is removed again."""
     node = Node()
     node.source("a", (5, 0))
     node.subscriber("ann", (0, 0))
@@ -111,8 +111,8 @@ def test_a_nearer_source_appears() -> None:
     assert node.sources("p") == ("a",)
 
 
-def test_a_source_that_changes_its_attributes() -> None:
-    """A source that ceases to qualify is lost, one that comes to qualify is found."""
+def test_a_change_of_attributes_changes_bindings() -> None:
+    """Sources start and stop to qualify."""
     node = Node()
     node.source("a", (1, 0), context="light")
     node.source("b", (2, 0), context="noise")
@@ -124,8 +124,8 @@ def test_a_source_that_changes_its_attributes() -> None:
     assert (node.sources("p"), node.states()["p"]) == (("b",), "active")
 
 
-def test_sources_without_a_position_do_not_qualify() -> None:
-    """A source counts from its first position on."""
+def test_a_source_without_a_position_does_not_qualify() -> None:
+    """It does from its first position on."""
     node = Node()
     node.source("lamp")
     node.subscriber("ann", (0, 0))
@@ -135,8 +135,8 @@ def test_sources_without_a_position_do_not_qualify() -> None:
     assert node.sources("p") == ("lamp",)
 
 
-def test_sources_that_are_placed_together() -> None:
-    """When the positions of several sources become known at once, the best of them is bound and no other."""
+def test_the_best_of_several_first_positions_is_bound() -> None:
+    """And no other one in between."""
     node = Node()
     node.source("a")
     node.source("b")
@@ -146,8 +146,8 @@ def test_sources_that_are_placed_together() -> None:
     assert effects == [Bound("p", "b", 5), StateChanged("p", SubscriptionState.ACTIVE, None, 5), SourceDemanded("b", 5)]
 
 
-def test_a_binding_for_a_moment_is_not_told() -> None:
-    """In a batch that moves one source away and brings another for the first time, only the end is told."""
+def test_only_net_changes_are_reported() -> None:
+    """When a batch moves one source away and gives another its first position."""
     node = Node()
     for id, x in (("a", 1.0), ("b", 5.0)):
         node.source(id, (x, 0))
@@ -158,8 +158,8 @@ def test_a_binding_for_a_moment_is_not_told() -> None:
     assert effects == [Unbound("p", "a", 6), Bound("p", "c", 6), SourceIdle("a", 6), SourceDemanded("c", 6)]
 
 
-def test_a_subscriber_without_a_position() -> None:
-    """A subscription waits in state start until its subscriber is somewhere."""
+def test_a_subscriber_without_a_position_is_not_bound() -> None:
+    """Its subscription waits in state start."""
     node = Node()
     node.source("lamp", (0, 0))
     node.subscriber("ann")
@@ -168,8 +168,8 @@ def test_a_subscriber_without_a_position() -> None:
     assert Bound("p", "lamp", 4) in node.move("ann", 5)
 
 
-def test_unsubscribing() -> None:
-    """A subscription that ends gives up its sources and its agent."""
+def test_unsubscribing_ends_bindings_and_agent() -> None:
+    """With a final state."""
     node = Node()
     node.source("a", (0, 0))
     node.subscriber("ann", (0, 0))
@@ -182,8 +182,8 @@ def test_unsubscribing() -> None:
     assert node.binder.agents() == []
 
 
-def test_several_sources() -> None:
-    """nearest(k) binds up to k sources, one effect each, and is active with any."""
+def test_nearest_k_binds_up_to_k_sources() -> None:
+    """One effect for each; one source is enough to be active."""
     node = Node()
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", "Select Where &location in nearest(2)")
@@ -198,8 +198,8 @@ def test_several_sources() -> None:
     ]
 
 
-def test_anyof_takes_who_is_awake_already() -> None:
-    """anyof() prefers the source with most bindings, then the lower id, and keeps what it has."""
+def test_anyof_prefers_demanded_sources() -> None:
+    """The one with the most bindings, then the lower id; and it keeps what it has."""
     node = Node()
     for id in "abc":
         node.source(id, (0, 0))
@@ -216,8 +216,8 @@ def test_anyof_takes_who_is_awake_already() -> None:
     assert (node.sources("p"), node.sources("q")) == (("b",), ("b",))
 
 
-def test_a_thousand_subscriptions_with_one_expression() -> None:
-    """However many subscriptions want the same, one agent serves them, and each gets its own nearest source."""
+def test_one_agent_serves_all_subscriptions_with_an_expression() -> None:
+    """Each is bound to its own nearest source."""
     node = Node()
     for number in range(10):
         node.source(f"s{number}", (100 * number, 0))
@@ -231,7 +231,7 @@ def test_a_thousand_subscriptions_with_one_expression() -> None:
 
 
 def test_the_conference_room() -> None:
-    """The worked case of section 6.1: on the stage the central sensor, off it the nearest noise sensor."""
+    """Section 6.1: on the stage the central sensor, elsewhere the nearest noise sensor."""
     node = Node(places(stage=(20, 0, 30, 10)))
     node.source("A", (25, 5), context="noise", role="central")
     for number in range(1, 8):
@@ -242,11 +242,11 @@ def test_the_conference_room() -> None:
     )
     room = "Select Where &context = noise and &role = room and &location in nearest"
     node.subscribe("b", "speaker", f"{room} Life-control #location not in stage")
-    heard = []
+    sources = []
     for x in range(30, -1, -1):
         node.move("speaker", x, 5)
-        heard.append((node.sources("a"), node.sources("b")))
-    assert heard[:11] == [(("A",), ())] * 11
-    assert [b for a, b in heard[11:] if a == ()] == [(f"B{max(1, round((x + 2) / 3))}",) for x in range(19, -1, -1)]
+        sources.append((node.sources("a"), node.sources("b")))
+    assert sources[:11] == [(("A",), ())] * 11
+    assert [b for a, b in sources[11:] if a == ()] == [(f"B{max(1, round((x + 2) / 3))}",) for x in range(19, -1, -1)]
     node.move("speaker", 22, 5)
     assert node.states() == {"a": "active", "b": "stop"}

@@ -1,4 +1,4 @@
-"""Many sources at once: in the end all is as if it had been said one by one."""
+"""Batches of messages about sources have the same result as single messages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ coordinates = st.integers(0, 6)
 contexts = st.sampled_from([{}, {"context": "noise"}, {"context": "light"}])
 places = st.tuples(coordinates, coordinates)
 sources = st.dictionaries(st.integers(0, 40), st.tuples(contexts, st.none() | places), min_size=5)
-fates = st.dictionaries(
-    st.integers(0, 60), st.tuples(st.sampled_from(["go", "forget", "stay"]), st.none() | contexts, st.none() | places)
+actions = st.dictionaries(
+    st.integers(0, 60),
+    st.tuples(st.sampled_from(["remove", "forget", "stay"]), st.none() | contexts, st.none() | places),
 )
 
 
@@ -46,11 +47,13 @@ def position(id: str, at: tuple[int, int] | None, time: int) -> Position | None:
     return None if at is None else Position(id, *at, time)
 
 
-def node_with(known: dict[int, tuple[dict[str, str], tuple[int, int] | None]], people: list[tuple[int, int]]) -> Node:
+def node_with(
+    known: dict[int, tuple[dict[str, str], tuple[int, int] | None]], subscribers: list[tuple[int, int]]
+) -> Node:
     node = Node()
     for number, (attributes, at) in known.items():
         node.tell(SourceRegistered(f"s{number:02}", attributes, position(f"s{number:02}", at, 10)))
-    for number, at in enumerate(people):
+    for number, at in enumerate(subscribers):
         node.subscriber(f"ann-{number}", at)
         for kind, text in enumerate((*TEXTS, ANY)):
             node.subscribe(f"p{number}-{kind}", f"ann-{number}", text)
@@ -61,51 +64,51 @@ def bindings(effects: Iterable[Effect]) -> list[tuple[str, str]]:
     return [(effect.subscription, effect.source) for effect in effects if isinstance(effect, Bound | Unbound)]
 
 
-@given(known=sources, people=st.lists(places, min_size=1, max_size=6), said=fates)
-def test_the_end_is_the_same_as_one_by_one(
+@given(known=sources, subscribers=st.lists(places, min_size=1, max_size=6), batch=actions)
+def test_a_batch_has_the_same_result_as_single_messages(
     known: dict[int, tuple[dict[str, str], tuple[int, int] | None]],
-    people: list[tuple[int, int]],
-    said: dict[int, tuple[str, dict[str, str] | None, tuple[int, int] | None]],
+    subscribers: list[tuple[int, int]],
+    batch: dict[int, tuple[str, dict[str, str] | None, tuple[int, int] | None]],
 ) -> None:
-    """But for which of several anyof() takes; with no more bindings on the way, and none for a moment only."""
+    """Except for the choice of anyof(); with no more changes of bindings, and none that is undone."""
     messages: list[SourceMessage] = []
-    for number, (fate, attributes, at) in said.items():
+    for number, (action, attributes, at) in batch.items():
         id = f"s{number:02}"
         if number not in known:
             messages.append(SourceRegistered(id, attributes or {}, position(id, at, 20)))
-        elif fate == "go":
+        elif action == "remove":
             messages.append(SourceRemoved(id))
         else:
-            messages += [PositionForgotten(id)] if fate == "forget" else []
+            messages += [PositionForgotten(id)] if action == "forget" else []
             messages += [SourceChanged(id, attributes)] if attributes is not None else []
-            messages += [EntityMoved(id, *at, 5 if fate == "forget" else 20)] if at is not None else []
-    at_once, in_turn = node_with(known, people), node_with(known, people)
+            messages += [EntityMoved(id, *at, 5 if action == "forget" else 20)] if at is not None else []
+    at_once, in_turn = node_with(known, subscribers), node_with(known, subscribers)
     effects = at_once.binder.handle_sources(messages, 99)
     others = [effect for message in messages for effect in in_turn.tell(message)]
-    told = bindings(effects)
-    assert len(told) == len(set(told))
-    assert len(told) <= len(bindings(others))
+    changed = bindings(effects)
+    assert len(changed) == len(set(changed))
+    assert len(changed) <= len(bindings(others))
     for one, other in zip(at_once.binder.statuses(), in_turn.binder.statuses(), strict=True):
         assert bool(one.sources) == bool(other.sources)
         if "anyof" not in one.text:
             assert (one.id, one.sources, one.why) == (other.id, other.sources, other.why)
-    for number in known.keys() - {number for number, (fate, *_) in said.items() if fate == "go"}:
-        one, other = (node.binder.where(f"s{number:02}") for node in (at_once, in_turn))
+    for number in known.keys() - {number for number, (action, *_) in batch.items() if action == "remove"}:
+        one, other = (node.binder.entity(f"s{number:02}") for node in (at_once, in_turn))
         assert (one.attributes, one.position) == (other.attributes, other.position)
 
 
-def test_nobody_is_bound_meanwhile() -> None:
-    """When the sources of a node go, or come, each subscription changes once: to the best that is left, or has come."""
+def test_each_subscription_changes_once_in_a_batch() -> None:
+    """When many sources are added or removed, to the best in the end."""
     node = Node()
     node.source("last", (1000, 0))
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", "Select Where &location in nearest")
     new = [SourceRegistered(f"s{x:03}", {}, Position(f"s{x:03}", 300 - x, 0, 1)) for x in range(300)]
-    (come,) = (effect for effect in node.binder.handle_sources(new, 9) if isinstance(effect, Bound))
-    assert come.source == "s299"
-    gone = node.binder.handle_sources([SourceRemoved(message.id) for message in new], 10)
-    assert [effect.source for effect in gone if isinstance(effect, Bound)] == ["last"]
-    assert [effect.source for effect in gone if isinstance(effect, SourceDemanded)] == ["last"]
+    (bound,) = (effect for effect in node.binder.handle_sources(new, 9) if isinstance(effect, Bound))
+    assert bound.source == "s299"
+    effects = node.binder.handle_sources([SourceRemoved(message.id) for message in new], 10)
+    assert [effect.source for effect in effects if isinstance(effect, Bound)] == ["last"]
+    assert [effect.source for effect in effects if isinstance(effect, SourceDemanded)] == ["last"]
 
 
 @pytest.mark.parametrize(
@@ -125,31 +128,31 @@ def test_nobody_is_bound_meanwhile() -> None:
     ],
     ids=repr,
 )
-def test_if_one_is_wrong_nothing_is_changed(wrong: SourceMessage, error: type[Exception]) -> None:
-    """All or none."""
+def test_a_batch_is_applied_completely_or_not_at_all(wrong: SourceMessage, error: type[Exception]) -> None:
+    """One invalid message is enough."""
     node = Node()
     node.subscriber("ann", (0, 0))
     for id, x in (("gone", 1), ("there", 2), ("other", 3)):
         node.source(id, (x, 0))
     node.subscribe("p", "ann", "Select Where &location in nearest")
-    before = node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted
+    before = node.binder.statuses(), node.binder.agents(), node.binder.entity("there"), node.binder.demanded
     good = [SourceRemoved("gone"), SourceRegistered("new", {}, Position("new", 0, 0, 1)), EntityMoved("there", 0, 0, 9)]
     with pytest.raises(error):
         node.binder.handle_sources([*good, wrong], 9)
-    assert (node.binder.statuses(), node.binder.agents(), node.binder.where("there"), node.binder.wanted) == before
+    assert (node.binder.statuses(), node.binder.agents(), node.binder.entity("there"), node.binder.demanded) == before
     with pytest.raises(NotFoundError):
-        node.binder.where("new")
+        node.binder.entity("new")
 
 
-def test_a_position_that_is_forgotten_makes_way_for_an_older_one() -> None:
-    """The source is nowhere; then wherever it is told to be."""
+def test_after_an_erased_position_an_older_one_counts() -> None:
+    """In between the source is not bound."""
     node = Node()
     node.subscriber("ann", (0, 0))
     node.tell(SourceRegistered("lamp", {}, Position("lamp", 1, 0, 9)))
     node.subscribe("p", "ann", "Select Where &location in nearest")
     node.tell(PositionForgotten("lamp"))
     assert node.sources("p") == ()
-    assert node.binder.status("p").why == "no position is known of any source"
+    assert node.binder.status("p").why == "no source has a known position"
     node.tell(EntityMoved("lamp", 5, 0, 2))
     assert node.sources("p") == ("lamp",)
-    assert node.binder.where("lamp").position == Position("lamp", 5, 0, 2)
+    assert node.binder.entity("lamp").position == Position("lamp", 5, 0, 2)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from roamcast.bind.lcesm.states import Operation, SubscriptionState, after
+from roamcast.bind.lcesm.states import Operation, SubscriptionState, next_operations, next_state
 from roamcast.errors import ConflictError
 
 ALLOWED = {
@@ -26,10 +26,29 @@ CELLS = list(itertools.product(Operation, SubscriptionState, (False, True), (Fal
 
 
 @pytest.mark.parametrize(("operation", "state", "found", "satisfied"), CELLS)
-def test_each_cell(operation: Operation, state: SubscriptionState, found: bool, satisfied: bool) -> None:
-    """An operation leads where section 4.2 says, and is refused where it says nothing."""
+def test_next_state_follows_the_table_of_the_paper(
+    operation: Operation, state: SubscriptionState, found: bool, satisfied: bool
+) -> None:
+    """Section 4.2; everything else is refused."""
     if (operation, state) in ALLOWED and PRECONDITIONS[operation](found, satisfied):
-        assert after(operation, state, found=found, satisfied=satisfied) is ALLOWED[operation, state]
+        assert next_state(operation, state, found=found, satisfied=satisfied) is ALLOWED[operation, state]
     else:
         with pytest.raises(ConflictError, match=f"{operation} is not allowed in state {state}"):
-            after(operation, state, found=found, satisfied=satisfied)
+            next_state(operation, state, found=found, satisfied=satisfied)
+
+
+@pytest.mark.parametrize(
+    ("state", "lost", "found", "operations"),
+    [
+        (SubscriptionState.START, False, True, [Operation.JOIN]),
+        (SubscriptionState.START, False, False, []),
+        (SubscriptionState.ACTIVE, True, False, [Operation.INACTIVE]),
+        (SubscriptionState.ACTIVE, True, True, [Operation.INACTIVE, Operation.ACTIVE]),
+        (SubscriptionState.ACTIVE, False, True, []),
+        (SubscriptionState.INACTIVE, False, True, [Operation.ACTIVE]),
+        (SubscriptionState.INACTIVE, False, False, []),
+    ],
+)
+def test_next_operations(state: SubscriptionState, lost: bool, found: bool, operations: list[Operation]) -> None:
+    """Losing the source makes inactive, finding one makes active; a change of source is both."""
+    assert list(next_operations(state, lost=lost, found=found)) == operations

@@ -25,24 +25,24 @@ def node() -> Node:
     return made
 
 
-def test_no_source(node: Node) -> None:
-    """The expression that nobody satisfies is named."""
+def test_no_registered_source_with_the_expression(node: Node) -> None:
+    """The reason has the source expression."""
     assert why(node, NEAREST) == "no source with &context = light is registered"
 
 
-def test_no_source_at_all(node: Node) -> None:
-    """Without an expression there is nothing to name."""
+def test_no_registered_source(node: Node) -> None:
+    """Without a source expression."""
     assert why(node, "Select Where &location in nearest") == "no source is registered"
 
 
-def test_no_positions(node: Node) -> None:
-    """Sources that qualify but are nobody knows where are spoken of."""
+def test_no_source_with_a_known_position(node: Node) -> None:
+    """Although some qualify."""
     node.source("lamp", context="light")
-    assert why(node, NEAREST) == "no position is known of any source with &context = light"
+    assert why(node, NEAREST) == "no source with &context = light has a known position"
 
 
-def test_out_of_reach(node: Node) -> None:
-    """How many there are, and how far the nearest is, rounded up."""
+def test_all_sources_out_of_reach(node: Node) -> None:
+    """The reason has their number and the nearest one, its distance rounded up."""
     node.source("lamp-7", (61, 0), context="light")
     node.source("lamp-8", (62, 0), context="light")
     node.source("lost", context="light")
@@ -51,14 +51,14 @@ def test_out_of_reach(node: Node) -> None:
     assert why(node, IN_REACH) == expected
 
 
-def test_the_only_one_is_out_of_reach(node: Node) -> None:
-    """What is just out of reach does not read as if it were within."""
+def test_the_only_source_out_of_reach(node: Node) -> None:
+    """A distance just beyond the radius is not shown as within it."""
     node.source("lamp-7", (50.01, 0), context="light")
     assert why(node, IN_REACH) == "the only source, lamp-7, is 30.1 m away, not within 30 m"
 
 
-def test_the_subscriber_is_nowhere(node: Node) -> None:
-    """Without a position nothing can be near."""
+def test_a_subscriber_without_a_position(node: Node) -> None:
+    """Nothing can be near."""
     node.subscriber("bob")
     node.subscribe("p", "bob", NEAREST)
     assert node.binder.status("p").why == "the position of bob is not known"
@@ -75,20 +75,20 @@ def test_the_subscriber_is_nowhere(node: Node) -> None:
         ("#role = guard or #location in room A", "#role = guard or #location in room A does not hold for ann"),
     ],
 )
-def test_stopped(node: Node, life: str, expected: str) -> None:
-    """The part of life-control that does not hold is named."""
+def test_stopped_by_life_control(node: Node, life: str, expected: str) -> None:
+    """The reason has the part that does not hold."""
     assert why(node, f"{NEAREST} Life-control {life}") == expected
 
 
-def test_stopped_while_nowhere(node: Node) -> None:
-    """A place cannot be left or entered by somebody whose position is not known."""
+def test_stopped_without_a_position(node: Node) -> None:
+    """A test of the location needs one."""
     node.subscriber("bob")
     node.subscribe("p", "bob", f"{NEAREST} Life-control #location in room A")
     assert node.binder.status("p").why == "the position of bob is not known"
 
 
-def test_status(node: Node) -> None:
-    """All that there is to say of a subscription."""
+def test_the_status_of_a_subscription(node: Node) -> None:
+    """All fields."""
     node.source("lamp", (0, 0), context="light")
     node.subscribe("p", "ann", "select where &context=light and &location in nearest on @>5")
     text = "Select Where &context = light and &location in nearest\nOn @ > 5"
@@ -98,7 +98,7 @@ def test_status(node: Node) -> None:
 
 
 def test_since_is_the_last_change_of_state_or_sources(node: Node) -> None:
-    """Moves that change nothing do not count; another source does, though the state stays."""
+    """Moves without a change do not count."""
     node.source("a", (0, 0), context="light")
     node.subscribe("p", "ann", NEAREST)
     node.move("ann", 19)
@@ -107,30 +107,30 @@ def test_since_is_the_last_change_of_state_or_sources(node: Node) -> None:
     assert node.binder.status("p").since == 5
 
 
-def test_where_a_subscriber_is(node: Node) -> None:
-    """A subscriber has its own subscriptions."""
+def test_the_status_of_a_subscriber(node: Node) -> None:
+    """With its own subscriptions."""
     node.subscribe("p", "ann", NEAREST)
     expected = EntityStatus("ann", "subscriber", {"role": "guest"}, Position("ann", 20, 0, 0), ("p",))
-    assert node.binder.where("ann") == expected
+    assert node.binder.entity("ann") == expected
 
 
-def test_where_a_source_is(node: Node) -> None:
-    """A source has the subscriptions that are bound to it."""
+def test_the_status_of_a_source(node: Node) -> None:
+    """With the subscriptions bound to it."""
     node.source("lamp", (1, 2), context="light")
     node.subscribe("q", "ann", NEAREST)
     node.subscribe("p", "ann", NEAREST)
     position = Position("lamp", 1, 2, 1)
-    assert node.binder.where("lamp") == EntityStatus("lamp", "source", {"context": "light"}, position, ("p", "q"))
+    assert node.binder.entity("lamp") == EntityStatus("lamp", "source", {"context": "light"}, position, ("p", "q"))
 
 
-def test_where_nobody_is(node: Node) -> None:
-    """Who is unknown is nowhere."""
-    with pytest.raises(NotFoundError, match="no entity 'eve'"):
-        node.binder.where("eve")
+def test_the_status_of_an_unknown_entity_raises(node: Node) -> None:
+    """With its id in the message."""
+    with pytest.raises(NotFoundError, match="unknown entity 'eve'"):
+        node.binder.entity("eve")
 
 
-def test_agents(node: Node) -> None:
-    """An agent shows its expression, how many sources qualify, and whom it serves in which state."""
+def test_the_status_of_agents(node: Node) -> None:
+    """Expression, number of sources, and subscriptions by state."""
     node.source("lamp", (20, 0), context="light")
     node.subscriber("bob", (99, 0))
     node.subscribe("q", "bob", IN_REACH)

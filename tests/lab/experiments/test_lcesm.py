@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from profiles import brief
 from typer.testing import CliRunner
 
-from roamcast.bind.nearest.reference import choose
-from roamcast.bind.nearest.watch import Rule
+from roamcast.bind.nearest.rebinding import choose_source
+from roamcast.bind.nearest.sources import Rule
 from roamcast.cli import app
 from roamcast.lab.experiments.lcesm import Extent, reproduce
 from roamcast.lab.experiments.lcesm_nodes import discover
@@ -69,7 +69,9 @@ def test_lps_finds_who_has_a_sensor_for_its_nearest(seed: int) -> None:
     lps = Lps()
     heard = lps.publish(reading, (sensors[0], sensors[1]), (listeners[0], listeners[1]))
     right = [
-        choose(Rule.NEAREST, np.inf, np.hypot(*(sensors - point[:, None])), np.arange(12), np.zeros(12, np.int64))
+        choose_source(
+            Rule.NEAREST, np.inf, np.hypot(*(sensors - point[:, None])), np.arange(12), np.zeros(12, np.int64)
+        )
         for point in listeners.T
     ]
     assert heard.tolist() == [sensor if sensor in reading else -1 for sensor in right]

@@ -1,1 +1,1 @@
-"""LCESM: requirement manager, binding manager, agents and states."""
+"""LCESM: the binder with its requirement manager, binding manager, agents and location listener."""

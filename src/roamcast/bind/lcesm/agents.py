@@ -1,4 +1,4 @@
-"""The binding agent, one for each source expression, and the sources that qualify for it."""
+"""Binding agents, one for each source expression, and the groups of sources that qualify for them."""
 
 from __future__ import annotations
 
@@ -7,81 +7,73 @@ from dataclasses import dataclass
 from typing import Final
 
 from roamcast.bind.lcesm.messages import Attributes
-from roamcast.bind.lcesm.states import Operation, SubscriptionState
 from roamcast.bind.nearest.kernels.layout import Rule
 from roamcast.lacl import Query, holds
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.syntax import Compare, Condition, In, Nearest, RangLoc, conjuncts
 
-__all__ = ["Agent", "Choice", "Group", "choice_of"]
+__all__ = ["Agent", "SourceChoice", "SourceGroup", "choice_of"]
 
 _RULES: Final = {"anyof": Rule.ANYOF, "nearof": Rule.NEAROF, "remoteof": Rule.REMOTEOF}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """How sources are chosen among those that qualify: `count` of them, by a rule, within a radius in metres."""
+class SourceChoice:
+    """How to choose among qualifying sources: `count` of them, by a rule, within a radius in metres."""
 
     rule: Rule
     radius: float = math.inf
     count: int = 1
 
 
-def choice_of(query: Query) -> Choice:
-    """What a checked query of the bind plan says about that."""
+def choice_of(query: Query) -> SourceChoice:
+    """The choice that a checked query of the bind plan makes."""
     match query.select.function, query.location:
         case str(function), RangLoc(radius):
-            return Choice(_RULES[function], radius)
+            return SourceChoice(_RULES[function], radius)
         case _, Nearest(count):
-            return Choice(Rule.NEAREST, count=count)
+            return SourceChoice(Rule.NEAREST, count=count)
         case _:
             raise ValueError("not a checked query of the bind plan")
 
 
-class Group:
-    """The sources that satisfy a condition on their attributes, wherever they are: shared by agents that have it.
+class SourceGroup:
+    """The sources whose attributes satisfy a condition, wherever they are. Agents with equal conditions share it.
 
-    `sources` are their ids, and `unplaced` those of them of which it is not known where they are. Each has one of the
-    attributes in `anchors`, if there are any. `handle` is the group's number in the watch, `agents` how many share it.
+    `sources` has their ids, and `unplaced` the ids of those without a known position. If `required` is not empty, every
+    source of the group has one of these attributes. `handle` is the group's handle in `NearestSources`, `agents` the
+    number of agents that share it.
     """
 
     def __init__(self, condition: Condition | None, handle: int) -> None:
         self.condition: Final = condition
-        self.anchors: Final = _anchors(condition)
+        self.required: Final = _required_attributes(condition)
         self.handle: Final = handle
         self.sources: set[str] = set()
         self.unplaced: set[str] = set()
         self.agents = 0
 
     def admits(self, attributes: Attributes) -> bool:
-        """Whether a source with these attributes qualifies but for its location."""
+        """Whether a source with these attributes qualifies, apart from its location."""
         return self.condition is None or holds(self.condition, attributes)
 
 
 class Agent:
-    """Serves the subscriptions of one source expression, which share the sources that qualify, not the choice.
+    """Serves the subscriptions with one source expression. They share the qualifying sources, not the choice.
 
-    `members` is how many it serves. Which, and in what state, is in the table of requirements: there a subscription
-    has one state, so that a bound one is active or inactive and never both (definition 5).
+    `members` is the number of subscriptions served. Their states are in the requirement table, where each has exactly
+    one: so a bound subscription is active or inactive and never both (definition 5).
     """
 
-    def __init__(self, query: Query, group: Group) -> None:
+    def __init__(self, query: Query, group: SourceGroup) -> None:
         self.expression: Final = query.expression_key
         self.choice: Final = choice_of(query)
         self.group: Final = group
         self.members = 0
 
-    def follow(self, state: SubscriptionState, *, lost: bool, found: bool) -> tuple[Operation, ...]:
-        """The operations that follow when a subscription's source no longer fits (`lost`) or it has one (`found`)."""
-        if state is SubscriptionState.ACTIVE and lost:
-            return (Operation.INACTIVE, Operation.ACTIVE) if found else (Operation.INACTIVE,)
-        if state is SubscriptionState.ACTIVE or not found:
-            return ()
-        return (Operation.JOIN,) if state is SubscriptionState.START else (Operation.ACTIVE,)
 
-
-def _anchors(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:
-    """Attributes of which whatever satisfies a condition has one; none when the condition does not tell."""
+def _required_attributes(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:
+    """Attributes of which everything that satisfies the condition has one; empty if there are no such."""
     for part in conjuncts(condition) if condition is not None else ():
         match part:
             case Compare(variable, "=", value):

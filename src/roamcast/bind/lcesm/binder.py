@@ -1,4 +1,4 @@
-"""The binder of one node: messages in, effects out. No clock, thread, socket or random source of its own."""
+"""The binder of one node: messages in, effects out. It has no clock, thread, socket or random source of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Final
 import numpy.typing as npt
 
 from roamcast.bind.lcesm.binding_manager import BindingManager
-from roamcast.bind.lcesm.effects import Ledger
-from roamcast.bind.lcesm.location_listener import Listener, LocationEvent
+from roamcast.bind.lcesm.effects import EffectLog, PreviousBindings, restore_effects
+from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityKind, EntityMoves, EntityTable, NewEntities
+from roamcast.bind.lcesm.location_listener import LocationListener
 from roamcast.bind.lcesm.messages import (
     Attributes,
     Bound,
@@ -18,7 +19,6 @@ from roamcast.bind.lcesm.messages import (
     EntityMoved,
     EntityRegistered,
     Message,
-    PlacesChanged,
     PositionForgotten,
     SourceChanged,
     SourceMessage,
@@ -32,65 +32,59 @@ from roamcast.bind.lcesm.messages import (
     Unsubscribed,
     same_attributes,
 )
-from roamcast.bind.lcesm.registry import STILL, Arrivals, Entity, Kind, Moves, Registry
 from roamcast.bind.lcesm.requirement_manager import RequirementManager
 from roamcast.bind.lcesm.requirements import Requirement
-from roamcast.bind.lcesm.restore import Before, differences
-from roamcast.bind.lcesm.source_batch import Tidings
-from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, SubscriptionStatus, Views
-from roamcast.bind.nearest.finder import Finder
-from roamcast.bind.nearest.hot import Run
-from roamcast.bind.nearest.id_table import Names
-from roamcast.bind.nearest.watch import Watch
+from roamcast.bind.lcesm.source_batch import SourceBatch
+from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, StatusViews, SubscriptionStatus
+from roamcast.bind.nearest.arrays import Run
+from roamcast.bind.nearest.kernels.id_table import IdTable
+from roamcast.bind.nearest.sources import NearestSources
 from roamcast.errors import ConflictError
 from roamcast.places import Places
 from roamcast.space import Space
 
 __all__ = ["Binder"]
 
-_SOME: Final = 100_000  # subscriptions that are entered at a time
+_RESTORE_BATCH: Final = 100_000  # subscriptions
 
 
 class Binder:
-    """Keeps every subscription of a node in its state and bound to its sources, whatever moves, comes or goes.
+    """Keeps the state and the bindings of every subscription of a node up to date.
 
-    A message that cannot be applied raises a RoamcastError (NotFoundError for who is unknown, ConflictError for a
-    taken id, InputError for a point out of space) and changes nothing. `now` is when it is applied: effects carry it,
-    or the latest so far if a clock has gone back. The same messages give the same effects.
+    A message that cannot be applied raises a RoamcastError (NotFoundError for an unknown id, ConflictError for an id in
+    use, InputError for a point outside the space) and changes nothing. `now` is the time of a message; effects have
+    that time, or the latest so far if the clock went back. Equal messages give equal effects.
 
-    With several lanes, large batches of moves are worked on by as many calls through `run` at once.
+    Large batches of moves are split over `lanes` concurrent calls of `run`.
     """
 
     def __init__(self, space: Space, places: Places | None = None, *, lanes: int = 1, run: Run = map) -> None:
-        self._watch = Watch(space, lanes=lanes, run=run)
-        self._registry = Registry(space, self._watch, Names(lanes, run))
-        self._listener = Listener(space, places or Places({}, space))
-        self._finder = Finder(space, self._registry, self._watch)
-        self._bindings = BindingManager(self._registry, self._finder)
-        self._ledger = Ledger()
-        self._requirements = RequirementManager(
-            self._registry, self._listener, self._finder, self._bindings, self._ledger
-        )
-        self._views = Views(space, self._registry, self._requirements.table, self._finder, self._listener)
+        self._nearest = NearestSources(space, lanes=lanes, run=run)
+        self._entities = EntityTable(space, self._nearest, IdTable(lanes, run))
+        self._listener = LocationListener(space, places or Places({}, space))
+        self._bindings = BindingManager(self._entities, self._nearest)
+        self._log = EffectLog()
+        self._requirements = RequirementManager(self._entities, self._listener, self._bindings, self._log)
+        self._views = StatusViews(space, self._entities, self._requirements.table, self._bindings, self._listener)
 
     @property
     def stale_moves(self) -> int:
-        """How many moves were ignored because a later position was known."""
-        return self._registry.stale
+        """The number of moves ignored because a later position was known."""
+        return self._entities.stale
 
     @property
-    def wanted(self) -> frozenset[str]:
-        """The sources that a binding names."""
-        return frozenset(self._finder.wanted)
+    def demanded(self) -> frozenset[str]:
+        """The sources with bindings."""
+        return frozenset(self._bindings.demanded)
 
     @property
-    def hot_bytes(self) -> int:
-        """The memory of what moves are compared with: positions, bindings and how far they are safe."""
-        return self._watch.nbytes + self._registry.nbytes
+    def search_bytes(self) -> int:
+        """The memory of the arrays that moves are compared with: positions, bindings and safe regions."""
+        return self._nearest.nbytes + self._entities.nbytes
 
     def handle(self, message: Message, now: int) -> list[Effect]:
-        """Bindings in the order in which they change, then states, then demand."""
-        self._ledger.open(now)
+        """Apply a message. Returns bindings in the order of change, then states, then demand."""
+        self._log.begin(now)
         match message:
             case SourceChanged() | SourceRemoved() | PositionForgotten():
                 return self.handle_sources([message], now)
@@ -99,45 +93,43 @@ class Binder:
             case SourceRegistered() | SubscriberRegistered():
                 self._register(message)
             case SubscriberChanged(id, attributes):
-                self._change_subscriber(self._registry.get(id, "subscriber"), attributes)
+                self._change_subscriber(self._entities.get(id, "subscriber"), attributes)
             case SubscriberRemoved(id):
-                self._remove_subscriber(self._registry.get(id, "subscriber"))
+                self._remove_subscriber(self._entities.get(id, "subscriber"))
             case Subscribed():
                 self._subscribe(message)
             case Unsubscribed(id):
                 self._requirements.unsubscribe(self._requirements.table.get(id))
-            case PlacesChanged(places):
-                events = self._listener.change_places(places, self._registry.where)
-                self._requirements.start(self._requirements.review(self._concerned(events)))
         return self._effects()
 
     def handle_moves(
         self, entities: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike, now: int
     ) -> list[Effect]:
-        """Many moves at once, all or none. Only where each entity is in the end counts."""
-        self._ledger.open(now)
+        """Apply many moves at once, all or none. Only the final position of each entity counts."""
+        self._log.begin(now)
         self._move(entities, x, y, times)
         return self._effects()
 
     def handle_sources(self, messages: Iterable[SourceMessage], now: int) -> list[Effect]:
-        """What is said of many sources at once, all or none. Of bindings only what is different in the end is told.
+        """Apply many messages about sources at once, all or none. Only net changes of bindings are reported.
 
-        Of a source that comes or goes nothing else is said; others may change, lose their position and then move. Who
-        comes is new.
+        A source that is registered (which must be new) or removed may have no other message. Others may change, lose
+        their position, and then move.
         """
-        told = Tidings.of(messages)
-        sources = self._told_of(told)
-        self._ledger.open(now)
-        for id in told.unplaced:
-            self._registry.unplace(sources[id].handle)
-        moves = self._registry.move(*told.moves)
-        for id, attributes in told.changed.items():
-            self._registry.change(sources[id], attributes)
-        stay = [sources[id].handle for id in told.stirred if id not in told.gone]
-        here = [*self._registry.add("source", told.new).tolist(), *stay]
-        self._change(moves, [sources[id] for id in told.stirred], [self._registry.at(handle) for handle in here])
+        batch = SourceBatch.of(messages)
+        sources = self._check_batch(batch)
+        self._log.begin(now)
+        for id in batch.forgotten:
+            self._entities.forget_position(sources[id].handle)
+        moves = self._entities.move(*batch.moves)
+        for id, attributes in batch.changed.items():
+            self._entities.change(sources[id], attributes)
+        staying = [sources[id].handle for id in batch.regrouped if id not in batch.removed]
+        present = [*self._entities.add("source", batch.new).tolist(), *staying]
+        before = [sources[id] for id in batch.regrouped]
+        self._change(moves, before, [self._entities.at(handle) for handle in present])
         effects = self._effects()
-        self._registry.remove(*(sources[id] for id in told.gone))
+        self._entities.remove(*(sources[id] for id in batch.removed))
         return effects
 
     def restore(
@@ -147,96 +139,94 @@ class Binder:
         states: Iterable[StateChanged],
         now: int,
     ) -> list[Effect]:
-        """Rebuild from a registry what was there before a restart, and say only what is different from then.
+        """Rebuild the state before a restart, and return only what is different now.
 
-        `messages` are the entities with their last positions, then the subscriptions; `bindings` and `states` the last
-        effects that still stood. anyof() keeps its source; what was active or inactive and has no source is inactive.
-        There may be millions: messages, bindings and states are read once, one after another, and not kept.
+        `messages` are the entities with their last positions, then the subscriptions. `bindings` and `states` are the
+        last effects still in force. anyof() keeps its source; a subscription that was active or inactive and has no
+        source is inactive. There may be millions of each: they are read once, in this order, and not kept.
 
-        Raises ConflictError unless the binder is new. If it raises anything else, the binder is of no use.
+        Raises ConflictError unless the binder is new. After any other error the binder must not be used.
         """
-        if len(self._registry):
-            raise ConflictError("this binder is in use", hint="restore into a new one")
-        self._ledger.open(now)
-        for _, some in itertools.groupby(messages, type):
-            self._enter(some)
+        if len(self._entities):
+            raise ConflictError("the binder is in use", hint="restore into a new one")
+        self._log.begin(now)
+        for _, group in itertools.groupby(messages, type):
+            self._enter(group)
+        sources = map(self._entities.id, self._entities.sources)
+        previous = PreviousBindings(bindings, states, self._requirements.table, sources)
+        self._requirements.restore(previous.sources)
         rows = list(self._requirements.table.all())
-        sources = map(self._registry.id, self._registry.sources)
-        before = Before(bindings, states, self._requirements.table, sources)
-        self._finder.restore([row for row in rows if row.agent is not None], before.sources)
-        return differences(before, rows, self._finder.sources_of(rows), self.wanted, self._why, self._ledger.at)
+        current = self._bindings.sources_of(rows)
+        return restore_effects(previous, rows, current, self.demanded, self._why, self._log.now)
 
     def status(self, subscription: str) -> SubscriptionStatus:
         """Raises NotFoundError."""
         return self._views.statuses([self._requirements.table.get(subscription)])[0]
 
     def statuses(self) -> list[SubscriptionStatus]:
-        """Of all subscriptions, by id."""
+        """All subscriptions, by id."""
         return self._views.statuses(sorted(self._requirements.table.all(), key=lambda row: row.id))
 
-    def where(self, entity: str) -> EntityStatus:
+    def entity(self, id: str) -> EntityStatus:
         """Raises NotFoundError."""
-        return self._views.where(self._registry.get(entity))
+        return self._views.entity(self._entities.get(id))
 
     def agents(self) -> list[AgentStatus]:
-        """By source expression."""
+        """All agents, by source expression."""
         return self._views.agents()
 
     def _effects(self) -> list[Effect]:
-        return self._ledger.effects(self._finder.demand(), self._why)
+        return self._log.effects(self._bindings.demand_changes(), self._why)
 
     def _why(self, row: Requirement) -> str | None:
         return self._views.why(row, brief=True)
 
-    def _concerned(self, events: Iterable[LocationEvent]) -> list[Requirement]:
-        ids = dict.fromkeys(event.subscription for event in events)
-        return [self._requirements.table.get(id) for id in ids]
-
-    def _told_of(self, told: Tidings) -> dict[str, Entity]:
-        """The sources of which something is said, but for the new ones. Raises what keeps it from being applied."""
-        known = self._registry.known(told.known, "source")
-        taken = self._registry.find(told.new.ids)
-        for handle in taken[taken >= 0].tolist():
-            raise _taken(self._registry.at(handle))
-        self._registry.checked(told.new.ids, told.new.x, told.new.y)
-        self._registry.checked(told.moves.ids, told.moves.x, told.moves.y)
-        return {source.id: source for source in map(self._registry.at, known.tolist())}
+    def _check_batch(self, batch: SourceBatch) -> dict[str, BinderEntity]:
+        """The known sources of a batch. Raises an error if the batch cannot be applied."""
+        known = self._entities.known(batch.known, "source")
+        in_use = self._entities.find(batch.new.ids)
+        for handle in in_use[in_use >= 0].tolist():
+            raise _id_conflict(self._entities.at(handle))
+        self._entities.checked(batch.new.ids, batch.new.x, batch.new.y)
+        self._entities.checked(batch.moves.ids, batch.moves.x, batch.moves.y)
+        return {source.id: source for source in map(self._entities.at, known.tolist())}
 
     def _move(self, entities: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> None:
-        self._change(self._registry.move(entities, x, y, times))
+        self._change(self._entities.move(entities, x, y, times))
 
-    def _change(self, moves: Moves, before: Iterable[Entity] = (), now: Iterable[Entity] = ()) -> None:
-        """Stop what ends, move and have sources be as they are `now`, then start what begins: where the move ends, not
-        where it began.
-        """
-        begun = self._requirements.review(self._concerned(self._listener.move(moves.handles, moves.x, moves.y)))
-        first = [self._registry.at(handle) for handle in moves.handles[moves.first].tolist()]
-        placed = (entity for entity in first if entity.kind == "source")
-        self._requirements.follow(self._bindings.change(moves, before, [*now, *placed]))
-        self._requirements.start(begun, [row for entity in first for row in self._requirements.table.of(entity.handle)])
+    def _change(
+        self, moves: EntityMoves, before: Iterable[BinderEntity] = (), now: Iterable[BinderEntity] = ()
+    ) -> None:
+        """Stop subscriptions, apply moves and changes of sources, then start subscriptions at the new positions."""
+        events = self._listener.move(moves.handles, moves.x, moves.y)
+        to_start = self._requirements.review(self._requirements.concerned(events))
+        placed = [self._entities.at(handle) for handle in moves.handles[moves.is_first].tolist()]
+        placed_sources = (entity for entity in placed if entity.kind == "source")
+        self._requirements.apply(self._bindings.change(moves, before, [*now, *placed_sources]))
+        rows = [row for entity in placed for row in self._requirements.table.of_subscriber(entity.handle)]
+        self._requirements.start(to_start, rows)
 
     def _register(self, message: EntityRegistered) -> None:
-        if message.id not in self._registry:
-            new = Arrivals()
+        if message.id not in self._entities:
+            new = NewEntities()
             new.add(message.id, message.attributes, message.position)
-            self._arrive(_kind(message), new)
+            self._add(_kind(message), new)
             return
-        entity = self._registry.get(message.id)
+        entity = self._entities.get(message.id)
         if entity.kind != _kind(message) or not same_attributes(entity.attributes, message.attributes):
-            raise _taken(entity)
+            raise _id_conflict(entity)
         if (position := message.position) is not None:
             self._move([message.id], [position.x], [position.y], [position.time])
 
-    def _arrive(self, kind: Kind, new: Arrivals) -> None:
-        """One whose position is not known is in no group, and nothing of it is awake."""
-        handles = self._registry.add(kind, new)
+    def _add(self, kind: EntityKind, new: NewEntities) -> None:
+        handles = self._entities.add(kind, new)
         if kind == "source":
-            self._change(STILL, (), map(self._registry.at, handles.tolist()))
+            self._change(NO_MOVES, (), map(self._entities.at, handles.tolist()))
 
     def _enter(self, messages: Iterable[EntityRegistered | Subscribed]) -> None:
-        """Many messages of one kind. Nothing is bound yet."""
-        kind: Kind = "source"
-        new = Arrivals()
+        """Enter many messages of one type, without binding anything yet."""
+        kind: EntityKind = "source"
+        new = NewEntities()
         subscribed: list[Subscribed] = []
         for message in messages:
             if isinstance(message, Subscribed):
@@ -244,32 +234,33 @@ class Binder:
             else:
                 kind = _kind(message)
                 new.add(message.id, message.attributes, message.position)
-            if len(subscribed) == _SOME:
+            if len(subscribed) == _RESTORE_BATCH:
                 self._requirements.enter(subscribed)
                 subscribed.clear()
         self._requirements.enter(subscribed)
-        self._arrive(kind, new)
+        self._add(kind, new)
 
-    def _change_subscriber(self, subscriber: Entity, attributes: Attributes) -> None:
-        self._registry.change(subscriber, attributes)
-        rows = [row for row in self._requirements.table.of(subscriber.handle) if row.query.life_control is not None]
-        self._requirements.start(self._requirements.review(rows))
+    def _change_subscriber(self, subscriber: BinderEntity, attributes: Attributes) -> None:
+        self._entities.change(subscriber, attributes)
+        rows = self._requirements.table.of_subscriber(subscriber.handle)
+        concerned = [row for row in rows if row.query.life_control is not None]
+        self._requirements.start(self._requirements.review(concerned))
 
-    def _remove_subscriber(self, subscriber: Entity) -> None:
-        for row in self._requirements.table.of(subscriber.handle):
+    def _remove_subscriber(self, subscriber: BinderEntity) -> None:
+        for row in self._requirements.table.of_subscriber(subscriber.handle):
             self._requirements.unsubscribe(row)
-        self._registry.remove(subscriber)
+        self._entities.remove(subscriber)
 
     def _subscribe(self, message: Subscribed) -> None:
-        subscriber = self._registry.get(message.subscriber, "subscriber")
+        subscriber = self._entities.get(message.subscriber, "subscriber")
         if not self._requirements.table.has(message.id, subscriber.handle, message.query):
             self._requirements.subscribe(message)
 
 
-def _taken(by: Entity) -> ConflictError:
-    hint = "take another id, or change its attributes"
-    return ConflictError(f"the id {by.id!r} is taken by a {by.kind}", where="id", hint=hint)
+def _id_conflict(entity: BinderEntity) -> ConflictError:
+    hint = "choose another id, or change its attributes"
+    return ConflictError(f"id {entity.id!r} is in use by a {entity.kind}", where="id", hint=hint)
 
 
-def _kind(message: EntityRegistered) -> Kind:
+def _kind(message: EntityRegistered) -> EntityKind:
     return "source" if isinstance(message, SourceRegistered) else "subscriber"

@@ -1,9 +1,10 @@
-"""What one message brings about, noted as it happens and told as effects at the end."""
+"""The effects of a message: collected while it is handled, or computed as differences after a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from roamcast.bind.lcesm.binding_manager import SourceChange
 from roamcast.bind.lcesm.messages import (
     Activated,
     Bound,
@@ -14,78 +15,154 @@ from roamcast.bind.lcesm.messages import (
     StateChanged,
     Unbound,
 )
-from roamcast.bind.lcesm.requirements import Requirement
-from roamcast.bind.lcesm.states import SubscriptionState
-from roamcast.bind.nearest.k_nearest import Found
+from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
+from roamcast.bind.lcesm.states import Operation, SubscriptionState
 
-__all__ = ["Ledger"]
+__all__ = ["EffectLog", "PreviousBindings", "restore_effects"]
 
 
-class Ledger:
-    """Effects in the order bindings, states, demand: a binding is known before its source is told to start.
+class EffectLog:
+    """Collects the effects of one message: bindings in the order of change, then states, then demand.
 
-    Of all of them only what is different in the end: a binding that lasts for a moment of the same message is not
-    told, and a subscription that goes from one source to the next stays active. Bindings come in the order in which
-    they change.
+    So a binding is known before its source is told to send. Only net changes are reported: a binding that exists only
+    while the message is handled is left out, and a subscription that goes from one source to the next stays active.
     """
 
     def __init__(self) -> None:
-        self.at = 0
-        self._notes: list[Sequence[Found]] = []
-        self._touched: dict[Requirement, SubscriptionState | None] = {}
+        self.now = 0
+        self._source_changes: list[Sequence[SourceChange]] = []
+        self._touched: dict[Requirement, SubscriptionState | None] = {}  # with the state before; None: it is new
 
-    def open(self, now: int) -> None:
-        """Begin anew; time does not go back."""
-        self.at = max(now, self.at)
-        self._notes, self._touched = [], {}
+    def begin(self, now: int) -> None:
+        """Start a new message. Time never goes back."""
+        self.now = max(now, self.now)
+        self._source_changes, self._touched = [], {}
 
-    def note(self, found: Sequence[Found]) -> None:
-        """Sources were lost, and others found."""
-        if found:
-            self._notes.append(found)
+    def add(self, changes: Sequence[SourceChange]) -> None:
+        """Collect the source changes of one step."""
+        if changes:
+            self._source_changes.append(changes)
 
     def touch(self, row: Requirement, *, new: bool = False) -> None:
-        """Its state or its sources are about to change, or it is new."""
+        """Note that the state or the sources of a requirement are about to change, or that it is new."""
         self._touched.setdefault(row, None if new else row.state)
-        row.since = self.at
+        row.since = self.now
 
     def effects(self, demand: Iterable[tuple[str, bool]], why: Callable[[Requirement], str | None]) -> list[Effect]:
-        """`demand` are the sources of which it is different whether they are wanted, and whether they are."""
+        """All effects. `demand` has the sources that became demanded (True) or idle."""
         effects: list[Effect] = [*self._bindings()]
-        for row, before in self._touched.items():
-            if row.state is not before:
-                effects += state_effects(row, before, why(row), self.at)
-        effects += (demand_effect(source, wanted, self.at) for source, wanted in demand)
+        for row, previous in self._touched.items():
+            if row.state is not previous:
+                effects += _state_effects(row, previous, why(row), self.now)
+        effects += (_demand_effect(source, demanded, self.now) for source, demanded in demand)
         return effects
 
     def _bindings(self) -> Iterable[Bound | Unbound]:
-        """Of each note what is lost, then what is found."""
-        changes: list[Bound | Unbound] = []
-        for found in self._notes:
-            changes += (Unbound(change.row.id, source, self.at) for change in found for source in change.lost)
-            changes += (Bound(change.row.id, source, self.at) for change in found for source in change.found)
-        return changes if len(self._notes) == 1 else _net(changes)
+        """Of each step the lost sources, then the gained ones."""
+        effects: list[Bound | Unbound] = []
+        for changes in self._source_changes:
+            effects += (Unbound(one.requirement.id, one.lost, self.now) for one in changes if one.lost is not None)
+            effects += (Bound(one.requirement.id, one.gained, self.now) for one in changes if one.gained is not None)
+        return effects if len(self._source_changes) == 1 else _net(effects)
 
 
-def _net(changes: Iterable[Bound | Unbound]) -> Iterable[Bound | Unbound]:
-    """What is taken back is not told."""
-    left: dict[tuple[str, str], Bound | Unbound] = {}
-    for change in changes:
-        pair = change.subscription, change.source
-        if left.pop(pair, None) is None:
-            left[pair] = change
-    return left.values()
+def _net(effects: Iterable[Bound | Unbound]) -> Iterable[Bound | Unbound]:
+    """Leave out effects that cancel each other."""
+    remaining: dict[tuple[str, str], Bound | Unbound] = {}
+    for effect in effects:
+        pair = effect.subscription, effect.source
+        if remaining.pop(pair, None) is None:
+            remaining[pair] = effect
+    return remaining.values()
 
 
-def state_effects(row: Requirement, before: SubscriptionState | None, why: str | None, at: int) -> list[Effect]:
-    """Of a state that was another before; None: there was none."""
-    effects: list[Effect] = [StateChanged(row.id, row.state, why, at)]
-    if row.agent is None and row.state is SubscriptionState.ACTIVE:
-        effects.append(Activated(row.id, at))
-    elif row.agent is None and before is SubscriptionState.ACTIVE:
-        effects.append(Deactivated(row.id, at))
+class PreviousBindings:
+    """Bindings and states from before a restart. Subscriptions with a source were active.
+
+    There may be millions: they are read once and not kept, and neither are ids that `table` and `sources` already have.
+    Requirements get the times of their states. `removed` has the states of subscriptions that no longer exist, and
+    `removed_bindings` their bindings.
+    """
+
+    def __init__(
+        self,
+        bindings: Iterable[Bound],
+        states: Iterable[StateChanged],
+        table: RequirementTable,
+        sources: Iterable[str],
+    ) -> None:
+        self.sources: dict[Requirement, tuple[str, ...]] = {}
+        self.states: dict[Requirement, SubscriptionState] = {}
+        self.removed: dict[str, SubscriptionState] = {}
+        self.removed_bindings: list[Bound] = []
+        shared = {source: (source,) for source in sources}
+        for bound in bindings:
+            row, source = table.find(bound.subscription), shared.get(bound.source) or (bound.source,)
+            if row is None:
+                self.removed[bound.subscription] = SubscriptionState.ACTIVE
+                self.removed_bindings.append(bound)
+            elif row not in self.sources:
+                self.sources[row], row.since = source, bound.at
+            else:
+                self.sources[row], row.since = self.sources[row] + source, max(bound.at, row.since)
+        for changed in states:
+            row = table.find(changed.subscription)
+            if row is None:
+                self.removed[changed.subscription] = changed.state
+            else:
+                self.states[row] = changed.state
+                row.since = max(changed.at, row.since) if row in self.sources else changed.at
+
+    @property
+    def demanded(self) -> set[str]:
+        return {bound.source for bound in self.removed_bindings}.union(*self.sources.values())
+
+
+def restore_effects(
+    previous: PreviousBindings,
+    rows: Iterable[Requirement],
+    sources: Iterable[tuple[str, ...]],
+    demanded: frozenset[str],
+    why: Callable[[Requirement], str | None],
+    now: int,
+) -> list[Effect]:
+    """The effects that lead from the previous bindings to the current ones.
+
+    `rows` have just started, with these `sources`. They get the states that follow: those that lost their sources
+    become inactive.
+    """
+    unbound: list[Effect] = [Unbound(bound.subscription, bound.source, now) for bound in previous.removed_bindings]
+    bound: list[Effect] = []
+    ended = (id for id, state in previous.removed.items() if state is not SubscriptionState.STOP)
+    states: list[Effect] = [StateChanged(id, SubscriptionState.STOP, "it was removed", now) for id in ended]
+    for row, current in zip(rows, sources, strict=True):
+        before = previous.sources.get(row, ())
+        state = previous.states.get(row, SubscriptionState.ACTIVE if before else None)
+        if current:
+            row.apply(Operation.JOIN, found=True)
+        elif row.state is SubscriptionState.START and state in (SubscriptionState.ACTIVE, SubscriptionState.INACTIVE):
+            row.state = SubscriptionState.INACTIVE
+        if row.state is state and (before == current or set(before) == set(current)):
+            continue
+        row.since = now
+        unbound += (Unbound(row.id, source, now) for source in before if source not in current)
+        bound += (Bound(row.id, source, now) for source in current if source not in before)
+        if row.state is not state:
+            states += _state_effects(row, state, why(row), now)
+    effects = unbound + bound + states
+    effects += (_demand_effect(source, source in demanded, now) for source in sorted(previous.demanded ^ demanded))
     return effects
 
 
-def demand_effect(source: str, wanted: bool, at: int) -> Effect:
-    return SourceDemanded(source, at) if wanted else SourceIdle(source, at)
+def _state_effects(row: Requirement, previous: SubscriptionState | None, why: str | None, now: int) -> list[Effect]:
+    """The effects of a change of state; `previous` is None for a new subscription."""
+    effects: list[Effect] = [StateChanged(row.id, row.state, why, now)]
+    if row.agent is None and row.state is SubscriptionState.ACTIVE:
+        effects.append(Activated(row.id, now))
+    elif row.agent is None and previous is SubscriptionState.ACTIVE:
+        effects.append(Deactivated(row.id, now))
+    return effects
+
+
+def _demand_effect(source: str, demanded: bool, now: int) -> Effect:
+    return SourceDemanded(source, now) if demanded else SourceIdle(source, now)

@@ -1,6 +1,6 @@
-"""What a binder is told, and what it answers: frozen values.
+"""Messages to a binder, and the effects it returns: frozen values.
 
-Times are whole microseconds since 1970, as everywhere. Attributes replace all earlier ones.
+Times are integer microseconds since 1970. Attributes replace all earlier ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Query
 from roamcast.lacl.conditions import Attribute
 from roamcast.model import Position
-from roamcast.places import Places
 
 __all__ = [
     "Activated",
@@ -24,7 +23,6 @@ __all__ = [
     "EntityMoved",
     "EntityRegistered",
     "Message",
-    "PlacesChanged",
     "PositionForgotten",
     "SourceChanged",
     "SourceDemanded",
@@ -45,16 +43,16 @@ __all__ = [
 Attributes: TypeAlias = Mapping[str, Attribute]
 
 
-def same_attributes(some: Attributes, others: Attributes) -> bool:
-    """True is not 1 here."""
-    return dict(some) == dict(others) and all(
-        isinstance(value, bool) == isinstance(others[name], bool) for name, value in some.items()
+def same_attributes(first: Attributes, second: Attributes) -> bool:
+    """Whether attributes are equal, where True and 1 are different."""
+    return dict(first) == dict(second) and all(
+        isinstance(value, bool) == isinstance(second[name], bool) for name, value in first.items()
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRegistered:
-    """Again with the same attributes it is harmless; its position is then taken as a move."""
+    """Repeating it with the same attributes is harmless; its position then counts as a move."""
 
     id: str
     attributes: Attributes
@@ -74,14 +72,14 @@ class SourceRemoved:
 
 @dataclass(frozen=True, slots=True)
 class PositionForgotten:
-    """It is not known any more where a source is. Whatever position is told next counts."""
+    """The position of a source is erased. The next position counts, whatever its time."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRegistered:
-    """Again with the same attributes it is harmless; its position is then taken as a move."""
+    """Repeating it with the same attributes is harmless; its position then counts as a move."""
 
     id: str
     attributes: Attributes
@@ -96,14 +94,14 @@ class SubscriberChanged:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRemoved:
-    """Its subscriptions go with it."""
+    """Removes the subscriber's subscriptions, too."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityMoved:
-    """An entity was here at `time`. Older than what is known of it: ignored and counted."""
+    """An entity was at (x, y) at `time`. Ignored and counted as stale if a later position is known."""
 
     entity: str
     x: float
@@ -113,7 +111,7 @@ class EntityMoved:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The query has been checked. Again with the same subscriber and query it is harmless."""
+    """The query has been checked. Repeating it with the same subscriber and query is harmless."""
 
     id: str
     subscriber: str
@@ -125,29 +123,16 @@ class Unsubscribed:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacesChanged:
-    """These places and no others."""
-
-    places: Places
-
-
 EntityRegistered: TypeAlias = SourceRegistered | SubscriberRegistered
 SourceMessage: TypeAlias = SourceRegistered | SourceChanged | SourceRemoved | PositionForgotten | EntityMoved
 Message: TypeAlias = (
-    SourceMessage
-    | SubscriberRegistered
-    | SubscriberChanged
-    | SubscriberRemoved
-    | Subscribed
-    | Unsubscribed
-    | PlacesChanged
+    SourceMessage | SubscriberRegistered | SubscriberChanged | SubscriberRemoved | Subscribed | Unsubscribed
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """From now on the subscription listens to the source."""
+    """The subscription receives the source's events from `at` on."""
 
     subscription: str
     source: str
@@ -163,7 +148,7 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """`why` says to a person why the subscription hears nothing; None when it is active."""
+    """`why` explains to people why the subscription receives nothing; None when it is active."""
 
     subscription: str
     state: SubscriptionState
@@ -173,7 +158,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """A subscription of the match plan begins to run."""
+    """A subscription of the match plan starts to run."""
 
     subscription: str
     at: int
@@ -181,7 +166,7 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class Deactivated:
-    """A subscription of the match plan ceases to run."""
+    """A subscription of the match plan stops running."""
 
     subscription: str
     at: int
@@ -189,7 +174,7 @@ class Deactivated:
 
 @dataclass(frozen=True, slots=True)
 class SourceDemanded:
-    """A binding names this source, and none did before."""
+    """The source has a binding, and had none before."""
 
     source: str
     at: int
@@ -197,7 +182,7 @@ class SourceDemanded:
 
 @dataclass(frozen=True, slots=True)
 class SourceIdle:
-    """No binding names this source any more."""
+    """The source has no binding any more."""
 
     source: str
     at: int

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roamcast.bind.lcesm.agents import Agent
-from roamcast.bind.lcesm.states import Operation, SubscriptionState, after
+from roamcast.bind.lcesm.states import Operation, SubscriptionState, next_state
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.lacl import Query
 from roamcast.lacl.syntax import Inside, Region, leaves
 
-__all__ = ["Requirement", "Requirements"]
+__all__ = ["Requirement", "RequirementTable"]
 
 
 @dataclass(slots=True, eq=False)
 class Requirement:
-    """A row. Its life-control is in the query; `since` is when its state or its sources last changed.
+    """A subscription. Its life-control is in the query; `since` is when its state or its sources last changed.
 
-    `subscriber` is a handle. `agent` is None for the match plan: such a subscription is active while it runs. `watcher`
-    is its number in the watch; -1 when it is not there. `earlier` is the row that its subscriber had before.
+    `subscriber` is a handle. `agent` is None for the match plan: such a subscription is active while it runs. `handle`
+    is its handle in `NearestSources`, or -1. `earlier` is the previous requirement of the same subscriber.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Requirement:
     agent: Agent | None
     state: SubscriptionState
     since: int
-    watcher: int = -1
+    handle: int = -1
     earlier: Requirement | None = None
 
     @property
@@ -37,23 +37,23 @@ class Requirement:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Those against which its life-control tests the subscriber's location, each once."""
+        """The regions of its life-control, each once."""
         if self.query.life_control is None:
             return ()
         tests = leaves(self.query.life_control)
         return tuple(dict.fromkeys(test.region for test in tests if isinstance(test, Inside)))
 
     def start(self) -> None:
-        """It runs (anew): with an agent it waits for a source, without one it is active at once."""
+        """Start to run. With an agent it waits for a source; without one it is active at once."""
         self.state = SubscriptionState.START if self.agent is not None else SubscriptionState.ACTIVE
 
     def apply(self, operation: Operation, *, found: bool = False, satisfied: bool = False) -> None:
-        """Raises ConflictError where the table of states does not allow it."""
-        self.state = after(operation, self.state, found=found, satisfied=satisfied)
+        """Change the state, see `next_state`. Raises ConflictError if the operation is not allowed."""
+        self.state = next_state(operation, self.state, found=found, satisfied=satisfied)
 
 
-class Requirements:
-    """The rows, by subscription and by subscriber."""
+class RequirementTable:
+    """Requirements by subscription id and by subscriber."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Requirement] = {}
@@ -71,12 +71,12 @@ class Requirements:
             return self._rows[id]
         except KeyError:
             hint = "it may have been removed"
-            raise NotFoundError(f"no subscription {id!r}", where="subscription", hint=hint) from None
+            raise NotFoundError(f"unknown subscription {id!r}", where="subscription", hint=hint) from None
 
     def all(self) -> Iterable[Requirement]:
         return self._rows.values()
 
-    def of(self, subscriber: int) -> list[Requirement]:
+    def of_subscriber(self, subscriber: int) -> list[Requirement]:
         """The latest first."""
         rows = []
         row = self._latest.get(subscriber)
@@ -86,21 +86,21 @@ class Requirements:
         return rows
 
     def has(self, id: str, subscriber: int, query: Query) -> bool:
-        """Whether just this subscription is there. Raises ConflictError when another one has its id."""
+        """Whether exactly this subscription exists. Raises ConflictError if the id belongs to another one."""
         row = self._rows.get(id)
         if row is not None and (row.subscriber, row.query) != (subscriber, query):
-            raise _taken(id)
+            raise _id_conflict(id)
         return row is not None
 
     def add(self, row: Requirement) -> None:
-        """Raises ConflictError for an id that is taken."""
+        """Raises ConflictError if the id is in use."""
         if self._rows.setdefault(row.id, row) is not row:
-            raise _taken(row.id)
+            raise _id_conflict(row.id)
         row.earlier = self._latest.get(row.subscriber)
         self._latest[row.subscriber] = row
 
     def remove(self, row: Requirement) -> None:
-        """Quick for the latest of a subscriber."""
+        """Takes time proportional to the number of later subscriptions of the subscriber."""
         del self._rows[row.id]
         later, one = None, self._latest.get(row.subscriber)
         while one is not None and one is not row:
@@ -113,5 +113,5 @@ class Requirements:
             del self._latest[row.subscriber]
 
 
-def _taken(id: str) -> ConflictError:
-    return ConflictError(f"the id {id!r} is taken by another subscription", where="id", hint="take another id")
+def _id_conflict(id: str) -> ConflictError:
+    return ConflictError(f"id {id!r} is in use by another subscription", where="id", hint="choose another id")

@@ -1,4 +1,4 @@
-"""What is said of many sources at once, sorted out."""
+"""Many messages about sources, sorted by kind, so that they take effect together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from roamcast.bind.lcesm.entities import NewEntities
 from roamcast.bind.lcesm.messages import (
     Attributes,
     EntityMoved,
@@ -15,13 +16,12 @@ from roamcast.bind.lcesm.messages import (
     SourceRegistered,
     SourceRemoved,
 )
-from roamcast.bind.lcesm.registry import Arrivals
 from roamcast.errors import InputError
 
-__all__ = ["Tidings"]
+__all__ = ["SourceBatch"]
 
 
-class _Moves(NamedTuple):
+class _MoveColumns(NamedTuple):
     ids: list[str]
     x: list[float]
     y: list[float]
@@ -35,46 +35,47 @@ class _Moves(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tidings:
-    """By kind, each source once, but for moves. Of one that comes or goes nothing else is said."""
+class SourceBatch:
+    """Messages by kind. A source that is registered or removed has no other message."""
 
-    new: Arrivals = field(default_factory=Arrivals)
-    gone: dict[str, None] = field(default_factory=dict)
+    new: NewEntities = field(default_factory=NewEntities)
+    removed: dict[str, None] = field(default_factory=dict)
     changed: dict[str, Attributes] = field(default_factory=dict)
-    unplaced: dict[str, None] = field(default_factory=dict)
-    moves: _Moves = field(default_factory=lambda: _Moves([], [], [], []))
+    forgotten: dict[str, None] = field(default_factory=dict)
+    moves: _MoveColumns = field(default_factory=lambda: _MoveColumns([], [], [], []))
 
     @classmethod
-    def of(cls, messages: Iterable[SourceMessage]) -> Tidings:
-        """Raises InputError where more is said of a source that comes or goes."""
-        told, once = cls(), list[str]()
+    def of(cls, messages: Iterable[SourceMessage]) -> SourceBatch:
+        """Raises InputError if a source that is registered or removed has another message."""
+        batch, single = cls(), list[str]()
         for message in messages:
             match message:
                 case SourceRegistered(id, attributes, position):
-                    told.new.add(id, attributes, position)
-                    once.append(id)
+                    batch.new.add(id, attributes, position)
+                    single.append(id)
                 case SourceRemoved(id):
-                    told.gone[id] = None
-                    once.append(id)
+                    batch.removed[id] = None
+                    single.append(id)
                 case SourceChanged(id, attributes):
-                    told.changed[id] = attributes
+                    batch.changed[id] = attributes
                 case PositionForgotten(id):
-                    told.unplaced[id] = None
+                    batch.forgotten[id] = None
                 case EntityMoved(id, x, y, time):
-                    told.moves.add(id, x, y, time)
-        others = {*told.changed, *told.unplaced, *told.moves.ids}
-        for id in once:
+                    batch.moves.add(id, x, y, time)
+        others = {*batch.changed, *batch.forgotten, *batch.moves.ids}
+        for id in single:
             if id in others:
-                raise InputError("a source comes or goes, and more is said of it", where=id, hint="say it one by one")
+                reason = "a batch registers or removes a source and has another message about it"
+                raise InputError(reason, where=id, hint="send them one after the other")
             others.add(id)
-        return told
+        return batch
 
     @property
-    def stirred(self) -> dict[str, None]:
-        """The sources that were there and may be in other groups now, or in none."""
-        return self.gone | dict.fromkeys(self.changed) | self.unplaced
+    def regrouped(self) -> dict[str, None]:
+        """Known sources that may be in other groups after the batch, or in none."""
+        return self.removed | dict.fromkeys(self.changed) | self.forgotten
 
     @property
     def known(self) -> list[str]:
-        """All that must have been there before."""
-        return list(self.stirred | dict.fromkeys(self.moves.ids))
+        """All sources that must be registered before the batch."""
+        return list(self.regrouped | dict.fromkeys(self.moves.ids))

@@ -1,4 +1,4 @@
-"""The states of a subscription and the operations between it and its binding agent: a pure table."""
+"""The states of a subscription, and the operations between it and its binding agent."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 from roamcast.errors import ConflictError
 
-__all__ = ["Operation", "SubscriptionState", "after"]
+__all__ = ["Operation", "SubscriptionState", "next_operations", "next_state"]
 
 
 class SubscriptionState(StrEnum):
     START = "start"  # it runs, and its agent has not found a source yet
     ACTIVE = "active"  # it has a source
-    INACTIVE = "inactive"  # it had one, and its agent looks for another
+    INACTIVE = "inactive"  # it has lost its source, and its agent looks for another
     STOP = "stop"  # it does not run
 
 
@@ -25,7 +25,7 @@ class Operation(StrEnum):
     QUIT = "quit"
 
 
-_AFTER: Final[Mapping[tuple[Operation, SubscriptionState], SubscriptionState]] = {
+_NEXT: Final[Mapping[tuple[Operation, SubscriptionState], SubscriptionState]] = {
     (Operation.JOIN, SubscriptionState.START): SubscriptionState.ACTIVE,
     (Operation.INACTIVE, SubscriptionState.ACTIVE): SubscriptionState.INACTIVE,
     (Operation.ACTIVE, SubscriptionState.INACTIVE): SubscriptionState.ACTIVE,
@@ -33,14 +33,23 @@ _AFTER: Final[Mapping[tuple[Operation, SubscriptionState], SubscriptionState]] =
 }
 
 
-def after(operation: Operation, state: SubscriptionState, *, found: bool, satisfied: bool) -> SubscriptionState:
-    """The state that an operation leads to. Raises ConflictError where it is not allowed.
+def next_state(operation: Operation, state: SubscriptionState, *, found: bool, satisfied: bool) -> SubscriptionState:
+    """The state after an operation. Raises ConflictError if it is not allowed.
 
-    `found`: the agent has found a qualifying source; join and active need one. `satisfied`: the location constraint
-    holds for the source it has; inactive needs that it does not.
+    `found`: the agent has found a qualifying source, as join and active require. `satisfied`: the location constraint
+    holds for the current source; inactive requires that it does not.
     """
     allowed = not satisfied if operation is Operation.INACTIVE else found or operation is Operation.QUIT
-    if not allowed or (operation, state) not in _AFTER:
-        given = f"found={found}, satisfied={satisfied}"
-        raise ConflictError(f"{operation} is not allowed in state {state} ({given})", where="binding")
-    return _AFTER[operation, state]
+    if not allowed or (operation, state) not in _NEXT:
+        conditions = f"found={found}, satisfied={satisfied}"
+        raise ConflictError(f"{operation} is not allowed in state {state} ({conditions})", where="binding")
+    return _NEXT[operation, state]
+
+
+def next_operations(state: SubscriptionState, *, lost: bool, found: bool) -> tuple[Operation, ...]:
+    """The operations of an agent when a subscription's source no longer qualifies (`lost`) or it has one (`found`)."""
+    if state is SubscriptionState.ACTIVE and lost:
+        return (Operation.INACTIVE, Operation.ACTIVE) if found else (Operation.INACTIVE,)
+    if state is SubscriptionState.ACTIVE or not found:
+        return ()
+    return (Operation.JOIN,) if state is SubscriptionState.START else (Operation.ACTIVE,)

@@ -1,4 +1,4 @@
-"""What people see of bindings: states and why they are so, where entities are, what agents do."""
+"""Status reports: subscriptions and why they receive nothing, entities, and agents."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roamcast.bind.lcesm.agents import Agent, Group
-from roamcast.bind.lcesm.location_listener import Listener
+from roamcast.bind.lcesm.agents import Agent, SourceGroup
+from roamcast.bind.lcesm.binding_manager import BindingManager
+from roamcast.bind.lcesm.entities import BinderEntity, EntityKind, EntityTable
+from roamcast.bind.lcesm.location_listener import LocationListener
 from roamcast.bind.lcesm.messages import Attributes
-from roamcast.bind.lcesm.registry import Entity, Kind, Registry
-from roamcast.bind.lcesm.requirements import Requirement, Requirements
+from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
 from roamcast.bind.lcesm.states import SubscriptionState
-from roamcast.bind.nearest.finder import Finder
 from roamcast.lacl import Plan, holds, plan_of, to_text
 from roamcast.lacl.printing import condition_text, number_text, region_text
 from roamcast.lacl.syntax import Condition, Inside, Not, Region, Within, conjuncts, leaves
 from roamcast.model import Position
 from roamcast.space import Space
 
-__all__ = ["AgentStatus", "EntityStatus", "SubscriptionStatus", "Views"]
+__all__ = ["AgentStatus", "EntityStatus", "StatusViews", "SubscriptionStatus"]
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
-    """A subscription now. `why` it hears nothing is None when it is active; `since` its state and sources are so."""
+    """A subscription. `why` explains why it receives nothing; None when it is active.
+
+    `since` is when its state or its sources last changed.
+    """
 
     id: str
     subscriber: str
@@ -41,10 +44,10 @@ class SubscriptionStatus:
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """An entity now. `subscriptions` are a subscriber's own, or those that are bound to a source."""
+    """An entity. `subscriptions` are a subscriber's own, or those bound to a source."""
 
     id: str
-    kind: Kind
+    kind: EntityKind
     attributes: Attributes
     position: Position | None
     subscriptions: tuple[str, ...]
@@ -52,7 +55,7 @@ class EntityStatus:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """A binding agent now: how many sources qualify for its expression, and whom it serves, by id."""
+    """A binding agent: the number of sources that qualify, and the ids of the subscriptions it serves."""
 
     expression: str
     sources: int
@@ -61,28 +64,28 @@ class AgentStatus:
     inactive: tuple[str, ...]
 
 
-class Views:
-    """Reads all, changes nothing."""
+class StatusViews:
+    """Computes status reports. Changes nothing."""
 
     def __init__(
         self,
         space: Space,
-        registry: Registry,
-        requirements: Requirements,
-        finder: Finder,
-        listener: Listener,
+        entities: EntityTable,
+        requirements: RequirementTable,
+        bindings: BindingManager,
+        listener: LocationListener,
     ) -> None:
         self._space = space
-        self._registry = registry
+        self._entities = entities
         self._requirements = requirements
-        self._finder = finder
+        self._bindings = bindings
         self._listener = listener
 
     def statuses(self, rows: Sequence[Requirement]) -> list[SubscriptionStatus]:
         return [
             SubscriptionStatus(
                 row.id,
-                self._registry.id(row.subscriber),
+                self._entities.id(row.subscriber),
                 to_text(row.query),
                 plan_of(row.query),
                 row.state,
@@ -90,19 +93,19 @@ class Views:
                 row.since,
                 self.why(row),
             )
-            for row, sources in zip(rows, self._finder.sources_of(rows), strict=True)
+            for row, sources in zip(rows, self._bindings.sources_of(rows), strict=True)
         ]
 
-    def where(self, entity: Entity) -> EntityStatus:
+    def entity(self, entity: BinderEntity) -> EntityStatus:
         if entity.kind == "source":
-            subscriptions = sorted(self._finder.subscriptions_of(entity.handle))
+            subscriptions = sorted(self._bindings.subscriptions_of(entity.handle))
         else:
-            subscriptions = sorted(row.id for row in self._requirements.of(entity.handle))
-        position = self._registry.position(entity)
+            subscriptions = sorted(row.id for row in self._requirements.of_subscriber(entity.handle))
+        position = self._entities.position(entity)
         return EntityStatus(entity.id, entity.kind, entity.attributes, position, tuple(subscriptions))
 
     def agents(self) -> list[AgentStatus]:
-        """By expression."""
+        """By source expression."""
         served: dict[Agent, list[Requirement]] = {}
         for row in self._requirements.all():
             if row.agent is not None:
@@ -119,23 +122,23 @@ class Views:
         ]
 
     def why(self, row: Requirement, *, brief: bool = False) -> str | None:
-        """Why a subscription hears nothing. In brief it costs the same however many sources there are."""
+        """Why a subscription receives nothing; None if it is active. `brief` avoids looking at all sources."""
         if row.id not in self._requirements:
             return "it was removed"
         if row.state is SubscriptionState.STOP and row.query.life_control is not None:
             return self._why_stopped(row, row.query.life_control)
         if row.agent is None or row.state is SubscriptionState.ACTIVE:
             return None
-        if not self._registry.placed(row.subscriber):
-            return f"the position of {self._registry.id(row.subscriber)} is not known"
-        return self._why_alone(row, row.agent, brief=brief)
+        if not self._entities.has_position(row.subscriber):
+            return f"the position of {self._entities.id(row.subscriber)} is not known"
+        return self._why_unbound(row, row.agent, brief=brief)
 
     def _why_stopped(self, row: Requirement, life_control: Condition) -> str:
-        subscriber = self._registry.at(row.subscriber)
-        inside = functools.partial(self._listener.inside, row.id)
+        subscriber = self._entities.at(row.subscriber)
+        inside = functools.partial(self._listener.is_inside, row.id)
         part = next(p for p in conjuncts(life_control) if not holds(p, subscriber.attributes, inside=inside))
         located = any(isinstance(test, Inside) for test in leaves(part))
-        if located and not self._registry.placed(subscriber.handle):
+        if located and not self._entities.has_position(subscriber.handle):
             return f"the position of {subscriber.id} is not known"
         match part:
             case Inside(_, region):
@@ -145,14 +148,14 @@ class Views:
             case _:
                 return f"{condition_text(part)} does not hold for {subscriber.id}"
 
-    def _why_alone(self, row: Requirement, agent: Agent, *, brief: bool) -> str:
+    def _why_unbound(self, row: Requirement, agent: Agent, *, brief: bool) -> str:
         condition = row.query.source_expression
-        wanted = "" if condition is None else f" with {condition_text(condition)}"
+        with_condition = "" if condition is None else f" with {condition_text(condition)}"
         if not agent.group.sources:
-            return f"no source{wanted} is registered"
+            return f"no source{with_condition} is registered"
         count = len(agent.group.sources) - len(agent.group.unplaced)
         if not count:
-            return f"no position is known of any source{wanted}"
+            return f"no source{with_condition} has a known position"
         reach = f"within {number_text(agent.choice.radius)} m"
         if brief:
             return f"the only source is not {reach}" if count == 1 else f"none of {count} sources is {reach}"
@@ -161,13 +164,13 @@ class Views:
             return f"the only source, {nearest}, is {distance} away, not {reach}"
         return f"none of {count} sources is {reach}; the nearest, {nearest}, is {distance} away"
 
-    def _nearest(self, row: Requirement, group: Group) -> tuple[str, str]:
-        """The nearest qualifying source and how far it is."""
+    def _nearest(self, row: Requirement, group: SourceGroup) -> tuple[str, str]:
+        """The nearest qualifying source and its distance."""
         ids = sorted(group.sources - group.unplaced)
-        here, there = np.array([row.subscriber], np.int32), self._registry.known(ids)
-        distance = self._space.distance(*self._registry.where(here), *self._registry.where(there))
+        here, there = np.array([row.subscriber], np.int32), self._entities.known(ids)
+        distance = self._space.distance(*self._entities.coordinates(here), *self._entities.coordinates(there))
         at = int(np.argmin(distance))
-        # Rounded up: what is beyond a radius must not read as if it were within.
+        # Rounded up, so that a distance beyond the radius is not shown as within it.
         return ids[at], f"{number_text(math.ceil(10 * distance[at]) / 10)} m"
 
 

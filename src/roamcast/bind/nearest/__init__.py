@@ -1,1 +1,1 @@
-"""Spatial search: which source each subscription is bound to while everything moves."""
+"""Spatial search: the sources that each subscription is bound to while everything moves."""

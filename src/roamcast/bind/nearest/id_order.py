@@ -1,4 +1,4 @@
-"""Ids as numbers in the same order: what a kernel compares when two sources are equally far away."""
+"""Numeric labels in the order of source ids: kernels compare them when two sources are equally far away."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from roamcast.bind.nearest.kernels.layout import Longs
 from roamcast.errors import ConflictError
 
-__all__ = ["Order"]
+__all__ = ["IdOrder"]
 
 _GAP = 1 << 32
-_MANY = 64  # more than one new id for so many old ones: sort instead of inserting
+_SORT_RATIO = 64  # with more than one new id for so many known ones, sorting is faster than inserting
 
 
-class Order:
-    """Gives each handle a label such that labels are ordered as the ids are.
+class IdOrder:
+    """Gives each handle a label; labels are ordered as the ids are.
 
-    Labels are written in place, by handle. Those of others may change when ids are added.
+    Labels are written into an array, by handle. Adding ids may change the labels of others.
     """
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class Order:
         return handle in self._id_of
 
     def check(self, ids: Sequence[str]) -> None:
-        """Raises ConflictError for an id that is taken or comes twice."""
+        """Raises ConflictError for an id that is in use or repeated."""
         seen = set()
         for id in ids:
             at = bisect_left(self._ids, id)
             if id in seen or self._ids[at : at + 1] == [id]:
-                raise ConflictError(f"the id {id!r} is taken", hint="remove the other source first")
+                raise ConflictError(f"id {id!r} is already in use", hint="remove the other source first")
             seen.add(id)
 
-    def add(self, ids: Sequence[str], handles: Sequence[int], label: npt.NDArray[np.int64]) -> None:
-        """The ids have been checked."""
+    def add(self, ids: Sequence[str], handles: Sequence[int], label: Longs) -> None:
+        """Add ids that `check` has accepted."""
         self._id_of.update(zip(handles, ids, strict=True))
-        if len(ids) * _MANY > len(self._ids) + _MANY:
+        if len(ids) * _SORT_RATIO > len(self._ids) + _SORT_RATIO:
             pairs = sorted([*zip(self._ids, self._handles, strict=True), *zip(ids, handles, strict=True)])
             self._ids, self._handles = [id for id, _ in pairs], [handle for _, handle in pairs]
             self._label_all(label)
@@ -51,12 +51,12 @@ class Order:
                 self._insert(id, handle, label)
 
     def remove(self, handle: int) -> None:
-        """Nothing happens if it has no id."""
+        """Does nothing if the handle has no id."""
         if handle in self._id_of:
             at = bisect_left(self._ids, self._id_of.pop(handle))
             del self._ids[at], self._handles[at]
 
-    def _insert(self, id: str, handle: int, label: npt.NDArray[np.int64]) -> None:
+    def _insert(self, id: str, handle: int, label: Longs) -> None:
         at = bisect_left(self._ids, id)
         lower, upper = self._handles[max(at - 1, 0) : at], self._handles[at : at + 1]
         self._ids.insert(at, id)
@@ -67,5 +67,5 @@ class Order:
         if above - below < 2:
             self._label_all(label)
 
-    def _label_all(self, label: npt.NDArray[np.int64]) -> None:
+    def _label_all(self, label: Longs) -> None:
         label[self._handles] = np.arange(len(self._ids)) * _GAP

@@ -1,137 +1,138 @@
-"""Subscriptions to several sources at once, `nearest(k)`: exact, by measuring every qualifying source.
+"""Subscriptions to several sources at once, `nearest(k)`: exact, by measuring every source of the group.
 
-Slower than the watch, which keeps one source a subscription: whenever a source of a group moves, comes or goes, all
-its subscriptions are looked at, and each look costs as much as the group has sources.
+This is slower than the search for one source. When a source of a group moves, joins or leaves, all subscriptions to
+the group are computed again, each in time proportional to the number of sources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
-from roamcast.bind.lcesm.registry import Registry
-from roamcast.bind.lcesm.requirements import Requirement
 from roamcast.bind.nearest.kernels.layout import Integers
+from roamcast.bind.nearest.rebinding import BindingChanges, Rebinder
 from roamcast.space import Space
 
-__all__ = ["Found", "Several"]
+__all__ = ["KNearest", "Membership"]
 
-
-class Found(NamedTuple):
-    """The sources that a subscription no longer has and those it has now instead; and whether it has any."""
-
-    row: Requirement
-    lost: tuple[str, ...]
-    found: tuple[str, ...]
-    has_source: bool
+Membership: TypeAlias = tuple[int, int]
+"""A source and a group, by handle."""
 
 
 @dataclass(slots=True)
-class _Group:
+class _KGroup:
     count: int
     sources: set[int] = field(default_factory=set)
-    listeners: dict[str, _Listener] = field(default_factory=dict)
+    subscriptions: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class _Listener:
-    row: Requirement
-    group: _Group
-    awake: bool = False
-    sources: frozenset[str] = frozenset()
+class _KSubscription:
+    subscriber: int
+    group: _KGroup
+    is_active: bool = False
+    sources: frozenset[int] = frozenset()
 
 
-class Several:
-    """Keeps each awake subscription bound to the `count` nearest sources of its group; ties go to the lower id.
+class KNearest:
+    """Keeps each active subscription bound to the `count` nearest sources of its group; ties go to the lower id.
 
-    Groups and sources are known by handles. Positions are the registry's.
+    Everything is known by handles. Positions and the order of ids are those of the rebinder's arrays.
     """
 
-    def __init__(self, space: Space, registry: Registry) -> None:
+    def __init__(self, space: Space, arrays: Rebinder) -> None:
         self._space = space
-        self._registry = registry
-        self._groups: dict[int, _Group] = {}
-        self._listeners: dict[str, _Listener] = {}
+        self._arrays = arrays
+        self._groups: dict[int, _KGroup] = {}
+        self._subscriptions: dict[int, _KSubscription] = {}
 
     def __contains__(self, group: int) -> bool:
         return group in self._groups
 
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
     def add_group(self, group: int, count: int) -> None:
-        self._groups[group] = _Group(count)
+        self._groups[group] = _KGroup(count)
 
     def remove_group(self, group: int) -> None:
         del self._groups[group]
 
-    def subscribe(self, row: Requirement, group: int) -> None:
-        """Asleep."""
-        listener = _Listener(row, self._groups[group])
-        self._listeners[row.id] = listener.group.listeners[row.id] = listener
+    def add(self, subscription: int, subscriber: int, group: int) -> None:
+        """Add an inactive subscription."""
+        added = self._subscriptions[subscription] = _KSubscription(subscriber, self._groups[group])
+        added.group.subscriptions.add(subscription)
 
-    def unsubscribe(self, rows: Sequence[Requirement]) -> list[Found]:
-        found = self.sleep(rows)
-        for row in rows:
-            del self._listeners.pop(row.id).group.listeners[row.id]
-        return found
-
-    def wake(self, rows: Sequence[Requirement]) -> list[Found]:
-        return self._set_awake(rows, awake=True)
-
-    def sleep(self, rows: Sequence[Requirement]) -> list[Found]:
-        return self._set_awake(rows, awake=False)
-
-    def change(
-        self, moved: Integers, leaving: Iterable[tuple[int, int]], joining: Iterable[tuple[int, int]]
-    ) -> list[Found]:
-        """Sources leave groups and join others, and entities have moved: the registry knows where to."""
-        touched = set[int]()
-        for source, group in leaving:
-            self._groups[group].sources.discard(source)
-            touched.add(group)
-        for source, group in joining:
-            self._groups[group].sources.add(source)
-            touched.add(group)
-        if not self._listeners:
-            return []
-        movers = set(moved.tolist())
-        touched.update(number for number, group in self._groups.items() if not movers.isdisjoint(group.sources))
-        ids = {id for group in touched for id in self._groups[group].listeners}
-        ids.update(id for id, listener in self._listeners.items() if listener.row.subscriber in movers)
-        return self._look(ids)
-
-    def sources_of(self, row: Requirement) -> tuple[str, ...]:
-        """By id; none for a row that is not here."""
-        return tuple(sorted(self._listeners[row.id].sources)) if row.id in self._listeners else ()
-
-    def bound_to(self, source: str) -> list[str]:
-        """The subscriptions that are bound to a source."""
-        return [id for id, listener in self._listeners.items() if source in listener.sources]
-
-    def _set_awake(self, rows: Sequence[Requirement], *, awake: bool) -> list[Found]:
-        for row in rows:
-            self._listeners[row.id].awake = awake
-        return self._look(row.id for row in rows)
-
-    def _look(self, ids: Iterable[str]) -> list[Found]:
-        changes = []
-        for id in sorted(ids):
-            listener = self._listeners[id]
-            before, now = listener.sources, self._nearest(listener) if listener.awake else frozenset()
-            if now != before:
-                lost, found = tuple(sorted(before - now)), tuple(sorted(now - before))
-                changes.append(Found(listener.row, lost, found, bool(now)))
-                listener.sources = now
+    def remove(self, subscriptions: Sequence[int]) -> BindingChanges:
+        changes = self.set_active(subscriptions, active=False)
+        for subscription in subscriptions:
+            self._subscriptions.pop(subscription).group.subscriptions.remove(subscription)
         return changes
 
-    def _nearest(self, listener: _Listener) -> frozenset[str]:
-        group = listener.group
-        here = np.array([listener.row.subscriber], np.int32)
-        sources = np.fromiter(group.sources, np.int32, len(group.sources))
-        distance = self._space.distance(*self._registry.where(here), *self._registry.where(sources))
-        if len(sources) > group.count:
-            near = np.flatnonzero(distance <= np.partition(distance, group.count - 1)[group.count - 1])
+    def select(self, subscriptions: Integers) -> list[int]:
+        """Those of these subscriptions that are to several sources."""
+        return [one for one in subscriptions.tolist() if one in self._subscriptions] if self._subscriptions else []
+
+    def set_active(self, subscriptions: Sequence[int], *, active: bool) -> BindingChanges:
+        for subscription in subscriptions:
+            self._subscriptions[subscription].is_active = active
+        return self._rebind(subscriptions)
+
+    def update(self, moved: Integers, leaving: Iterable[Membership], joining: Iterable[Membership]) -> BindingChanges:
+        """Update bindings after sources left and joined groups, and entities moved."""
+        groups = set[int]()
+        for source, group in leaving:
+            self._groups[group].sources.discard(source)
+            groups.add(group)
+        for source, group in joining:
+            self._groups[group].sources.add(source)
+            groups.add(group)
+        if not self._subscriptions:
+            return BindingChanges.none()
+        movers = set(moved.tolist())
+        groups.update(number for number, group in self._groups.items() if not movers.isdisjoint(group.sources))
+        affected = {one for group in groups for one in self._groups[group].subscriptions}
+        affected.update(number for number, one in self._subscriptions.items() if one.subscriber in movers)
+        return self._rebind(affected)
+
+    def memberships_of(self, sources: Integers) -> list[Membership]:
+        """The memberships of these sources in groups for several sources."""
+        return [
+            (one, number) for number, group in self._groups.items() for one in sources.tolist() if one in group.sources
+        ]
+
+    def sources_of(self, subscription: int) -> list[int]:
+        """By id; empty for an unknown subscription."""
+        known = self._subscriptions.get(subscription)
+        return [] if known is None else self._in_id_order(known.sources)
+
+    def bound_to(self, source: int) -> list[int]:
+        """The subscriptions that are bound to a source."""
+        return [number for number, one in self._subscriptions.items() if source in one.sources]
+
+    def _rebind(self, subscriptions: Iterable[int]) -> BindingChanges:
+        rows: list[tuple[int, int, int]] = []
+        for number in sorted(subscriptions):
+            subscription = self._subscriptions[number]
+            previous = subscription.sources
+            subscription.sources = self._nearest(subscription) if subscription.is_active else frozenset()
+            rows += ((number, source, -1) for source in self._in_id_order(previous - subscription.sources))
+            rows += ((number, -1, source) for source in self._in_id_order(subscription.sources - previous))
+        columns = np.array(rows, np.int32).reshape(-1, 3)
+        return BindingChanges(columns[:, 0], columns[:, 1], columns[:, 2])
+
+    def _nearest(self, subscription: _KSubscription) -> frozenset[int]:
+        count = subscription.group.count
+        sources = np.fromiter(subscription.group.sources, np.int32, len(subscription.group.sources))
+        here, there = self._arrays.entity[subscription.subscriber], self._arrays.entity[sources]
+        distance = self._space.distance(here["x"], here["y"], there["x"], there["y"])
+        if len(sources) > count:
+            near = np.flatnonzero(distance <= np.partition(distance, count - 1)[count - 1])
             sources, distance = sources[near], distance[near]
-        ids = map(self._registry.id, sources.tolist())
-        return frozenset(id for _, id in sorted(zip(distance.tolist(), ids, strict=True))[: group.count])
+        return frozenset(sources[np.lexsort((self._arrays.label[sources], distance))[:count]].tolist())
+
+    def _in_id_order(self, sources: frozenset[int]) -> list[int]:
+        return sorted(sources, key=lambda source: self._arrays.label[source])

@@ -34,8 +34,8 @@ from roamcast.bind.lcesm.messages import (
     Unbound,
 )
 from roamcast.bind.lcesm.states import SubscriptionState
-from roamcast.bind.nearest.reference import choose
-from roamcast.bind.nearest.watch import Rule
+from roamcast.bind.nearest.kernels.layout import Rule
+from roamcast.bind.nearest.rebinding import choose_source
 from roamcast.lab.bench.kdtrees import KDTrees
 from roamcast.lacl import check, parse
 from roamcast.model import Position
@@ -114,7 +114,7 @@ class Town:
             at = self.sources + subscription
             metres = PLANAR.distance(self.x[at], self.y[at], self.x[candidates], self.y[candidates])
             rule, radius = Rule(self.rule[subscription]), float(self.radius[subscription])
-            chosen = choose(rule, radius, metres, candidates, np.zeros(len(candidates), np.int64))
+            chosen = choose_source(rule, radius, metres, candidates, np.zeros(len(candidates), np.int64))
             right[row] = candidates[chosen] if chosen >= 0 else -1
         return right
 
@@ -157,7 +157,7 @@ def bench_bind(
         "roamcast_moves_per_s": round(count * batch / run.ours),
         "kdtree_moves_per_s": round(count * batch / run.theirs),
         "ratio": round(run.theirs / run.ours, 2),
-        "bytes_per_subscription": round(binder.hot_bytes / subscriptions, 1),
+        "bytes_per_subscription": round(binder.search_bytes / subscriptions, 1),
         "bytes_in_all": round(in_all, 1),
         "subscriptions": subscriptions,
         "subscribers": subscriptions,

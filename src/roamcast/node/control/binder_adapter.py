@@ -130,7 +130,7 @@ class BinderAdapter:
         adapter.bindings = len(bindings)
         update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
         update.changes += adapter._new_reasons(stateful)
-        adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.wanted]
+        adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.demanded]
         for source, count in registry.always_running().items():
             adapter._interest[SourceRequest("match", source)] += count
         return adapter, update
@@ -198,7 +198,7 @@ class BinderAdapter:
         """What follows the record of a subscription: the subscriber's position if the region moves, or nothing."""
         if id not in self._moving_regions.get(subscriber, ()):
             return []
-        position = self._binder.where(subscriber).position
+        position = self._binder.entity(subscriber).position
         return [] if position is None else [_position_record(position)]
 
     def drop(self, id: str, at: int) -> ControlUpdate:
@@ -224,7 +224,7 @@ class BinderAdapter:
         )
 
     def where(self, entity: str) -> EntityStatus:
-        return self._binder.where(entity)
+        return self._binder.entity(entity)
 
     def binding_record(self, bound: Bound) -> Record:
         """The record of a live binding."""

@@ -1,131 +1,141 @@
-"""The rows of the hot state, and what a kernel is handed. Handles are row numbers; -1 is none."""
+"""Record types of the search arrays. Handles are row numbers; -1 stands for none."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
     "BOX",
-    "ENDLESS",
+    "CHECKED",
     "ENTITY",
-    "FAN",
-    "FIRST",
-    "FOUND",
+    "FANOUT",
+    "FANOUT_BITS",
+    "FIRST_BOX",
     "ITEM",
     "MEMBER",
-    "SHIFT",
+    "SUBSCRIPTION",
     "TREE",
-    "WATCHER",
+    "UNLIMITED",
+    "Floats",
     "Integers",
-    "Row",
+    "Longs",
+    "Record",
     "Rows",
     "Rule",
-    "World",
+    "SearchArrays",
+    "long",
 ]
 
 Rows: TypeAlias = npt.NDArray[Any]
 """An array of one of the record types below."""
-Row: TypeAlias = Any
+Record: TypeAlias = Any
 """One of its records, by reference."""
 Integers: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+long: Final[type[int]] = cast(Any, np.int64)
+"""Widens an integer in a kernel: numba compiles a kernel again for each integer width it is called with."""
 
 
 class Rule(IntEnum):
-    """How a subscription chooses among the qualifying sources of its group; of equals the lower id wins."""
+    """How a subscription chooses among the sources of its group. Ties go to the lower id."""
 
     NEAREST = 0
-    NEAROF = 1  # the nearest of those within the radius
-    REMOTEOF = 2  # the farthest of those within the radius
-    ANYOF = 3  # the bound one while it is within the radius, else the one with most bindings
+    NEAROF = 1  # the nearest source within the radius
+    REMOTEOF = 2  # the farthest source within the radius
+    ANYOF = 3  # the current source while it is within the radius, else the one with the most bindings
 
 
 ENTITY: Final = np.dtype(
     [
         ("x", "f8"),
         ("y", "f8"),
-        ("budget", "f8"),  # how far it may still walk before one of its subscriptions must be looked at
-        ("member", "i4"),  # its memberships, the first of a chain
-        ("watcher", "i4"),  # its subscriptions, the first of a chain
+        ("budget", "f8"),  # how far it may move before one of its subscriptions must be checked
+        ("member", "i4"),  # first of the linked list of its memberships
+        ("subscription", "i4"),  # first of the linked list of its subscriptions
     ]
 )
 
-ENDLESS: Final = 1e300
+UNLIMITED: Final = 1e300
 """A budget that is never used up."""
 
-# An item is a membership (of a source in a group) or a watcher (a subscription, listening to a group).
+# An item is a membership (of a source in a group) or a subscription (to a group).
 ITEM: Final = np.dtype(
     [
         ("entity", "i4"),
-        ("tree", "i4"),  # the group
-        ("place", "i4"),  # its row among the spots; negative when it has none (~row just after it lost it)
-        ("next", "i4"),  # of the same entity
+        ("group", "i4"),
+        ("entry", "i4"),  # its row among the tree entries; negative if it has none (~row just after it was removed)
+        ("next", "i4"),  # next item of the same entity
     ]
 )
 
 TREE: Final = np.dtype(
     [
-        ("searched", "i8"),  # how often a watcher had to be evaluated from scratch
-        ("start", "i4"),  # of its spots
-        ("room", "i4"),
+        ("searches", "i8"),  # how often a subscription had to search for its source
+        ("start", "i4"),  # of its entries
+        ("capacity", "i4"),
         ("used", "i4"),
         ("live", "i4"),
-        ("churn", "i4"),  # what has come, gone or been put elsewhere since it was sorted
+        ("churn", "i4"),  # entries added, removed or moved out of their boxes since the tree was sorted
         ("box", "i4"),  # the first of its boxes
-        ("depth", "i4"),  # of the leaves; the root has 0
-        ("unused", "i4"),
+        ("depth", "i4"),  # of the leaves; the root has depth 0
+        ("padding", "i4"),
     ]
 )
 
-_SPOT = [("x", "f8"), ("y", "f8"), ("z", "f8"), ("reach", "f8")]
+_ENTRY = [("x", "f8"), ("y", "f8"), ("z", "f8"), ("reach", "f8")]
 
-MEMBER: Final = np.dtype([*_SPOT, ("item", "i4"), ("entity", "i4")])
-"""Where a source of the group is, in the chart. Its reach is 0."""
+MEMBER: Final = np.dtype([*_ENTRY, ("item", "i4"), ("entity", "i4")])
+"""A tree entry of a membership: the chart position of the source. Its reach is 0."""
 
-WATCHER: Final = np.dtype(
+SUBSCRIPTION: Final = np.dtype(
     [
-        *_SPOT,  # its anchor: where it was evaluated; and how near a source must come to matter
-        ("safe", "f8"),  # the binding stands while the subscriber is nearer than this to the anchor
+        *_ENTRY,  # anchor: where the subscriber was when it was last checked; and how near a source must come to matter
+        ("safe", "f8"),  # the binding cannot change while the subscriber is nearer than this to the anchor
         ("near", "f8"),  # every other source of the group is at most `near` …
-        ("far", "f8"),  # … or at least `far` away from the anchor; negative: the others do not matter
+        ("far", "f8"),  # … or at least `far` away from the anchor; negative if the others do not matter
         ("radius", "f8"),
         ("item", "i4"),
         ("entity", "i4"),
-        ("bound", "i4"),  # a membership
+        ("bound", "i4"),  # the membership it is bound to
         ("rule", "i2"),
-        ("marked", "i2"),  # whether it is on a list of those to look at
+        ("marked", "i2"),  # whether it is marked to be checked
     ]
 )
+"""A tree entry of an active subscription, with its safe region."""
 
 BOX: Final = np.dtype([(side + axis, "f8") for side in ("low_", "high_") for axis in "xyz"])
-"""Holds the spots below it, each as far as it reaches."""
+"""Bounds of the entries below it, each extended by its reach."""
 
-FOUND: Final = np.dtype([("watcher", "i4"), ("entity", "i4"), ("old", "i4"), ("new", "i4"), ("slack", "f8")])
-"""A watcher that was looked at, its sources before and after as entities, and how far it may go now."""
+CHECKED: Final = np.dtype([("subscription", "i4"), ("entity", "i4"), ("old", "i4"), ("new", "i4"), ("slack", "f8")])
+"""A checked subscription: its subscriber, its source before and after, and how far the subscriber may move now."""
 
-SHIFT: Final = 3
-FAN: Final = 1 << SHIFT
-"""Children of a node, and spots of a leaf."""
+FANOUT_BITS: Final = 3
+FANOUT: Final = 1 << FANOUT_BITS
+"""Children of a node, and entries of a leaf."""
 
-FIRST: Final = np.array([((1 << SHIFT * depth) - 1) // (FAN - 1) for depth in range(10)], np.int64)
-"""Where a tree's boxes of a depth begin."""
+FIRST_BOX: Final = np.array([((1 << FANOUT_BITS * depth) - 1) // (FANOUT - 1) for depth in range(10)], np.int64)
+"""The first box of each depth, relative to the tree's root."""
 
 
-class World(NamedTuple):
-    """All that kernels read and write. Memberships and watchers of a group are trees of the same number."""
+class SearchArrays(NamedTuple):
+    """All arrays that kernels read and write. A group has one tree of members and one of subscriptions."""
 
     geographic: bool
     entity: Rows
-    label: npt.NDArray[np.int64]  # by source: in the order of their ids
-    bindings: npt.NDArray[np.int32]  # by source: subscriptions bound to it
+    label: Longs  # by source: labels are ordered as the ids are
+    bindings: Integers  # by source: the number of subscriptions bound to it
     members: Rows
     member_tree: Rows
-    member_spot: Rows
+    member_entry: Rows
     member_box: Rows
-    watchers: Rows
-    watcher_tree: Rows
-    watcher_spot: Rows
-    watcher_box: Rows
+    subscriptions: Rows
+    subscription_tree: Rows
+    subscription_entry: Rows
+    subscription_box: Rows

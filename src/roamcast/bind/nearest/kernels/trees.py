@@ -1,36 +1,43 @@
-"""Kernels that lay out trees of spots: sorted along a Hilbert curve, eight to a leaf, eight children to a node."""
+"""Kernels for packed trees: entries sorted along a Hilbert curve, eight to a leaf, eight children to a node."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.layout import FAN, FIRST, SHIFT, Integers, Rows
+from roamcast.bind.nearest.kernels import inlined
+from roamcast.bind.nearest.kernels.layout import FANOUT, FANOUT_BITS, FIRST_BOX, Floats, Integers, Longs, Rows
 from roamcast.compiled import kernel
 
-__all__ = ["append", "build", "chain", "curve_keys", "find", "gather", "link", "take_out", "unlink"]
-
-
-Floats = npt.NDArray[np.float64]
+__all__ = [
+    "append_entries",
+    "build_boxes",
+    "find_items",
+    "hilbert_keys",
+    "link_items",
+    "list_items",
+    "live_entries",
+    "remove_entries",
+    "unlink_items",
+]
 
 _BITS = 16
 _EMPTY = np.inf
 
 
 @kernel
-def gather(tree: Rows, which: Integers, spot: Rows, rows: Integers) -> None:
-    """Note the spots in use of these trees, one tree after another."""
+def live_entries(tree: Rows, trees: Integers, entry_item: Integers, rows: Integers) -> None:
+    """Write the rows of the entries in use, one tree after another."""
     n = 0
-    for t in which:
+    for t in trees:
         for k in range(tree[t].start, tree[t].start + tree[t].used):
-            if spot[k].item >= 0:
+            if entry_item[k] >= 0:
                 rows[n] = k
                 n += 1
 
 
 @kernel
-def curve_keys(group: Integers, x: Floats, y: Floats, keys: npt.NDArray[np.int64]) -> None:
-    """Note keys that sort points by group, then along a Hilbert curve. Points come one group after another."""
+def hilbert_keys(group: Integers, x: Floats, y: Floats, keys: Longs) -> None:
+    """Write keys that sort points by group, then along a Hilbert curve. Points of a group are consecutive."""
     begin = 0
     while begin < group.size:
         end = begin
@@ -40,93 +47,98 @@ def curve_keys(group: Integers, x: Floats, y: Floats, keys: npt.NDArray[np.int64
             low_x, high_x = min(low_x, x[end]), max(high_x, x[end])
             low_y, high_y = min(low_y, y[end]), max(high_y, y[end])
             end += 1
-        # Halved, so that an extent as wide as the numbers go does not overflow.
+        # Halved, so that the widest possible extent does not overflow.
         wide = max(high_x / 2 - low_x / 2, high_y / 2 - low_y / 2)
         scale = (2**_BITS - 1) / wide if wide > 1e-290 else 0.0
         for i in range(begin, end):
-            along = _along_curve(int((x[i] / 2 - low_x / 2) * scale), int((y[i] / 2 - low_y / 2) * scale))
-            keys[i] = np.int64(group[begin]) << 2 * _BITS | along
+            key = _hilbert_key(int((x[i] / 2 - low_x / 2) * scale), int((y[i] / 2 - low_y / 2) * scale))
+            keys[i] = np.int64(group[begin]) << 2 * _BITS | key
         begin = end
 
 
-@kernel
-def _along_curve(x: int, y: int) -> int:
-    along = 0
+@inlined
+def _hilbert_key(x: int, y: int) -> int:
+    key = 0
     side = 1 << _BITS - 1
     while side:
         right, upper = (x & side) != 0, (y & side) != 0
-        along += side * side * ((3 * right) ^ upper)
+        key += side * side * ((3 * right) ^ upper)
         if not upper:
             if right:
                 x, y = ~x, ~y
             x, y = y, x
         side >>= 1
-    return along
+    return key
 
 
 @kernel
-def build(tree: Rows, which: Integers, spot: Rows, box: Rows) -> None:
-    """The boxes of these trees, from their spots."""
-    for t in which:
+def build_boxes(
+    tree: Rows, trees: Integers, item: Integers, x: Floats, y: Floats, z: Floats, reach: Floats, box: Rows
+) -> None:
+    """Compute the boxes of these trees from the columns of their entries."""
+    for t in trees:
         row = tree[t]
-        leaves = (row.room + FAN - 1) >> SHIFT
-        for i in range(row.box, row.box + FIRST[row.depth] + leaves):
+        leaves = (row.capacity + FANOUT - 1) >> FANOUT_BITS
+        for i in range(row.box, row.box + FIRST_BOX[row.depth] + leaves):
             b = box[i]
             b.low_x = b.low_y = b.low_z = _EMPTY
             b.high_x = b.high_y = b.high_z = -_EMPTY
         for k in range(row.used):
-            s = spot[row.start + k]
-            if s.item >= 0:
-                b = box[row.box + FIRST[row.depth] + (k >> SHIFT)]
-                b.low_x, b.high_x = min(b.low_x, s.x - s.reach), max(b.high_x, s.x + s.reach)
-                b.low_y, b.high_y = min(b.low_y, s.y - s.reach), max(b.high_y, s.y + s.reach)
-                b.low_z, b.high_z = min(b.low_z, s.z - s.reach), max(b.high_z, s.z + s.reach)
-        nodes = (row.used + FAN - 1) >> SHIFT
+            s = row.start + k
+            if item[s] >= 0:
+                b = box[row.box + FIRST_BOX[row.depth] + (k >> FANOUT_BITS)]
+                b.low_x, b.high_x = min(b.low_x, x[s] - reach[s]), max(b.high_x, x[s] + reach[s])
+                b.low_y, b.high_y = min(b.low_y, y[s] - reach[s]), max(b.high_y, y[s] + reach[s])
+                b.low_z, b.high_z = min(b.low_z, z[s] - reach[s]), max(b.high_z, z[s] + reach[s])
+        nodes = (row.used + FANOUT - 1) >> FANOUT_BITS
         for depth in range(row.depth, 0, -1):
             for i in range(nodes):
-                c, b = box[row.box + FIRST[depth] + i], box[row.box + FIRST[depth - 1] + (i >> SHIFT)]
+                c = box[row.box + FIRST_BOX[depth] + i]
+                b = box[row.box + FIRST_BOX[depth - 1] + (i >> FANOUT_BITS)]
                 b.low_x, b.high_x = min(b.low_x, c.low_x), max(b.high_x, c.high_x)
                 b.low_y, b.high_y = min(b.low_y, c.low_y), max(b.high_y, c.high_y)
                 b.low_z, b.high_z = min(b.low_z, c.low_z), max(b.high_z, c.high_z)
-            nodes = (nodes + FAN - 1) >> SHIFT
+            nodes = (nodes + FANOUT - 1) >> FANOUT_BITS
 
 
 @kernel
-def append(item: Rows, tree: Rows, spot: Rows, items: Integers, rows: Rows) -> None:
-    """Put items behind the others of their trees, where there is room. The boxes do not hold them yet."""
+def append_entries(item: Rows, tree: Rows, items: Integers, rows: Integers) -> None:
+    """Allot entries at the ends of the trees of items, where there is capacity. Writes their rows.
+
+    The caller fills the entries and grows the boxes.
+    """
     for i in range(items.size):
-        t = tree[item[items[i]].tree]
-        k = t.start + t.used
-        spot[k] = rows[i]
-        item[items[i]].place = k
+        t = tree[item[items[i]].group]
+        rows[i] = item[items[i]].entry = t.start + t.used
         t.used += 1
         t.live += 1
         t.churn += 1
 
 
 @kernel
-def take_out(item: Rows, tree: Rows, spot: Rows, items: Integers) -> None:
-    """The spots stay as they are, but nobody's; `place` remembers them."""
+def remove_entries(item: Rows, tree: Rows, entry_item: Integers, items: Integers) -> None:
+    """Remove the entries of those items that have one. Their contents stay; `entry` remembers the row."""
     for i in items:
-        k = item[i].place
+        k = item[i].entry
         if k >= 0:
-            spot[k].item = -1
-            t = tree[item[i].tree]
+            entry_item[k] = -1
+            t = tree[item[i].group]
             t.live -= 1
             t.churn += 1
-            item[i].place = ~k
+            item[i].entry = ~k
 
 
 @kernel
-def link(item: Rows, head: Integers, items: Integers) -> None:
-    """Put items before the chains of their entities."""
+def link_items(item: Rows, head: Integers, items: Integers) -> None:
+    """Insert items at the heads of their entities' lists."""
     for i in items:
         item[i].next = head[item[i].entity]
         head[item[i].entity] = i
 
 
 @kernel
-def unlink(item: Rows, head: Integers, items: Integers) -> None:
+def unlink_items(item: Rows, head: Integers, items: Integers) -> None:
+    """Remove items from their entities' lists."""
     for i in items:
         e = item[i].entity
         if head[e] == i:
@@ -139,24 +151,24 @@ def unlink(item: Rows, head: Integers, items: Integers) -> None:
 
 
 @kernel
-def find(item: Rows, head: Integers, entities: Integers, trees: Integers, found: Integers) -> None:
-    """Note the first item of each entity in a tree, or -1."""
+def find_items(item: Rows, head: Integers, entities: Integers, groups: Integers, items: Integers) -> None:
+    """Write the item of each entity in a group, pair by pair, or -1."""
     for i in range(entities.size):
         at = head[entities[i]]
-        while at >= 0 and item[at].tree != trees[i]:
+        while at >= 0 and item[at].group != groups[i]:
             at = item[at].next
-        found[i] = at
+        items[i] = at
 
 
 @kernel
-def chain(item: Rows, head: Integers, entities: Integers, found: Integers) -> int:
-    """Note the items of these entities, as far as there is room. Returns how many there are."""
+def list_items(item: Rows, head: Integers, entities: Integers, items: Integers) -> int:
+    """Write the items of these entities, as far as they fit. Returns how many there are."""
     n = 0
     for e in entities:
         at = head[e]
         while at >= 0:
-            if n < found.size:
-                found[n] = at
+            if n < items.size:
+                items[n] = at
             n += 1
             at = item[at].next
     return n

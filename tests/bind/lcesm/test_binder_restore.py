@@ -44,24 +44,24 @@ def restore(
 
 
 def test_anyof_keeps_its_source() -> None:
-    """After a restart nothing is said of what is as before, since when it was."""
-    had = [Bound("p", "b", 7)]
-    binder, effects = restore(source("a", 1), source("b", 2), ANN, P, bindings=had)
+    """Without effects, and with the time of its binding."""
+    bindings = [Bound("p", "b", 7)]
+    binder, effects = restore(source("a", 1), source("b", 2), ANN, P, bindings=bindings)
     assert effects == []
     status = binder.status("p")
     assert (status.sources, status.state, status.since) == (("b",), SubscriptionState.ACTIVE, 7)
 
 
 @pytest.mark.parametrize(("bound", "changed"), [(7, 3), (3, 7)])
-def test_since_the_later_of_binding_and_state(bound: int, changed: int) -> None:
-    """A subscription is as it is since its last change, be it of its state or of its source."""
+def test_since_is_the_later_of_binding_and_state(bound: int, changed: int) -> None:
+    """Whichever changed last."""
     states = [StateChanged("p", SubscriptionState.ACTIVE, None, changed)]
     binder, _ = restore(source("a", 1), ANN, P, bindings=[Bound("p", "a", bound)], states=states)
     assert binder.status("p").since == 7
 
 
-def test_without_bindings_everything_is_new() -> None:
-    """A binder that had nothing says all that is."""
+def test_without_previous_bindings_everything_is_reported() -> None:
+    """As in a new binder."""
     _, effects = restore(source("a", 1), source("b", 2), ANN, P)
     assert effects == [
         Bound("p", "a", LATER),
@@ -70,10 +70,10 @@ def test_without_bindings_everything_is_new() -> None:
     ]
 
 
-def test_a_source_that_no_longer_fits() -> None:
-    """What is different is said: another source, and demand."""
-    had = [Bound("p", "b", 7)]
-    binder, effects = restore(source("a", 1), source("b", 99), ANN, P, bindings=had)
+def test_a_source_that_no_longer_qualifies_is_replaced() -> None:
+    """With the change of demand."""
+    bindings = [Bound("p", "b", 7)]
+    binder, effects = restore(source("a", 1), source("b", 99), ANN, P, bindings=bindings)
     assert effects == [
         Unbound("p", "b", LATER),
         Bound("p", "a", LATER),
@@ -83,8 +83,8 @@ def test_a_source_that_no_longer_fits() -> None:
     assert binder.status("p").since == LATER
 
 
-def test_a_source_that_is_gone() -> None:
-    """Who was active and has no source is inactive, not new."""
+def test_a_subscription_whose_source_is_gone_is_inactive() -> None:
+    """Not new."""
     _, effects = restore(ANN, P, bindings=[Bound("p", "b", 7)])
     assert effects == [
         Unbound("p", "b", LATER),
@@ -94,15 +94,15 @@ def test_a_source_that_is_gone() -> None:
 
 
 def test_an_inactive_subscription_stays_inactive() -> None:
-    """A subscription that was looking for a source goes on looking, and takes the next one by `active`."""
+    """Until it finds a source."""
     binder, effects = restore(ANN, P, states=[StateChanged("p", SubscriptionState.INACTIVE, "", 5)])
     assert effects == []
     assert binder.agents()[0].inactive == ("p",)
     assert binder.handle(source("a", 1), LATER)[:1] == [Bound("p", "a", LATER)]
 
 
-def test_a_subscription_that_is_gone() -> None:
-    """The bindings of a subscription that is no more are taken back."""
+def test_bindings_of_removed_subscriptions_end() -> None:
+    """With a final state."""
     _, effects = restore(source("a", 1), bindings=[Bound("p", "a", 7)])
     assert effects == [
         Unbound("p", "a", LATER),
@@ -111,62 +111,65 @@ def test_a_subscription_that_is_gone() -> None:
     ]
 
 
-def test_life_control_after_a_restart() -> None:
-    """A subscription that was stopped and still is has nothing to say."""
-    wanted = Subscribed("p", "ann", query(f"{ANY} Life-control #location in box(5, 5, 6, 6)"))
+def test_a_subscription_that_is_still_stopped_has_no_effects() -> None:
+    """By its life-control."""
+    subscribed = Subscribed("p", "ann", query(f"{ANY} Life-control #location in box(5, 5, 6, 6)"))
     stopped = [StateChanged("p", SubscriptionState.STOP, "ann is not in box(5, 5, 6, 6)", 5)]
-    _, effects = restore(source("a", 1), ANN, wanted, states=stopped)
+    _, effects = restore(source("a", 1), ANN, subscribed, states=stopped)
     assert effects == []
 
 
-def test_the_match_plan_after_a_restart() -> None:
-    """An active subscription of the match plan is activated again only if nobody knew that it was."""
-    wanted = Subscribed("p", "ann", query("Select all() Where &terms has (fire)"))
+def test_the_match_plan_is_activated_only_if_it_was_not_active() -> None:
+    """According to the previous states."""
+    subscribed = Subscribed("p", "ann", query("Select all() Where &terms has (fire)"))
     active = StateChanged("p", SubscriptionState.ACTIVE, None, 5)
-    assert restore(ANN, wanted, states=[active])[1] == []
-    assert restore(ANN, wanted)[1] == [StateChanged("p", SubscriptionState.ACTIVE, None, LATER), Activated("p", LATER)]
+    assert restore(ANN, subscribed, states=[active])[1] == []
+    assert restore(ANN, subscribed)[1] == [
+        StateChanged("p", SubscriptionState.ACTIVE, None, LATER),
+        Activated("p", LATER),
+    ]
 
 
-def test_several_sources_after_a_restart() -> None:
-    """nearest(k) has what it had."""
-    wanted = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
-    had = [Bound("p", "a", 3), Bound("p", "b", 9)]
-    binder, effects = restore(source("a", 1), source("b", 2), source("c", 3), ANN, wanted, bindings=had)
+def test_nearest_k_keeps_its_sources() -> None:
+    """Without effects."""
+    subscribed = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
+    bindings = [Bound("p", "a", 3), Bound("p", "b", 9)]
+    binder, effects = restore(source("a", 1), source("b", 2), source("c", 3), ANN, subscribed, bindings=bindings)
     assert effects == []
     assert binder.status("p").since == 9
 
 
-def test_only_a_new_binder_is_restored() -> None:
-    """Restoring into a binder that is in use would mix two pasts."""
+def test_restoring_into_a_used_binder_raises() -> None:
+    """It would mix two histories."""
     node = Node()
     node.subscriber("ann")
     with pytest.raises(ConflictError, match="in use"):
         node.binder.restore([], [], [], 5)
 
 
-def test_a_subscription_of_nobody() -> None:
-    """A registry that names an unknown subscriber is not restored."""
-    with pytest.raises(NotFoundError, match="no subscriber 'ann'"):
+def test_an_unknown_subscriber_raises() -> None:
+    """The registry is inconsistent."""
+    with pytest.raises(NotFoundError, match="unknown subscriber 'ann'"):
         restore(P)
 
 
 @pytest.mark.parametrize("twice", [source("a", 1), ANN, P], ids=repr)
-def test_what_is_there_twice(twice: EntityRegistered | Subscribed) -> None:
-    """A registry in which an id comes twice is not restored."""
-    with pytest.raises(ConflictError, match="taken"):
+def test_a_duplicate_id_raises(twice: EntityRegistered | Subscribed) -> None:
+    """The registry is inconsistent."""
+    with pytest.raises(ConflictError, match="in use"):
         restore(source("a", 1), ANN, P, twice)
 
 
-def test_a_source_that_is_read_after_the_subscriptions() -> None:
-    """Sources may come when subscriptions are known already."""
+def test_sources_may_come_after_subscriptions() -> None:
+    """With the same result."""
     binder, effects = restore(ANN, P, source("a", 1), bindings=[Bound("p", "a", 7)])
     assert effects == []
     assert binder.status("p").sources == ("a",)
 
 
-def test_demand_after_a_restart() -> None:
-    """Whether a source is wanted is counted from what was restored."""
-    wanted = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
-    binder, _ = restore(source("a", 1), ANN, wanted, bindings=[Bound("p", "a", 3)])
-    assert binder.wanted == {"a"}
+def test_demand_continues_from_the_restored_bindings() -> None:
+    """Only later changes are reported."""
+    subscribed = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
+    binder, _ = restore(source("a", 1), ANN, subscribed, bindings=[Bound("p", "a", 3)])
+    assert binder.demanded == {"a"}
     assert binder.handle(source("b", 2), LATER) == [Bound("p", "b", LATER), SourceDemanded("b", LATER)]

@@ -1,4 +1,4 @@
-"""Whatever the network does and whoever dies: once settled, every binding is the one brute force would choose."""
+"""Bindings across nodes converge to those of a single binder, despite an unreliable network and restarts."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class BackboneModel(RuleBasedStateMachine):
     @initialize(
         seed=st.integers(0, 2**32),
         known=st.lists(st.tuples(nodes, sources, contexts, coordinates, coordinates), min_size=4, max_size=8),
-        asked=st.lists(st.tuples(nodes, st.sampled_from(TEXTS)), min_size=3, max_size=8),
+        subscribed=st.lists(st.tuples(nodes, st.sampled_from(TEXTS)), min_size=3, max_size=8),
     )
     def begin(
-        self, seed: int, known: list[tuple[str, str, dict[str, str], int, int]], asked: list[tuple[str, str]]
+        self, seed: int, known: list[tuple[str, str, dict[str, str], int, int]], subscribed: list[tuple[str, str]]
     ) -> None:
-        """Most of what goes wrong needs a few of each."""
+        """Most faults need a few of each."""
         self.network = Network({name: Station(name, NODES) for name in NODES}, random.Random(seed))
         self.count = 0
         for name, station in self.network.stations.items():
             station.move_subscriber(f"ann-{name}", 3, 3, 0)
         for source in known:
             self.put_source(*source)
-        for name, text in asked:
+        for name, text in subscribed:
             self.subscribe(name, text)
 
     def station(self, name: str) -> Station:
         return self.network.stations[name]
 
     def apart(self) -> list[tuple[Station, Station]]:
-        """Who has expelled whom; both run."""
+        """Pairs of running nodes of which one has removed the other."""
         up = self.network.up()
         return [(one, two) for one in up for two in up if one is not two and two.name not in one.peers]
 
@@ -67,7 +67,7 @@ class BackboneModel(RuleBasedStateMachine):
 
     @rule(name=nodes, id=sources, x=coordinates, y=coordinates, late=st.integers(0, 200))
     def move_source(self, name: str, id: str, x: int, y: int, late: int) -> None:
-        """Also to where it was a while ago, which counts if nothing later is known."""
+        """Also with an older time, which counts if no later position is known."""
         if self.station(name).is_up and self.station(name).registry.get(id):
             self.station(name).move_source(id, x, y, self.network.now - late, self.network.now)
 
@@ -99,12 +99,12 @@ class BackboneModel(RuleBasedStateMachine):
             self.station(name).unsubscribe(ids[at], self.network.now)
 
     @rule(name=nodes)
-    def die(self, name: str) -> None:
+    def stop(self, name: str) -> None:
         self.station(name).stop()
 
     @rule()
     @precondition(lambda self: len(self.network.up()) < len(NODES))
-    def come_back(self) -> None:
+    def start(self) -> None:
         next(station for station in self.network.stations.values() if not station.is_up).start()
 
     @rule(name=nodes, at=st.integers(0, 1))
@@ -113,35 +113,35 @@ class BackboneModel(RuleBasedStateMachine):
         if self.station(name).is_up and at < len(peers):
             self.station(name).expel(peers[at], self.network.now)
 
-    @rule(at=st.integers(0, 5), anew=st.booleans())
+    @rule(at=st.integers(0, 5), restarted=st.booleans())
     @precondition(lambda self: self.apart())
-    def invite_again(self, at: int, anew: bool) -> None:
-        """Who joins again may have been started again for it; and may have expelled the other as well."""
+    def invite_again(self, at: int, restarted: bool) -> None:
+        """A node that rejoins may have restarted, and may have removed the other as well."""
         pairs = self.apart()
         one, two = pairs[at % len(pairs)]
-        if anew:
+        if restarted:
             two.stop()
             two.start()
         one.invite(two.name)
         two.invite(one.name)
 
-    @rule(moments=st.integers(1, 80))
-    def wait(self, moments: int) -> None:
-        for _ in range(moments):
+    @rule(steps=st.integers(1, 80))
+    def wait(self, steps: int) -> None:
+        for _ in range(steps):
             self.network.step()
 
     @rule()
     @precondition(lambda self: self.count)
-    def settle(self) -> None:
-        self.network.settle()
+    def converge(self) -> None:
+        self.network.converge()
         for station in self.network.up():
-            found = {id: sources for id, sources in station.bound().items() if sources}
-            assert found == {id: sources for id, sources in expected(self.network, station).items() if sources}
+            bound = {id: sources for id, sources in station.bound().items() if sources}
+            assert bound == {id: sources for id, sources in expected(self.network, station).items() if sources}
             self.check_demand(station)
             self.check_leaks(station)
 
     def check_demand(self, station: Station) -> None:
-        """A source is wanted elsewhere if and only if a node that is heard is bound to it or could match its events."""
+        """A source is demanded by peers exactly if a reachable one is bound to it or may match its events."""
         linked = self.network.linked(station)
         silent = len(linked) < len(NODES) - 1
         for news in station.registry:
@@ -152,34 +152,34 @@ class BackboneModel(RuleBasedStateMachine):
                 for source in bound
             )
             could = (news.attributes or {}).get("context") == "light" and any(
-                plan_of(query) == "match" and id in other.looking
+                plan_of(query) == "match" and id in other.requesting
                 for other in linked
                 for id, (_, query) in other.queries.items()
             )
-            wanted = station.backbone.announcer.is_demanded(news)
-            assert wanted or not (named or could)
-            assert not wanted or named or could or silent  # the silent want what they wanted
+            demanded = station.backbone.announcer.is_demanded(news)
+            assert demanded or not (named or could)
+            assert not demanded or named or could or silent  # unreachable peers keep their demand
 
     def check_leaks(self, station: Station) -> None:
-        """A registry has those requests of nodes that are heard that their subscriptions make, and no others."""
+        """An announcer has exactly the requests of the subscriptions of reachable peers."""
         others = self.network.linked(station)
         if len(others) == len(NODES) - 1:
-            made = sum(len({request_of(other.queries[id][1]) for id in other.looking}) for other in others)
+            made = sum(len({request_of(other.queries[id][1]) for id in other.requesting}) for other in others)
             assert station.backbone.announcer.requests == made
 
     @rule()
-    def make_whole(self) -> None:
-        """All run, and all talk with all; none is started again that runs."""
+    def reconnect(self) -> None:
+        """Start all nodes and reconnect them."""
         while len(self.network.up()) < len(NODES):
-            self.come_back()
+            self.start()
         for one, two in self.apart():
             one.invite(two.name)
 
     def teardown(self) -> None:
         if hasattr(self, "network"):
-            self.settle()
-            self.make_whole()
-            self.settle()
+            self.converge()
+            self.reconnect()
+            self.converge()
 
 
 TestBackbone = BackboneModel.TestCase

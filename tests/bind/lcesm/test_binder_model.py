@@ -1,4 +1,4 @@
-"""Whatever happens, every subscription is in the state and bound to the sources that brute force says."""
+"""Compares states and bindings with a simple model after any sequence of messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from roamcast.bind.lcesm.messages import (
     Effect,
     EntityMoved,
     Message,
-    PlacesChanged,
     PositionForgotten,
     SourceChanged,
     SourceDemanded,
@@ -72,7 +71,7 @@ LIVES = (
     "Life-control #role = guard or #location in box(0, 0, 1, 3)",
     "Life-control #location in circle({x}, {x}, {r}) and not #role = cook",
 )
-FATES = ("go", "forget", "change", "move")
+ACTIONS = ("remove", "forget", "change", "move")
 
 coordinates = st.integers(0, 5)
 attributes = st.fixed_dictionaries(
@@ -92,7 +91,7 @@ templates = st.tuples(
 
 class BindingModel(RuleBasedStateMachine):
     space: Space = PLANAR
-    metres = 1.0  # that one step of the coordinates is about
+    metres = 1.0  # of one step of the coordinates
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,62 +99,62 @@ class BindingModel(RuleBasedStateMachine):
         self.world = World(self.space, dict(ROOMS[0]))
         self.binder = Binder(self.space, self.places())
         self.bound: dict[str, dict[str, int]] = {}
-        self.told: dict[str, StateChanged] = {}
+        self.reported: dict[str, StateChanged] = {}
         self.states: dict[str, SubscriptionState] = {}
         self.active: set[str] = set()
-        self.wanted: set[str] = set()
+        self.demanded: set[str] = set()
 
     def places(self) -> Places:
         return Places({name: box(*sides) for name, sides in self.world.rooms.items()}, self.space)
 
-    # What happens
+    # Messages
 
-    def say(self, message: Message) -> None:
-        """Have a message handled of which the model knows already."""
+    def send(self, message: Message) -> None:
+        """Send a message that the model has applied already."""
         self.now += 1
-        self.hear(self.binder.handle(message, self.now))
+        self.apply(self.binder.handle(message, self.now))
 
-    def hear(self, effects: Sequence[Effect]) -> None:
-        """Replay the effects, and look at each choice by anyof() as it is told."""
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Replay the effects, and check each choice by anyof()."""
         before = {id: set(sources) for id, sources in self.bound.items()}
         pairs = [(effect.subscription, effect.source) for effect in effects if isinstance(effect, Bound | Unbound)]
-        assert len(pairs) == len(set(pairs)), "bound for a moment only"
+        assert len(pairs) == len(set(pairs)), "a change is undone"
         for effect in effects:
             assert effect.at == self.now
             match effect:
                 case Bound(id, source):
                     assert source not in self.bound.setdefault(id, {})
-                    self.look_at_choice(id, source, before.get(id, set()))
+                    self.check_choice(id, source, before.get(id, set()))
                     self.bound[id][source] = effect.at
                 case Unbound(id, source):
                     del self.bound[id][source]
                 case StateChanged(id, state):
-                    assert id not in self.told or self.told[id].state != state
+                    assert id not in self.reported or self.reported[id].state != state
                     assert (effect.why is None) == (state is SubscriptionState.ACTIVE)
-                    self.told[id] = effect
+                    self.reported[id] = effect
                 case Activated(id):
                     assert id not in self.active
                     self.active.add(id)
                 case Deactivated(id):
                     self.active.remove(id)
                 case SourceDemanded(source):
-                    assert source not in self.wanted
-                    self.wanted.add(source)
+                    assert source not in self.demanded
+                    self.demanded.add(source)
                 case SourceIdle(source):
-                    self.wanted.remove(source)
-        self.follow()
+                    self.demanded.remove(source)
+        self.update_states()
 
-    def look_at_choice(self, id: str, source: str, before: set[str]) -> None:
+    def check_choice(self, id: str, source: str, before: set[str]) -> None:
         _, query = self.world.subscriptions[id]
         if query.select.function != "anyof":
             return
         qualifying = {other for _, other in self.world.qualifying(id)}
-        assert not before & qualifying, "the bound one qualifies still"
+        assert not before & qualifying, "the current source still qualifies"
         counts = Counter(itertools.chain.from_iterable(self.bound.values()))
         assert source == min(qualifying, key=lambda other: (-counts[other], other))
 
-    def follow(self) -> None:
-        """The states that must be, from those that were."""
+    def update_states(self) -> None:
+        """Compute the expected states from the previous ones."""
         states = {}
         for id in self.world.subscriptions:
             before = self.states.get(id, SubscriptionState.STOP)
@@ -171,9 +170,11 @@ class BindingModel(RuleBasedStateMachine):
                 )
         self.states = states
 
-    @initialize(data=st.data())
-    def populate(self, data):
-        """Most of what goes wrong needs a few of each."""
+    @initialize(data=st.data(), rooms=st.sampled_from(ROOMS))
+    def populate(self, data, rooms):
+        """Most faults need a few of each."""
+        self.world.rooms = dict(rooms)
+        self.binder = Binder(self.space, self.places())
         for id in SOURCES[:4]:
             self.register_source(id, data.draw(attributes), data.draw(positions))
         for id in SUBSCRIBERS:
@@ -187,7 +188,7 @@ class BindingModel(RuleBasedStateMachine):
         position = None if at is None else Position(id, *at, self.now)
         if position is not None:
             self.world.move(id, *at, self.now)
-        self.say(SourceRegistered(id, thing.attributes, position))
+        self.send(SourceRegistered(id, thing.attributes, position))
 
     @rule(id=st.sampled_from(SUBSCRIBERS), attributes=attributes, at=positions)
     def register_subscriber(self, id, attributes, at):
@@ -195,32 +196,32 @@ class BindingModel(RuleBasedStateMachine):
         position = None if at is None else Position(id, *at, self.now)
         if position is not None:
             self.world.move(id, *at, self.now)
-        self.say(SubscriberRegistered(id, thing.attributes, position))
+        self.send(SubscriberRegistered(id, thing.attributes, position))
 
     @rule(data=st.data(), attributes=attributes)
     def change(self, data, attributes):
         id = data.draw(st.sampled_from(SOURCES + SUBSCRIBERS))
         if id in self.world.sources:
             self.world.sources[id].attributes = attributes
-            self.say(SourceChanged(id, attributes))
+            self.send(SourceChanged(id, attributes))
         elif id in self.world.subscribers:
             self.world.subscribers[id].attributes = attributes
-            self.say(SubscriberChanged(id, attributes))
+            self.send(SubscriberChanged(id, attributes))
         else:
             self.refuse(SourceChanged(id, attributes))
 
     @rule(id=st.sampled_from(SOURCES))
     def remove_source(self, id):
         if self.world.sources.pop(id, None):
-            self.say(SourceRemoved(id))
+            self.send(SourceRemoved(id))
         else:
             self.refuse(SourceRemoved(id))
 
-    @rule(said=st.dictionaries(st.sampled_from(SOURCES), st.tuples(st.sampled_from(FATES), attributes, positions)))
-    def tell_of_many_sources(self, said):
-        """Some come, some go, some are different; all at once."""
+    @rule(batch=st.dictionaries(st.sampled_from(SOURCES), st.tuples(st.sampled_from(ACTIONS), attributes, positions)))
+    def handle_many_sources(self, batch):
+        """Register, remove and change sources at once."""
         messages: list[SourceMessage] = []
-        for id, (fate, attributes, at) in said.items():
+        for id, (action, attributes, at) in batch.items():
             thing = self.world.sources.get(id)
             if thing is None:
                 self.world.sources[id] = Thing(attributes)
@@ -228,21 +229,21 @@ class BindingModel(RuleBasedStateMachine):
                 if at is not None:
                     self.world.move(id, *at, self.now)
                 continue
-            if fate == "go":
+            if action == "remove":
                 del self.world.sources[id]
                 messages.append(SourceRemoved(id))
                 continue
-            if fate == "forget":
+            if action == "forget":
                 thing.at, thing.time = None, Thing.time
                 messages.append(PositionForgotten(id))
-            if fate == "change":
+            if action == "change":
                 thing.attributes = attributes
                 messages.append(SourceChanged(id, attributes))
             if at is not None:
                 self.world.move(id, *at, self.now - 1)
                 messages.append(EntityMoved(id, *at, self.now - 1))
         self.now += 1
-        self.hear(self.binder.handle_sources(messages, self.now))
+        self.apply(self.binder.handle_sources(messages, self.now))
 
     @rule(id=st.sampled_from(SUBSCRIBERS), often=st.integers(0, 3))
     def remove_subscriber(self, id, often):
@@ -251,7 +252,7 @@ class BindingModel(RuleBasedStateMachine):
         if self.world.subscribers.pop(id, None):
             subscriptions = self.world.subscriptions.items()
             self.world.subscriptions = {key: row for key, row in subscriptions if row[0] != id}
-            self.say(SubscriberRemoved(id))
+            self.send(SubscriberRemoved(id))
         else:
             self.refuse(SubscriberRemoved(id))
 
@@ -259,7 +260,7 @@ class BindingModel(RuleBasedStateMachine):
     def move(self, id, at, late):
         if id in self.world.sources or id in self.world.subscribers:
             self.world.move(id, *at, self.now - late)
-            self.say(EntityMoved(id, *at, self.now - late))
+            self.send(EntityMoved(id, *at, self.now - late))
         else:
             self.refuse(EntityMoved(id, *at, self.now))
 
@@ -275,7 +276,7 @@ class BindingModel(RuleBasedStateMachine):
             self.world.move(*one)
         ids, x, y, times = zip(*moves, strict=True) if moves else ((), (), (), ())
         self.now += 1
-        self.hear(self.binder.handle_moves(ids, x, y, times, self.now))
+        self.apply(self.binder.handle_moves(ids, x, y, times, self.now))
 
     @precondition(lambda self: self.world.subscribers)
     @rule(id=st.sampled_from(SUBSCRIPTIONS), data=st.data(), template=templates)
@@ -286,24 +287,19 @@ class BindingModel(RuleBasedStateMachine):
         known = self.world.subscriptions.get(id)
         if known is None:
             known = self.world.subscriptions[id] = subscriber, check(parse(text), space=self.space)
-            self.told.pop(id, None)
-        self.say(Subscribed(id, *known))
+            self.reported.pop(id, None)
+        self.send(Subscribed(id, *known))
 
     @rule(id=st.sampled_from(SUBSCRIPTIONS))
     def unsubscribe(self, id):
         if self.world.subscriptions.pop(id, None):
-            self.say(Unsubscribed(id))
+            self.send(Unsubscribed(id))
         else:
             self.refuse(Unsubscribed(id))
 
-    @rule(rooms=st.sampled_from(ROOMS))
-    def change_places(self, rooms):
-        self.world.rooms = dict(rooms)
-        self.say(PlacesChanged(self.places()))
-
     @rule()
     def restart(self):
-        """A binder that is rebuilt from what is known has nothing to say."""
+        """A restored binder reports no differences."""
         things = [(SourceRegistered, self.world.sources), (SubscriberRegistered, self.world.subscribers)]
         messages: list[Message] = [
             kind(id, thing.attributes, None if thing.at is None else Position(id, *thing.at, thing.time))
@@ -316,7 +312,7 @@ class BindingModel(RuleBasedStateMachine):
         self.binder = Binder(self.space, self.places())
         self.world.stale = 0
         self.now += 1
-        states = [self.told[id] for id in self.world.subscriptions]
+        states = [self.reported[id] for id in self.world.subscriptions]
         assert self.binder.restore(messages, bindings, states, self.now) == []
         assert [status.sources for status in self.binder.statuses()] == [status.sources for status in statuses]
 
@@ -324,10 +320,10 @@ class BindingModel(RuleBasedStateMachine):
         with pytest.raises(NotFoundError):
             self.binder.handle(message, self.now)
 
-    # What must be so
+    # Invariants
 
     @invariant()
-    def bindings_are_as_brute_force_chooses(self):
+    def bindings_equal_the_model(self):
         for id, (_, query) in self.world.subscriptions.items():
             bound = set(self.bound.get(id, ()))
             assert set(self.binder.status(id).sources) == bound
@@ -340,15 +336,15 @@ class BindingModel(RuleBasedStateMachine):
         assert all(id in self.world.subscriptions for id, sources in self.bound.items() if sources)
 
     @invariant()
-    def states_are_as_defined(self):
+    def states_equal_the_model(self):
         statuses = {status.id: status for status in self.binder.statuses()}
         assert {id: status.state for id, status in statuses.items()} == self.states
         for id, status in statuses.items():
-            assert self.told[id].state == status.state
+            assert self.reported[id].state == status.state
             assert (status.state is SubscriptionState.ACTIVE) == (status.why is None)
             if status.plan == "bind":
                 assert (status.state is SubscriptionState.ACTIVE) == bool(status.sources)
-        assert all(told.state is SubscriptionState.STOP for id, told in self.told.items() if id not in statuses)
+        assert all(state.state is SubscriptionState.STOP for id, state in self.reported.items() if id not in statuses)
         matching = {
             id for id, status in statuses.items() if status.plan == "match" and status.state is SubscriptionState.ACTIVE
         }
@@ -368,15 +364,15 @@ class BindingModel(RuleBasedStateMachine):
             assert set(agent.inactive) == {id for id in agent.members if self.states[id] is SubscriptionState.INACTIVE}
 
     @invariant()
-    def wanted_is_what_bindings_name(self):
-        assert self.wanted == self.binder.wanted == set(itertools.chain.from_iterable(self.bound.values()))
+    def sources_with_bindings_are_demanded(self):
+        assert self.demanded == self.binder.demanded == set(itertools.chain.from_iterable(self.bound.values()))
 
     @invariant()
     def positions_are_the_latest(self):
         assert self.binder.stale_moves == self.world.stale
         for id, thing in (self.world.sources | self.world.subscribers).items():
             expected = None if thing.at is None else Position(id, *thing.at, thing.time)
-            assert self.binder.where(id).position == expected
+            assert self.binder.entity(id).position == expected
 
 
 class GeographicBindingModel(BindingModel):

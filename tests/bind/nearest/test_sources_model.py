@@ -1,4 +1,4 @@
-"""Any history of moves, memberships and subscriptions: every binding is what brute force chooses."""
+"""Compares bindings with the reference after any sequence of moves, memberships and subscriptions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import inf, pi
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from nearest_reference import ReferenceSource, ReferenceSubscription, rebind
 from profiles import brief
 
-from roamcast.bind.nearest.reference import Listener, Source, rebind
-from roamcast.bind.nearest.watch import Changes, Rule, Watch
+from roamcast.bind.nearest.sources import BindingChanges, NearestSources, Rule
 from roamcast.space import GEOGRAPHIC, PLANAR, Space
 
 GROUPS = 3
@@ -30,7 +30,7 @@ class Subscription:
     group: int
     rule: Rule
     radius: float
-    awake: bool
+    active: bool
 
 
 def columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
@@ -38,19 +38,20 @@ def columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 
 class Histories(RuleBasedStateMachine):
-    """The model keeps positions, memberships and subscriptions by handle, and leaves bindings to brute force."""
+    """The model has positions, memberships and subscriptions by handle; the reference computes the bindings."""
 
     space: Space = PLANAR
     unit = 1.0  # metres of one step
 
     def __init__(self) -> None:
         super().__init__()
-        self.watch = Watch(self.space)
-        self.groups = [self.watch.add_group() for _ in range(GROUPS)]
+        self.nearest = NearestSources(self.space)
+        self.groups = [self.nearest.add_group() for _ in range(GROUPS)]
         self.where: dict[int, Point] = {}
         self.ids: dict[int, str] = {}
         self.member: dict[int, set[int]] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.rules: dict[int, Rule] = {}  # also of removed subscriptions
         self.bound: dict[int, str | None] = {}
         self.names = 0
 
@@ -64,44 +65,47 @@ class Histories(RuleBasedStateMachine):
     def pick(self, among: dict[int, object], number: int) -> int:
         return sorted(among)[number % len(among)]
 
-    def expect(self, changes: Changes, gone: dict[str, int] | None = None) -> None:
-        """Brute force binds anew; the changes that were told are exactly the difference."""
+    def expect(self, changes: BindingChanges, gone: dict[str, int] | None = None) -> None:
+        """The reported changes are exactly the difference of the reference bindings."""
         before = self.bound
-        sources = {self.ids[e]: Source(*self.where[e], frozenset(self.member[e])) for e in self.ids}
-        listeners = {
-            number: Listener(*self.where[s.entity], s.group, s.rule, s.radius, s.awake)
+        sources = {self.ids[e]: ReferenceSource(*self.where[e], frozenset(self.member[e])) for e in self.ids}
+        subscriptions = {
+            number: ReferenceSubscription(*self.where[s.entity], s.group, s.rule, s.radius, s.active)
             for number, s in self.subscriptions.items()
         }
-        self.bound = rebind(self.space, sources, listeners, before)
+        self.bound = rebind(self.space, sources, subscriptions, before)
         handles = {id: entity for entity, id in self.ids.items()} | (gone or {})
         expected = [
             (number, handles.get(before.get(number) or "", -1), handles.get(self.bound.get(number) or "", -1))
             for number in sorted(before.keys() | self.bound.keys())
             if before.get(number) != self.bound.get(number)
         ]
-        assert list(zip(changes.subscription, changes.old, changes.new, strict=True)) == expected
+        columns = changes.subscription.tolist(), changes.old.tolist(), changes.new.tolist()
+        assert sorted(zip(*columns, strict=True)) == expected
+        is_anyof = [self.rules[number] is Rule.ANYOF for number in columns[0]]
+        assert is_anyof == sorted(is_anyof)
 
     @initialize(at=st.lists(places, max_size=25), names=st.permutations(range(25)))
     def many_sources(self, at: list[tuple[int, int]], names: list[int]) -> None:
         """The order of ids is not the order of handles."""
         ids, where = [f"m {name:02}" for name in names[: len(at)]], [self.point(p) for p in at]
-        sources = self.watch.add_sources(ids, [p[0] for p in where], [p[1] for p in where])
+        sources = self.nearest.add_sources(ids, [p[0] for p in where], [p[1] for p in where])
         for entity, id, point in zip(sources.tolist(), ids, where, strict=True):
             self.where[entity], self.ids[entity], self.member[entity] = point, id, {self.groups[0]}
-        self.expect(self.watch.join(sources, self.groups[0]))
+        self.expect(self.nearest.join(sources, self.groups[0]))
 
     @rule(at=places, first=st.booleans(), groups=st.sets(groups))
     def source_appears(self, at: tuple[int, int], first: bool, groups: set[int]) -> None:
         self.names += 1
         id, where = f"a {1000 - self.names}" if first else f"z {self.names}", self.point(at)
-        entity = int(self.watch.add_sources([id], *where)[0])
+        entity = int(self.nearest.add_sources([id], *where)[0])
         self.where[entity], self.ids[entity], self.member[entity] = where, id, {self.groups[g] for g in groups}
-        self.expect(self.watch.join([entity] * len(groups), sorted(self.member[entity])))
+        self.expect(self.nearest.join([entity] * len(groups), sorted(self.member[entity])))
 
     @rule(at=places)
     def subscriber_appears(self, at: tuple[int, int]) -> None:
         where = self.point(at)
-        self.where[int(self.watch.add_subscribers(*where)[0])] = where
+        self.where[int(self.nearest.add_subscribers(*where)[0])] = where
 
     @precondition(lambda self: self.where)
     @rule(number=picks)
@@ -111,7 +115,7 @@ class Histories(RuleBasedStateMachine):
         del self.where[entity]
         self.member.pop(entity, None)
         self.subscriptions = {n: s for n, s in self.subscriptions.items() if s.entity != entity}
-        self.expect(self.watch.remove(entity), gone)
+        self.expect(self.nearest.remove(entity), gone)
 
     @precondition(lambda self: self.ids)
     @rule(number=picks, group=groups)
@@ -119,29 +123,30 @@ class Histories(RuleBasedStateMachine):
         entity, group = self.pick(self.ids, number), self.groups[group]
         inside = group in self.member[entity]
         self.member[entity] ^= {group}
-        self.expect(self.watch.leave(entity, group) if inside else self.watch.join(entity, group))
+        self.expect(self.nearest.leave(entity, group) if inside else self.nearest.join(entity, group))
 
     @precondition(lambda self: self.ids)
     @rule(changes=st.lists(st.tuples(picks, groups), min_size=2, max_size=40))
     def sources_join_and_leave(self, changes: list[tuple[int, int]]) -> None:
-        """Many at once: nobody is bound meanwhile."""
+        """Many at once, without bindings in between."""
         pairs = sorted({(self.pick(self.ids, number), self.groups[group]) for number, group in changes})
         left = [(entity, group) for entity, group in pairs if group in self.member[entity]]
         come = [pair for pair in pairs if pair not in left]
         for entity, group in pairs:
             self.member[entity] ^= {group}
-        self.expect(self.watch.move([], [], [], leaving=columns(left), joining=columns(come)))
+        self.expect(self.nearest.move([], [], [], leaving=columns(left), joining=columns(come)))
 
     @precondition(lambda self: self.where)
-    @rule(wanted=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), awake=st.booleans())
-    def subscribe(self, wanted: list[tuple[int, int, Rule, float]], awake: bool) -> None:
-        new = [
-            Subscription(self.pick(self.where, n), self.groups[g], rule, radius * self.metres, awake)
-            for n, g, rule, radius in wanted
+    @rule(new=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), active=st.booleans())
+    def subscribe(self, new: list[tuple[int, int, Rule, float]], active: bool) -> None:
+        added = [
+            Subscription(self.pick(self.where, n), self.groups[g], rule, radius * self.metres, active)
+            for n, g, rule, radius in new
         ]
-        columns = ([getattr(s, name) for s in new] for name in ("entity", "group", "rule", "radius"))
-        handles, changes = self.watch.subscribe(*columns, awake=awake)
-        self.subscriptions.update(zip(handles.tolist(), new, strict=True))
+        columns = ([getattr(s, name) for s in added] for name in ("entity", "group", "rule", "radius"))
+        handles, changes = self.nearest.subscribe(*columns, active=active)
+        self.subscriptions.update(zip(handles.tolist(), added, strict=True))
+        self.rules.update((handle, self.subscriptions[handle].rule) for handle in handles.tolist())
         self.expect(changes)
 
     @precondition(lambda self: self.subscriptions)
@@ -149,14 +154,14 @@ class Histories(RuleBasedStateMachine):
     def unsubscribe(self, number: int) -> None:
         subscription = self.pick(self.subscriptions, number)
         del self.subscriptions[subscription]
-        self.expect(self.watch.unsubscribe(subscription))
+        self.expect(self.nearest.unsubscribe(subscription))
 
     @precondition(lambda self: self.subscriptions)
-    @rule(number=picks, awake=st.booleans())
-    def wake_or_sleep(self, number: int, awake: bool) -> None:
+    @rule(number=picks, active=st.booleans())
+    def activate_or_deactivate(self, number: int, active: bool) -> None:
         subscription = self.pick(self.subscriptions, number)
-        self.subscriptions[subscription] = replace(self.subscriptions[subscription], awake=awake)
-        self.expect(self.watch.wake(subscription) if awake else self.watch.sleep(subscription))
+        self.subscriptions[subscription] = replace(self.subscriptions[subscription], active=active)
+        self.expect(self.nearest.activate(subscription) if active else self.nearest.deactivate(subscription))
 
     @precondition(lambda self: self.where)
     @rule(moves=st.lists(st.tuples(picks, places), min_size=1, max_size=8))
@@ -168,7 +173,7 @@ class Histories(RuleBasedStateMachine):
         moves=st.lists(st.tuples(picks, places), min_size=1, max_size=8), scale=st.sampled_from([1e-9, 1e-3, 0.1, 0.25])
     )
     def step(self, moves: list[tuple[int, tuple[int, int]]], scale: float) -> None:
-        """Small steps, after which most bindings stand without being looked at."""
+        """Small steps, after which most bindings need no check."""
         where, steps = dict(self.where), []
         for number, (dx, dy) in moves:
             entity = self.pick(self.where, number)
@@ -178,15 +183,15 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.where)
     @rule(number=picks, towards=places)
-    def stroll(self, number: int, towards: tuple[int, int]) -> None:
-        """In a straight line, so that what is safe is used up to the last."""
+    def walk(self, number: int, towards: tuple[int, int]) -> None:
+        """In a straight line, so that safe regions are used up completely."""
         entity, parts = self.pick(self.where, number), 24
         for _ in range(parts):
             self.move([(entity, self.moved(self.where[entity], (towards[0] / parts, towards[1] / parts)))])
 
     def move(self, moves: list[tuple[int, Point]]) -> None:
         self.where.update(moves)
-        self.expect(self.watch.move([e for e, _ in moves], [p[0] for _, p in moves], [p[1] for _, p in moves]))
+        self.expect(self.nearest.move([e for e, _ in moves], [p[0] for _, p in moves], [p[1] for _, p in moves]))
 
     @property
     def metres(self) -> float:
@@ -197,21 +202,21 @@ class Histories(RuleBasedStateMachine):
         numbers, sources = sorted(self.subscriptions), sorted(self.ids)
         handles = {id: entity for entity, id in self.ids.items()}
         expected = [handles.get(self.bound.get(number) or "", -1) for number in numbers]
-        assert self.watch.bound(numbers).tolist() == expected
-        assert self.watch.bindings(sources).tolist() == [expected.count(source) for source in sources]
-        assert self.watch.wanted.tolist() == sorted(set(expected) - {-1})
+        assert self.nearest.source_of(numbers).tolist() == expected
+        assert self.nearest.bindings(sources).tolist() == [expected.count(source) for source in sources]
+        assert self.nearest.demanded.tolist() == sorted(set(expected) - {-1})
         for source in sources:
-            listening = [number for number, bound in zip(numbers, expected, strict=True) if bound == source]
-            assert sorted(self.watch.bound_to(source).tolist()) == listening
+            bound_here = [number for number, bound in zip(numbers, expected, strict=True) if bound == source]
+            assert sorted(self.nearest.bound_to(source)) == bound_here
 
     @invariant()
-    def everybody_is_where_it_went(self) -> None:
+    def positions_are_right(self) -> None:
         entities = sorted(self.where)
-        assert list(zip(*self.watch.where(entities), strict=True)) == [self.where[entity] for entity in entities]
+        assert list(zip(*self.nearest.positions(entities), strict=True)) == [self.where[entity] for entity in entities]
 
 
-class RoundTheWorld(Histories):
-    """Steps of 30 degrees in longitude and 15 in latitude: from pole to pole and across the date line."""
+class Worldwide(Histories):
+    """Steps of 30 degrees in longitude and 15 in latitude: from pole to pole and across the antimeridian."""
 
     space = GEOGRAPHIC
     unit = 15.0
@@ -258,8 +263,8 @@ class Cosmic(Histories):
 
 
 TestPlanar = Histories.TestCase
-TestRoundTheWorld = RoundTheWorld.TestCase
-TestRoundTheWorld.settings = brief()
+TestWorldwide = Worldwide.TestCase
+TestWorldwide.settings = brief()
 TestInTown = InTown.TestCase
 TestInTown.settings = brief()
 TestMicroscopic = Microscopic.TestCase

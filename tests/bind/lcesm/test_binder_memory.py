@@ -1,4 +1,4 @@
-"""A binder may hold a million subscriptions: each takes less than a kilobyte, its subscriber included."""
+"""A binder holds a million subscriptions in less than a kilobyte each, including the subscriber."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def messages(count: int) -> Iterator[EntityRegistered | Subscribed]:
 
 
 def restored(count: int) -> Binder:
-    """As it was, each subscription active since a time of its own."""
+    """A binder whose subscriptions are active, each since a different time."""
     binder = Binder(PLANAR)
     bindings = (Bound(f"{number:032x}", "lamp", 10**9 + number) for number in range(count))
     states = (StateChanged(f"{number:032x}", SubscriptionState.ACTIVE, None, 10**9 + number) for number in range(count))
@@ -42,9 +42,9 @@ def restored(count: int) -> Binder:
     return binder
 
 
-def test_memory_of_a_subscription() -> None:
-    """All that is allocated and kept, for one subscriber a subscription."""
-    restored(10)  # what is made once is not counted
+def test_the_memory_of_a_subscription() -> None:
+    """All allocated memory, with one subscriber for each subscription."""
+    restored(10)  # allocates what is needed once
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -53,4 +53,4 @@ def test_memory_of_a_subscription() -> None:
     finally:
         tracemalloc.stop()
     assert (after - before) / COUNT < 1000
-    assert binder.hot_bytes / COUNT < 200
+    assert binder.search_bytes / COUNT < 200

@@ -9,7 +9,6 @@ from roamcast.bind.lcesm.messages import (
     Activated,
     Bound,
     Deactivated,
-    PlacesChanged,
     SourceDemanded,
     SourceIdle,
     SourceRemoved,
@@ -27,8 +26,8 @@ FIRE = 'Select all() Where &terms has ("fire")'
 STAGE = places(stage=(0, 0, 10, 10))
 
 
-def test_leaving_the_place_stops_and_coming_back_starts_anew() -> None:
-    """Life-control false: cancelled, state stop. True again: started anew."""
+def test_life_control_stops_and_starts_a_subscription() -> None:
+    """Leaving the place cancels it; coming back starts it again."""
     node = Node(STAGE)
     node.source("mic", (5, 5))
     node.subscriber("ann", (5, 5))
@@ -45,8 +44,8 @@ def test_leaving_the_place_stops_and_coming_back_starts_anew() -> None:
     ]
 
 
-def test_started_anew_without_a_source() -> None:
-    """What was active before it stopped is in state start when it begins again and finds nobody."""
+def test_a_restarted_subscription_without_a_source_is_in_state_start() -> None:
+    """Also if it was active before it stopped."""
     node = Node(STAGE)
     node.source("mic", (5, 5))
     node.subscriber("ann", (5, 5))
@@ -57,8 +56,8 @@ def test_started_anew_without_a_source() -> None:
     assert node.move("ann", 5, 5) == [StateChanged("p", SubscriptionState.START, why, 6)]
 
 
-def test_an_agent_and_a_stopped_subscription() -> None:
-    """Who has quit is still served by its agent, and neither active nor inactive."""
+def test_an_agent_still_serves_a_stopped_subscription() -> None:
+    """As neither active nor inactive."""
     node = Node(STAGE)
     node.source("mic", (5, 5))
     node.subscriber("ann", (5, 5))
@@ -71,7 +70,7 @@ def test_an_agent_and_a_stopped_subscription() -> None:
 
 
 def test_a_stopped_subscription_is_not_bound() -> None:
-    """While its life-control does not hold, nothing that sources do matters to a subscription."""
+    """Whatever its sources do."""
     node = Node(STAGE)
     node.subscriber("ann", (50, 50))
     node.subscribe("p", "ann", f"{NEAREST} Life-control #location in stage")
@@ -80,8 +79,8 @@ def test_a_stopped_subscription_is_not_bound() -> None:
     assert node.states() == {"p": "stop"}
 
 
-def test_a_place_between_two_positions_of_a_batch() -> None:
-    """Of a batch only the end counts: who is inside before and after was never told to stop."""
+def test_only_the_last_position_of_a_batch_counts_for_life_control() -> None:
+    """A subscriber that is inside before and after never stops."""
     node = Node(STAGE)
     node.source("mic", (5, 5))
     node.subscriber("ann", (5, 5))
@@ -89,8 +88,8 @@ def test_a_place_between_two_positions_of_a_batch() -> None:
     assert node.binder.handle_moves(["ann", "ann"], [50, 6], [50, 6], [10, 11], 12) == []
 
 
-def test_entering_binds_to_the_source_that_is_nearest_there() -> None:
-    """A subscription that starts with a move is bound where the move ends, and nowhere on the way."""
+def test_a_move_that_starts_a_subscription_binds_at_its_end() -> None:
+    """And to nothing on the way."""
     node = Node(STAGE)
     node.source("far", (40, 0))
     node.source("near", (1, 0))
@@ -99,8 +98,8 @@ def test_entering_binds_to_the_source_that_is_nearest_there() -> None:
     assert [effect for effect in node.move("ann", 0) if isinstance(effect, Bound)] == [Bound("p", "near", 5)]
 
 
-def test_life_control_on_an_attribute() -> None:
-    """A subscriber's attributes start and stop its subscriptions too."""
+def test_life_control_may_test_attributes() -> None:
+    """A change of the subscriber starts and stops its subscriptions."""
     node = Node()
     node.source("a", (0, 0))
     node.subscriber("ann", (0, 0), role="guard")
@@ -113,14 +112,14 @@ def test_life_control_on_an_attribute() -> None:
 
 
 def test_the_match_plan_is_active_at_once() -> None:
-    """A subscription of the match plan needs no source and no position."""
+    """It needs no source and no position."""
     node = Node()
     node.subscriber("ann")
     assert node.subscribe("p", "ann", FIRE) == [StateChanged("p", SubscriptionState.ACTIVE, None, 2), Activated("p", 2)]
 
 
 def test_the_match_plan_obeys_its_life_control() -> None:
-    """A subscription of the match plan is activated and deactivated as its subscriber comes and goes."""
+    """It is activated and deactivated as its subscriber moves."""
     node = Node(STAGE)
     node.subscriber("ann", (50, 50))
     assert node.subscribe("p", "ann", f"{FIRE} Life-control #location in stage") == [
@@ -131,20 +130,8 @@ def test_the_match_plan_obeys_its_life_control() -> None:
     assert node.move("ann", 50, 50) == [StateChanged("p", SubscriptionState.STOP, why, 4), Deactivated("p", 4)]
 
 
-def test_places_that_change() -> None:
-    """Who is in a place now and was not before starts, though nobody has moved."""
-    node = Node(STAGE)
-    node.source("mic", (50, 50))
-    node.subscriber("ann", (50, 50))
-    node.subscribe("p", "ann", f"{NEAREST} Life-control #location in stage")
-    node.tell(PlacesChanged(places(stage=(40, 40, 60, 60))))
-    assert node.states() == {"p": "active"}
-    node.tell(PlacesChanged(places()))
-    assert node.states() == {"p": "stop"}
-
-
-def test_a_subscriber_that_is_removed() -> None:
-    """The subscriptions of a subscriber go with it, in either plan."""
+def test_removing_a_subscriber_removes_its_subscriptions() -> None:
+    """In both plans."""
     node = Node(STAGE)
     node.source("a", (0, 0))
     node.subscriber("ann", (0, 0))
@@ -157,19 +144,19 @@ def test_a_subscriber_that_is_removed() -> None:
         node.move("ann", 1)
 
 
-def test_a_subscriber_with_many_subscriptions() -> None:
-    """Whichever of a subscriber's subscriptions ends, the others stay its own."""
+def test_other_subscriptions_stay_when_one_ends() -> None:
+    """Whichever it is."""
     for ended in ("p", "q", "r"):
         node = Node()
         node.subscriber("ann", (0, 0))
         for id in ("p", "q", "r"):
             node.subscribe(id, "ann", NEAREST)
         node.tell(Unsubscribed(ended))
-        assert set(node.binder.where("ann").subscriptions) == {"p", "q", "r"} - {ended}
+        assert set(node.binder.entity("ann").subscriptions) == {"p", "q", "r"} - {ended}
 
 
-def test_who_comes_after_a_removed_one_has_nothing_of_it() -> None:
-    """A subscriber that gets the place in memory of a removed one does not hear what that one listened to."""
+def test_a_reused_handle_inherits_no_subscriptions() -> None:
+    """Of the removed subscriber that had it before."""
     node = Node(STAGE)
     node.subscriber("ann", (0, 0))
     node.subscribe("p", "ann", f"{FIRE} Life-control #location in stage")

@@ -6,7 +6,7 @@ from binding import places
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bind.lcesm.zones import Zones, zone_of
+from roamcast.bind.lcesm.location_listener import ZoneTable, zone_of
 from roamcast.lacl.syntax import BoxRegion, Circle, Nearest, Within
 from roamcast.model import Box as Bounds
 from roamcast.places import Places
@@ -22,8 +22,8 @@ NO_PLACES = Places({}, PLANAR)
     bearing=st.floats(0, 2 * np.pi),
     share=st.floats(0, 1.01),
 )
-def test_the_bounds_of_a_circle_on_the_globe(x: float, y: float, radius: float, bearing: float, share: float) -> None:
-    """No point of a circle lies outside its bounds, over the poles and across the antimeridian too."""
+def test_geographic_bounds_contain_the_circle(x: float, y: float, radius: float, bearing: float, share: float) -> None:
+    """Also over the poles and across the antimeridian."""
     angle = share * radius / 6_371_000
     up = np.degrees(angle * np.cos(bearing))
     py = float(np.clip(y + up, -90, 90))
@@ -35,37 +35,37 @@ def test_the_bounds_of_a_circle_on_the_globe(x: float, y: float, radius: float, 
 
 
 @given(x=st.floats(-1e6, 1e6), radius=st.floats(0, 1e6))
-def test_the_bounds_of_a_circle_on_the_plane(x: float, radius: float) -> None:
-    """The outermost points of a circle lie inside its bounds, however sums are rounded."""
+def test_planar_bounds_contain_the_circle(x: float, radius: float) -> None:
+    """Also its outermost points, however sums are rounded."""
     zone = zone_of(Circle(x, 0, radius), PLANAR, NO_PLACES)
     for px in (np.nextafter(x + radius, np.inf), x + radius, x - radius, np.nextafter(x - radius, -np.inf)):
         if PLANAR.distance(x, 0, px, 0) <= radius:
             assert contains(*zone.bounds, px, 0)
 
 
-def test_a_zone_that_is_relative_to_the_subscriber() -> None:
-    """What is checked never gets here: nearest is no fixed region."""
+def test_a_relative_region_has_no_zone() -> None:
+    """The check of a query excludes it."""
     with pytest.raises(ValueError, match="relative"):
         zone_of(Nearest(), PLANAR, NO_PLACES)
 
 
-def test_pairs_of_zones_and_points() -> None:
-    """Each point is tested against the zone it is paired with."""
-    zones = Zones(PLANAR, places(room=(0, 0, 2, 2)))
-    room, circle, box = zones.take([Within("room"), Circle(5, 5, 1), BoxRegion(Bounds(0, 0, 9, 9))])
+def test_points_are_tested_pair_by_pair() -> None:
+    """Each with its own zone."""
+    zones = ZoneTable(PLANAR, places(room=(0, 0, 2, 2)))
+    room, circle, box = zones.acquire([Within("room"), Circle(5, 5, 1), BoxRegion(Bounds(0, 0, 9, 9))])
     numbers = np.array([circle, room, box, circle, room, circle], np.int32)
     x = np.array([5.9, 1.0, 9.0, 5.8, 3.0, np.nan])
     y = np.array([5.0, 1.0, 9.0, 5.8, 1.0, 5.0])
-    assert zones.hold(numbers, x, y).tolist() == [True, True, True, False, False, False]
+    assert zones.contain(numbers, x, y).tolist() == [True, True, True, False, False, False]
 
 
-def test_a_region_has_one_number_while_it_is_used() -> None:
-    """Equal regions share a number, which is free for another once all have given it back."""
-    zones = Zones(PLANAR, NO_PLACES)
-    (first,), (second,) = zones.take([Circle(0, 0, 1)]), zones.take([Circle(0, 0, 1)])
+def test_equal_regions_share_a_number() -> None:
+    """It is used again after the last release."""
+    zones = ZoneTable(PLANAR, NO_PLACES)
+    (first,), (second,) = zones.acquire([Circle(0, 0, 1)]), zones.acquire([Circle(0, 0, 1)])
     assert first == second
-    zones.give_back(first)
-    assert zones.take([Circle(0, 0, 2)]) != [first]
-    zones.give_back(first)
-    assert zones.take([Circle(0, 0, 3)]) == [first]
-    assert zones.hold(np.array([first], np.int32), np.array([2.5]), np.array([0.0])).tolist() == [True]
+    zones.release(first)
+    assert zones.acquire([Circle(0, 0, 2)]) != [first]
+    zones.release(first)
+    assert zones.acquire([Circle(0, 0, 3)]) == [first]
+    assert zones.contain(np.array([first], np.int32), np.array([2.5]), np.array([0.0])).tolist() == [True]

@@ -1,4 +1,4 @@
-"""Labels of ids are ordered as the ids are, whatever comes and goes."""
+"""Labels are ordered as the ids are, whatever is added and removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bind.nearest.id_order import Order
+from roamcast.bind.nearest.id_order import IdOrder
 from roamcast.errors import ConflictError
 
 
@@ -20,7 +20,7 @@ def assert_ordered(ids: list[str], label: np.ndarray) -> None:
 @given(st.lists(st.lists(st.text(max_size=3), max_size=80), max_size=6))
 def test_labels_are_ordered_as_ids(batches: list[list[str]]) -> None:
     """Batches large and small, in any order."""
-    order, ids, label = Order(), list[str](), np.zeros(600, np.int64)
+    order, ids, label = IdOrder(), list[str](), np.zeros(600, np.int64)
     for batch in batches:
         new = list(dict.fromkeys(id for id in batch if id not in ids))
         order.add(new, range(len(ids), len(ids) + len(new)), label)
@@ -28,9 +28,9 @@ def test_labels_are_ordered_as_ids(batches: list[list[str]]) -> None:
     assert_ordered(ids, label)
 
 
-def test_there_is_always_room_between_two_ids() -> None:
-    """Each new id comes directly before the last one, a hundred times."""
-    order, label = Order(), np.zeros(200, np.int64)
+def test_there_is_always_a_label_between_two_ids() -> None:
+    """Each new id sorts directly before the last one, a hundred times."""
+    order, label = IdOrder(), np.zeros(200, np.int64)
     ids = ["a", "b"]
     order.add(ids, [0, 1], label)
     for n in range(100):
@@ -39,9 +39,9 @@ def test_there_is_always_room_between_two_ids() -> None:
     assert_ordered(ids, label)
 
 
-def test_a_taken_id_is_refused_until_it_is_removed() -> None:
-    """Also one that comes twice at once."""
-    order, label = Order(), np.zeros(4, np.int64)
+def test_an_id_in_use_is_refused_until_it_is_removed() -> None:
+    """Also an id that is repeated in a batch."""
+    order, label = IdOrder(), np.zeros(4, np.int64)
     order.add(["a"], [0], label)
     for ids in (["a"], ["b", "b"]):
         with pytest.raises(ConflictError):
