@@ -1,17 +1,18 @@
-"""Small random fields, and what is compared of two runs."""
+"""Small random fields, and the comparison of two runs."""
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from roamcast.collect.simulation.field import Births, Field, World
+from roamcast.collect.simulation.field import Field, FieldWorld, SensorEvents
 from roamcast.collect.simulation.mobility import Legs
-from roamcast.collect.simulation.outcome import Outcome
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic
+from roamcast.collect.simulation.results import SimulationResult
+from roamcast.collect.simulation.schedule import TickClock
 
 FIELDS = st.builds(
     Field,
@@ -54,57 +55,62 @@ DGS = st.builds(
 EPIDEMICS = st.builds(Epidemic, K=st.sampled_from([3.0, inf]), beta=st.sampled_from([15.0, inf]))
 SEEDS = st.integers(0, 1 << 32)
 
-Way = tuple[float, float, float, float, float, float, float]
+LegTuple = tuple[float, float, float, float, float, float, float]
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
-    """All of an outcome, in what can be compared to the last bit."""
-    assert outcome.transfers is not None
+def comparable(result: SimulationResult) -> dict[str, Any]:
+    """Return all values of a result in a form that can be compared exactly."""
+    assert result.transfers is not None
     return {
-        "counts": dict(outcome.counts),
-        "transfers": outcome.transfers.tolist(),
-        "delivered": outcome.delivered.tolist(),
-        "delay_s": outcome.delay_s.tolist(),
-        "energy": outcome.energy.tolist(),
-        "held": outcome.held,
-        "under_way": outcome.under_way,
-        "first_death_s": outcome.first_death_s,
-        "wanted": outcome.wanted,
-        "ended_s": outcome.ended_s,
+        "counts": dict(result.counts),
+        "transfers": result.transfers.tolist(),
+        "delivered": result.delivered.tolist(),
+        "delay_s": result.delay_s.tolist(),
+        "energy": result.energy.tolist(),
+        "held": result.held,
+        "under_way": result.under_way,
+        "first_death_s": result.first_death_s,
+        "wanted": result.wanted,
+        "ended_s": result.ended_s,
     }
 
 
 def small_world(
     sensors: list[tuple[float, float]],
-    ways: list[list[Way]],
-    births: list[tuple[float, int]],
+    legs: list[list[LegTuple]],
+    events: list[tuple[float, int]],
     *,
     seed: int = 1,
     **field: Any,
-) -> World:
-    """A field of 10 x 10 cells of 10 m, in which every mule wants everything.
+) -> FieldWorld:
+    """A field of 10 x 10 cells of 10 m in which every mule wants all events.
 
-    A way is a list of legs (start, arrive, end, x0, y0, x1, y1); a birth is a time and a sensor.
+    Each mule has a list of legs (start, arrive, end, x0, y0, x1, y1). Events are pairs (time, sensor).
     """
-    what = Field(
-        **{"side": 100.0, "cells": 10, "sensors": len(sensors), "mules": len(ways), "duration_s": 100.0, **field}
+    parameters = Field(
+        **{"side": 100.0, "cells": 10, "sensors": len(sensors), "mules": len(legs), "duration_s": 100.0, **field}
     )
     x, y = np.array(sensors, float).reshape(-1, 2).T
-    legs = [(mule, *leg) for mule, way in enumerate(ways) for leg in way]
-    mule, *rest = (np.array(column, float) for column in zip(*legs, strict=True))
-    time, sensor = (np.array(column) for column in zip(*sorted(births), strict=True)) if births else (np.zeros(0),) * 2
-    zero = np.zeros(len(births), np.int32)
-    return World(
-        what,
+    rows = [(mule, *leg) for mule, path in enumerate(legs) for leg in path]
+    mule, *rest = (np.array(column, float) for column in zip(*rows, strict=True))
+    time, sensor = (np.array(column) for column in zip(*sorted(events), strict=True)) if events else (np.zeros(0),) * 2
+    zero = np.zeros(len(events), np.int32)
+    return FieldWorld(
+        parameters,
         x,
         y,
         Legs(mule.astype(np.int32), *rest),
-        Births(time.astype(float), sensor.astype(np.int32), zero, zero),
-        np.full((len(ways), 2), 1, np.int32),
+        SensorEvents(time.astype(float), sensor.astype(np.int32), zero, zero),
+        np.full((len(legs), 2), 1, np.int32),
         seed,
     )
 
 
-def standing(x: float, y: float, start: float = 0.0, end: float = 100.0) -> Way:
-    """A mule that stays where it is."""
+def stationary(x: float, y: float, start: float = 0.0, end: float = 100.0) -> LegTuple:
+    """A leg of a mule that does not move."""
     return (start, start, end, x, y, x, y)
+
+
+def tick_begin(clock: TickClock, tick: int) -> float:
+    """When a tick begins, in seconds."""
+    return tick / clock.rate if isfinite(clock.rate) else float(clock.times[tick])

@@ -11,9 +11,7 @@ def compile() -> None:
     Example: roamcast compile
     """
     from roamcast.bind import warm_up as bind
-    from roamcast.collect.simulation import warm_up as collect
     from roamcast.match import warm_up as match
 
     bind.warm_up()
     match.warm_up()
-    collect.rehearse()

@@ -25,9 +25,9 @@ def simulate(
     from dataclasses import asdict
 
     from roamcast.cli.tables import table
-    from roamcast.collect.simulation.contacts import entries_of, meetings
-    from roamcast.collect.simulation.outcome import figures
+    from roamcast.collect.simulation.contacts import cell_entries, find_contacts
     from roamcast.collect.simulation.reports import message_stats, write_reports
+    from roamcast.collect.simulation.results import run_figures
     from roamcast.collect.simulation.scenario import load_scenario, mule_names, sensor_names
     from roamcast.collect.simulation.simulate import simulate
     from roamcast.collect.simulation.traces import contact_lines, movement_lines, write_lines
@@ -60,11 +60,11 @@ def simulate(
         for file in write_reports(out, world, outcomes):
             typer.echo(file)
         mules, sensors = mule_names(world.field.mules), sensor_names(world.field.sensors)
-        contacts = scenario.contacts or meetings(world, entries_of(world.field, world.legs))
+        contacts = scenario.contacts or find_contacts(world, cell_entries(world.field, world.legs))
         write_lines(out / "contacts.txt", contact_lines(contacts, mules, sensors))
         if scenario.contacts is None:
             size = {"side": world.field.side, "duration_s": world.field.duration_s}
             write_lines(out / "movement.txt", movement_lines(world.legs, mules, **size, is_csv=False))
             write_lines(out / "movement.csv", movement_lines(world.legs, mules, **size, is_csv=True))
     initial = scenario.radio.initial_j
-    write_figures({name: asdict(figures(outcome, initial)) for name, outcome in outcomes.items()}, json)
+    write_figures({name: asdict(run_figures(outcome, initial)) for name, outcome in outcomes.items()}, json)

@@ -15,7 +15,7 @@ from roamcast.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from roamcast.collect.simulation.replication import Job
+    from roamcast.collect.simulation.replication import Replication
 
 __all__ = ["replications", "spark_session"]
 
@@ -26,7 +26,7 @@ class Replicate(Protocol):
     """The figures of each job, in their order. What is finished is kept in the folder."""
 
     def __call__(
-        self, jobs: Sequence[Job], folder: Path, progress: Callable[[int, int], None] | None = None
+        self, jobs: Sequence[Replication], folder: Path, progress: Callable[[int, int], None] | None = None
     ) -> list[Result]: ...
 
 
@@ -65,7 +65,9 @@ def replications(name: str, master: str) -> Iterator[Replicate]:
 
     with ThreadPoolExecutor(1) as worker, spark_session(name, master) as spark:
 
-        def run(jobs: Sequence[Job], folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Result]:
+        def run(
+            jobs: Sequence[Replication], folder: Path, progress: Callable[[int, int], None] | None = None
+        ) -> list[Result]:
             return worker.submit(replicate, spark, jobs, folder, progress=progress).result()
 
         yield run

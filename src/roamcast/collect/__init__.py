@@ -1,1 +1,1 @@
-"""Collect: events out of sensor fields that are not connected, by CET, by direct gathering, or by contagion."""
+"""Stage 1: collect events from sensor fields that are not connected to a base."""

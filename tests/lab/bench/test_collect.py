@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from roamcast.collect.simulation.replication import Job
+from roamcast.collect.simulation.replication import Replication
 from roamcast.lab.bench.collect import bench_collect
 
 
 def test_both_protocols_get_the_worlds_that_are_asked_for(tmp_path: Path) -> None:
     """As many runs of each as were asked for, the large field once; every figure has its name."""
-    done: list[Job] = []
+    done: list[Replication] = []
 
-    def run(jobs: Sequence[Job], folder: Path) -> None:
+    def run(jobs: Sequence[Replication], folder: Path) -> None:
         done.extend(jobs)
 
     figures = bench_collect(lambda line: None, run, runs=3, large_s=300.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roamcast.collect.simulation.replication import Job, run_job
+from roamcast.collect.simulation.replication import Replication, run_replication
 from roamcast.lab.experiments.cet import judge, plan, reproduce
 from roamcast.lab.experiments.cet_plan import PAPER, READINGS, SKIPPING, SWEEPS, TABLES, Claim
 from roamcast.lab.experiments.statistics import mean_of, paired
@@ -16,11 +16,13 @@ from roamcast.lab.experiments.statistics import mean_of, paired
 ALPHA, SPEED = SWEEPS[0], SWEEPS[1]
 
 
-def shortened(jobs: Sequence[Job]) -> list[object]:
+def shortened(jobs: Sequence[Replication]) -> list[object]:
     """The same jobs for two minutes, with sensors that die soon."""
     radio = jobs[0].radio.__class__(initial_j=2e-3)
     return [
-        run_job(replace(job, field=replace(job.field, duration_s=120.0, silence_s=10.0, gap_s=20.0), radio=radio))
+        run_replication(
+            replace(job, field=replace(job.field, duration_s=120.0, silence_s=10.0, gap_s=20.0), radio=radio)
+        )
         for job in jobs
     ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from roamcast.collect.simulation.field import Field
 from roamcast.collect.simulation.protocols import CET, DG
-from roamcast.collect.simulation.replication import Job, run_job
+from roamcast.collect.simulation.replication import Replication, run_replication
 from roamcast.errors import UnavailableError
 from roamcast.lab.experiments.replications import replicate
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIELD = Field(side=100.0, cells=8, sensors=20, mules=3, gap_s=20.0, duration_s=200.0, silence_s=20.0)
-JOBS = [Job(FIELD, protocol, seed) for seed in range(3) for protocol in (CET(), DG())]
+JOBS = [Replication(FIELD, protocol, seed) for seed in range(3) for protocol in (CET(), DG())]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_results_do_not_depend_on_partitions(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
     """Any number of partitions gives, bit for bit, what each job gives here."""
-    assert replicate(spark, JOBS, tmp_path, partitions=partitions) == [run_job(job) for job in JOBS]
+    assert replicate(spark, JOBS, tmp_path, partitions=partitions) == [run_replication(job) for job in JOBS]
 
 
 @pytest.mark.spark
@@ -35,8 +35,11 @@ def test_finished_jobs_are_not_done_again(spark: SparkSession, tmp_path: Path) -
     forged = notes.read_text().replace('"copies": ', '"copies": 1')
     notes.write_text(forged + '{"job": "cut o')
     first, second, third = replicate(spark, JOBS[:3], tmp_path)
-    assert (first["copies"], second["copies"]) != (run_job(JOBS[0])["copies"], run_job(JOBS[1])["copies"])
-    assert third == run_job(JOBS[2])
+    assert (first["copies"], second["copies"]) != (
+        run_replication(JOBS[0])["copies"],
+        run_replication(JOBS[1])["copies"],
+    )
+    assert third == run_replication(JOBS[2])
     told: list[tuple[int, int]] = []
     replicate(spark, JOBS[:3], tmp_path, progress=lambda *counts: told.append(counts))
     assert told == [(3, 3)]
@@ -45,7 +48,7 @@ def test_finished_jobs_are_not_done_again(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.spark
 def test_job_that_fails_is_a_plain_error(spark: SparkSession, tmp_path: Path) -> None:
     """What Spark says of it, and that what is finished is kept."""
-    absurd = Job(FIELD, CET(K=1 << 50, left_behind="waits"), 1)
+    absurd = Replication(FIELD, CET(K=1 << 50, left_behind="waits"), 1)
     with pytest.raises(UnavailableError, match=r"GB of memory.*what is finished is kept"):
         replicate(spark, [absurd], tmp_path)
 

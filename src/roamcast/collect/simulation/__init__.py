@@ -1,1 +1,1 @@
-"""Simulation of sensor fields."""
+"""Simulation of sensor fields and the protocols CET, direct gathering and Epidemic."""

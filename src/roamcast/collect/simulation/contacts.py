@@ -1,4 +1,4 @@
-"""Who is in reach of whom, and when: exact times from the geometry of legs and cells."""
+"""Contacts of mules with sensors: exact times from the geometry of legs and cells."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.field import Field, World, cell_of
-from roamcast.collect.simulation.kernels.crossings import enter_cells, meet
+from roamcast.collect.simulation.field import Field, FieldWorld, cells_of
+from roamcast.collect.simulation.kernels.crossings import write_cell_entries, write_contacts
 from roamcast.collect.simulation.mobility import Legs
 
-__all__ = ["Contacts", "Entries", "entries_of", "meetings"]
+__all__ = ["Contacts", "Entries", "cell_entries", "find_contacts"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
 
 
 class Entries(NamedTuple):
-    """A mule enters a cell (column, row) at a time; ordered by mule, then time."""
+    """Entries of mules into cells (column, row), ordered by mule and time."""
 
     mule: Integers
     time: Floats
@@ -26,7 +26,7 @@ class Entries(NamedTuple):
 
 
 class Contacts(NamedTuple):
-    """A mule is in reach of a sensor from `begin` until `end`; ordered by mule, begin, sensor."""
+    """Contacts: a mule is in reach of a sensor from `begin` until `end`. Ordered by mule, begin, sensor."""
 
     mule: Integers
     sensor: Integers
@@ -34,28 +34,28 @@ class Contacts(NamedTuple):
     end: Floats
 
 
-def entries_of(field: Field, legs: Legs) -> Entries:
-    """Every entry of every mule into a cell, at the time when it crosses the line."""
-    corners = [cell_of(field, x, y) for x, y in ((legs.x0, legs.y0), (legs.x1, legs.y1))]
+def cell_entries(field: Field, legs: Legs) -> Entries:
+    """Compute every entry of a mule into a cell."""
+    corners = [cells_of(field, x, y) for x, y in ((legs.x0, legs.y0), (legs.x1, legs.y1))]
     cell = np.stack([part for corner in corners for part in corner], axis=1)
     room = len(legs.mule) + int(np.abs(cell[:, :2] - cell[:, 2:]).sum())
     mule, time, entered = np.empty(room, np.int32), np.empty(room), np.empty((room, 2), np.int32)
     walk = np.stack(legs[1:], axis=1)
-    filled = enter_cells(legs.mule, walk, cell, field.side / field.cells, mule, time, entered)
+    filled = write_cell_entries(legs.mule, walk, cell, field.side / field.cells, mule, time, entered)
     return Entries(mule[:filled], time[:filled], entered[:filled])
 
 
-def meetings(world: World, entries: Entries) -> Contacts:
-    """Every contact of a mule with a sensor in its own or a neighbouring cell."""
+def find_contacts(world: FieldWorld, entries: Entries) -> Contacts:
+    """Compute every contact: a mule reaches the sensors in its own and in adjacent cells."""
     field, legs = world.field, world.legs
     start, sensor = _sensors_by_cell(world)
     leave = np.zeros(field.mules)
-    leave[legs.mule] = legs.end  # the last leg of each mule stays
+    leave[legs.mule] = legs.end  # the last leg of each mule remains
     since = np.empty(field.sensors)
     room = 0
     while True:
         contact, begin, end = np.empty((room, 2), np.int32), np.empty(room), np.empty(room)
-        count = meet(*entries, leave, field.cells, start, sensor, since, contact, begin, end)
+        count = write_contacts(*entries, leave, field.cells, start, sensor, since, contact, begin, end)
         if count <= room:
             break
         room = count
@@ -63,9 +63,9 @@ def meetings(world: World, entries: Entries) -> Contacts:
     return Contacts(contact[order, 0], contact[order, 1], begin[order], end[order])
 
 
-def _sensors_by_cell(world: World) -> tuple[Integers, Integers]:
-    """Where the sensors of each cell begin, row by row, and the sensors."""
-    column, row = cell_of(world.field, world.x, world.y)
+def _sensors_by_cell(world: FieldWorld) -> tuple[Integers, Integers]:
+    """The start index of each cell, row by row, and the sensors ordered by cell."""
+    column, row = cells_of(world.field, world.x, world.y)
     cell = row * world.field.cells + column
     counts = np.bincount(cell, minlength=world.field.cells**2)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -1,4 +1,4 @@
-"""A field: an area in cells, sensors that stand still, mules that walk, events that are born."""
+"""A field: an area divided into cells, sensors at fixed points, mules that move, and the events of the sensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roamcast.collect.simulation.mobility import Legs, random_waypoint
 
-__all__ = ["Births", "Field", "World", "cell_of", "draw"]
+__all__ = ["Field", "FieldWorld", "Radio", "SensorEvents", "cells_of", "draw_world"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
@@ -18,9 +18,9 @@ Integers = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What is drawn at random, and from what. Defaults are the paper's (table 1, section 4.1).
+    """The parameters of a random field, in metres and seconds. Defaults are the paper's (table 1, section 4.1).
 
-    `speed_min` is that of the paper's section 4.3, where table 1 says 0.
+    `speed_min` is from section 4.3 of the paper; table 1 has 0.
     """
 
     side: float = 200.0
@@ -28,22 +28,44 @@ class Field:
     sensors: int = 100
     mules: int = 10
     gap_s: float = 100.0
-    """Mean time between two births at a sensor."""
+    """Mean time between two events of a sensor."""
     duration_s: float = 7200.0
     silence_s: float = 200.0
-    """At the end nothing is born for so long."""
+    """No events are created during this time at the end."""
     speed_min: float = 1.0
     speed_max: float = 5.0
     pause_max_s: float = 120.0
     values: int = 10
-    """Attributes of events and bounds of subscriptions are whole numbers from 0 to this."""
+    """Attributes of events and bounds of subscriptions are integers from 0 to this."""
     event_bits: float = 250.0
     rate: float = 20.0
-    """Events that a sender can send, and a receiver receive, in a second; infinite: transfers take no time."""
+    """Events that can be transferred per second. Infinite: transfers take no time."""
 
 
-class Births(NamedTuple):
-    """Events in the order of birth, which is the order of their numbers."""
+@dataclass(frozen=True, slots=True)
+class Radio:
+    """The first-order radio model of Heinzelman et al. 2002 with free-space loss, in joules.
+
+    Only transfers of events cost energy, and only sensors pay.
+    """
+
+    initial_j: float = 10.0
+    e_elec: float = 50e-9
+    """E_elec, joules per bit."""
+    e_fs: float = 10e-12
+    """epsilon_fs, joules per bit and square metre."""
+
+    def send(self, bits: float, square: float) -> float:
+        """Energy for sending bits over a distance, given as its square."""
+        return bits * self.e_elec + bits * self.e_fs * square
+
+    def receive(self, bits: float) -> float:
+        """Energy for receiving bits."""
+        return bits * self.e_elec
+
+
+class SensorEvents(NamedTuple):
+    """All events in the order of creation, which is the order of their numbers."""
 
     time: Floats
     sensor: Integers
@@ -51,50 +73,52 @@ class Births(NamedTuple):
     a2: Integers
 
 
-class World(NamedTuple):
-    """All that happens, whatever the protocol. A mule wants events with a1 < want[m, 0] and a2 < want[m, 1]."""
+class FieldWorld(NamedTuple):
+    """A field as drawn, independent of the protocol. Mule m wants events with a1 < want[m, 0] and a2 < want[m, 1]."""
 
     field: Field
     x: Floats
     y: Floats
     legs: Legs
-    births: Births
+    events: SensorEvents
     want: Integers
     seed: int
-    """Of what the protocol itself leaves to chance: the shape of the heads' trees."""
+    """Seed for random choices of the protocol: the shape of the heads' trees."""
 
 
-def cell_of(field: Field, x: Floats, y: Floats) -> tuple[Integers, Integers]:
-    """Column and row of points. The far borders belong to the last cells."""
+def cells_of(field: Field, x: Floats, y: Floats) -> tuple[Integers, Integers]:
+    """Column and row of each point. The far borders belong to the last cells."""
     last = field.cells - 1
     column, row = (np.clip(np.floor(at * field.cells / field.side), 0, last).astype(np.int32) for at in (x, y))
     return column, row
 
 
-def draw(field: Field, seed: int) -> World:
-    """The world of a seed: the same for every protocol, so that runs can be compared in pairs."""
-    ground, walks, life, wishes, trees = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5))
-    x, y = ground.uniform(0, field.side, (2, field.sensors))
-    return World(
+def draw_world(field: Field, seed: int) -> FieldWorld:
+    """Draw the world of a seed. It is the same for every protocol, so that runs can be compared in pairs."""
+    sensors_rng, mules_rng, events_rng, wants_rng, trees_rng = (
+        np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)
+    )
+    x, y = sensors_rng.uniform(0, field.side, (2, field.sensors))
+    return FieldWorld(
         field,
         x,
         y,
         random_waypoint(
-            walks,
+            mules_rng,
             field.mules,
             field.side,
             field.duration_s,
             speed=(field.speed_min, field.speed_max),
             pause_max=field.pause_max_s,
         ),
-        _births(life, field),
-        wishes.integers(0, field.values, (field.mules, 2), np.int32, endpoint=True),
-        int(trees.integers(1 << 62)),
+        _draw_events(events_rng, field),
+        wants_rng.integers(0, field.values, (field.mules, 2), np.int32, endpoint=True),
+        int(trees_rng.integers(1 << 62)),
     )
 
 
-def _births(rng: np.random.Generator, field: Field) -> Births:
-    """A Poisson process at each sensor."""
+def _draw_events(rng: np.random.Generator, field: Field) -> SensorEvents:
+    """Draw a Poisson process for each sensor."""
     until = max(0.0, field.duration_s - field.silence_s)
     mean = until / field.gap_s
     count = int(mean + 6 * np.sqrt(mean)) + 8
@@ -106,4 +130,4 @@ def _births(rng: np.random.Generator, field: Field) -> Births:
     time = times[sensor, column]
     order = np.lexsort((sensor, time))
     a1, a2 = rng.integers(0, field.values, (2, len(order)), np.int32, endpoint=True)
-    return Births(time[order], sensor[order].astype(np.int32), a1, a2)
+    return SensorEvents(time[order], sensor[order].astype(np.int32), a1, a2)

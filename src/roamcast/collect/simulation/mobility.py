@@ -1,4 +1,4 @@
-"""How mules move: legs of straight walk and pause, one after the other."""
+"""Movement of mules: a sequence of legs, each a straight walk and a pause."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Legs(NamedTuple):
-    """Ordered by mule, then time. A mule leaves (x0, y0) at `start`, is at (x1, y1) from `arrive` on, until `end`.
+    """Legs, ordered by mule and time. A mule leaves (x0, y0) at `start` and is at (x1, y1) from `arrive` to `end`.
 
-    A leg begins where and when the one before it ends. Its cells are known to the mule when it sets out.
+    A leg begins where and when the previous one ends. A mule knows the cells of a leg when it starts.
     """
 
     mule: npt.NDArray[np.int32]
@@ -31,25 +31,25 @@ class Legs(NamedTuple):
 def random_waypoint(
     rng: np.random.Generator, mules: int, side: float, duration: float, *, speed: tuple[float, float], pause_max: float
 ) -> Legs:
-    """Uniform start, uniform destinations, a speed drawn for each leg, a pause after it. Ends with the duration."""
+    """Draw random-waypoint legs: uniform start and destinations, a random speed and pause for each leg."""
     columns: list[list[Floats]] = [[] for _ in range(8)]
-    here = rng.uniform(0, side, (mules, 2))
+    position = rng.uniform(0, side, (mules, 2))
     now = np.zeros(mules)
     walking = np.arange(mules)
     while len(walking):
-        there = rng.uniform(0, side, (mules, 2))
+        destination = rng.uniform(0, side, (mules, 2))
         pace = rng.uniform(*speed, mules)
         pause = rng.uniform(0, pause_max, mules)
         with np.errstate(divide="ignore"):
-            arrive = now + np.hypot(*(there - here).T) / pace
+            arrive = now + np.hypot(*(destination - position).T) / pace
         end = arrive + pause
         for column, values in zip(
             columns,
-            (np.arange(mules), now, arrive, np.minimum(end, duration), *here.T, *there.T),
+            (np.arange(mules), now, arrive, np.minimum(end, duration), *position.T, *destination.T),
             strict=True,
         ):
             column.append(values[walking])
-        here, now = there, end
+        position, now = destination, end
         walking = np.flatnonzero(now < duration)
     mule, *rest = (np.concatenate(column) if column else np.zeros(0) for column in columns)
     order = np.lexsort((rest[0], mule))

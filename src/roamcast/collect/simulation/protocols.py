@@ -1,4 +1,4 @@
-"""The protocols and their parameters, named as in the paper. What the paper leaves open is a parameter of its own."""
+"""The protocols and their parameters, named as in the paper. Choices that the paper leaves open are parameters."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Literal, TypeAlias
 __all__ = ["CET", "DG", "Epidemic", "Protocol", "RatePer"]
 
 RatePer: TypeAlias = Literal["node", "receiver", "sender", "link"]
-"""What the field's rate is that of: each `node`, as one that sends and as one that receives, however many there are at
-the other end; each `receiver`, whatever a sensor sends to others; each `sender`, whatever others send; or each `link`
-between two. A mule that puts back gives one event in a tick in any case."""
+"""What the field's rate limits: each `node`, both as sender and as receiver; each `receiver`; each `sender`; or each
+`link`. A mule puts back at most one event per tick in all cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class CET:
     """Communities, path sets, put-back and queue rules.
 
-    `resend`: an own event goes to a mule once ever (`subscriber`), once in each contact of the mule with the community
-    (`contact`), or once in each contact as long as the mule has not got it (`missing`).
-    `lost_root`: when a sensor loses the mule, the path set is laid again from those that have not (`rebuild`), or what
-    led to that sensor alone falls away (`cut`).
-    `hand_up`: an event climbs one `hop` in a tick, or all of its `way` to layer 1, as far as there is room: then only
-    who begins is held to the rate.
-    `left_behind`: what is on its way up when the mule is gone is `dropped`, or `waits` in its queue for the mule.
-    `stores`: a mule may put back what it has `wanted` alone, or `all` that it has received.
-    `gives`: what is put back `moves` to the community, or `copies` do.
+    `resend`: an owner sends an event to a mule once (`subscriber`), once in each contact of the mule with the community
+    (`contact`), or once in each contact until the mule has received it (`missing`).
+    `lost_root`: when a sensor loses the mule, the path set is rebuilt from the remaining roots (`rebuild`), or only the
+    paths to that sensor are removed (`cut`).
+    `hand_up`: an event moves up one `hop` per tick, or the whole `way` to layer 1 as far as there is room; then only
+    the first sender is limited by the rate.
+    `left_behind`: copies that are being relayed when the mule leaves are `dropped`, or each `waits` in its queue.
+    `stores`: a mule may put back only events that it `wanted`, or `all` that it received.
+    `gives`: an event that is put back `moves` to the community, or the mule `copies` it.
     """
 
     K: int = 200
@@ -36,7 +35,7 @@ class CET:
     gamma: float = 4
     put_back: bool = True
     quiet_s: float = 1.0
-    """How long a mule must have received nothing before it puts back."""
+    """Time without receiving anything before a mule puts back."""
     resend: Literal["subscriber", "contact", "missing"] = "subscriber"
     lost_root: Literal["rebuild", "cut"] = "rebuild"
     rate_per: RatePer = "node"
@@ -50,9 +49,10 @@ class CET:
 
 @dataclass(frozen=True, slots=True)
 class DG:
-    """Direct gathering: a sensor hands over to a mule in its own reach only, newest event first.
+    """Direct gathering: a sensor sends only to mules in its own reach, newest event first.
 
-    `resend`: once in each `cell` that the mule enters, in each `contact` of mule and sensor, or `once` ever.
+    `resend`: an event is sent to a mule once in each `cell` that the mule enters, once in each `contact` of mule and
+    sensor, or `once`.
     """
 
     K: int = 200
@@ -65,9 +65,9 @@ class DG:
 
 @dataclass(frozen=True, slots=True)
 class Epidemic:
-    """Everybody gives everybody in reach what the other lacks, newest first; mules carry all there is.
+    """Every node sends nodes in reach what they lack, newest first; mules carry all events.
 
-    With neither limit of room, of time nor of rate nothing can deliver more.
+    Without limits of queue, age and rate, no protocol can deliver more.
     """
 
     K: float = inf

@@ -1,4 +1,4 @@
-"""One replication of an experiment: a job that can run anywhere, at any time, and always gives the same figures."""
+"""One replication of an experiment: a deterministic run that can be executed anywhere."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from roamcast.collect.simulation.energy import Radio
-from roamcast.collect.simulation.field import Field, draw
-from roamcast.collect.simulation.outcome import figures
+from roamcast.collect.simulation.field import Field, Radio, draw_world
 from roamcast.collect.simulation.protocols import Protocol
+from roamcast.collect.simulation.results import run_figures
 from roamcast.collect.simulation.simulate import simulate
 
-__all__ = ["Job", "run_job"]
+__all__ = ["Replication", "run_replication"]
 
-_LONGEST_S = 400 * 86_400.0
+_MAX_DURATION_S = 400 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """The world is that of the seed: jobs with the same field and seed can be compared in pairs."""
+class Replication:
+    """A run of a protocol in the world of a seed. Those with the same field and seed can be compared in pairs."""
 
     field: Field
     protocol: Protocol
@@ -32,22 +31,27 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Its name: of what it does, and of the code that does it."""
-        return hashlib.sha256(f"{_edition()}\n{self!r}".encode()).hexdigest()[:32]
+        """Identifies the replication and the version of the simulation code."""
+        return hashlib.sha256(f"{_code_digest()}\n{self!r}".encode()).hexdigest()[:32]
 
 
-def run_job(job: Job) -> Mapping[str, float | None]:
-    """The figures of a run. One to the first death is given twice the time until somebody dies."""
-    what = job.field
+def run_replication(replication: Replication) -> Mapping[str, float | None]:
+    """Run it and return its figures. With `until_death`, double the duration until a sensor dies."""
+    field = replication.field
     while True:
-        outcome = simulate(draw(what, job.seed), job.protocol, job.radio, until_death=job.until_death)
-        if not job.until_death or outcome.first_death_s is not None or what.duration_s > _LONGEST_S:
-            return asdict(figures(outcome, job.radio.initial_j))
-        what = replace(what, duration_s=2 * what.duration_s)
+        result = simulate(
+            draw_world(field, replication.seed),
+            replication.protocol,
+            replication.radio,
+            until_death=replication.until_death,
+        )
+        if not replication.until_death or result.first_death_s is not None or field.duration_s > _MAX_DURATION_S:
+            return asdict(run_figures(result, replication.radio.initial_j))
+        field = replace(field, duration_s=2 * field.duration_s)
 
 
 @cache
-def _edition() -> str:
-    """Of the simulator's code: figures of another edition are not these."""
+def _code_digest() -> str:
+    """Digest of the simulation code. Another version may give other figures."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,4 +1,4 @@
-"""Results under the names that the ONE simulator's reports use, as CSV and Parquet."""
+"""Reports with the column names of the ONE simulator, as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.collect.simulation.field import World
-from roamcast.collect.simulation.outcome import Outcome
+from roamcast.collect.simulation.field import FieldWorld
+from roamcast.collect.simulation.results import SimulationResult
 from roamcast.durable import make_folder, storage_errors, write_atomic
 
 __all__ = ["deliveries", "message_stats", "write_reports"]
 
 
-def message_stats(outcome: Outcome) -> dict[str, float]:
-    """As MessageStatsReport has them.
+def message_stats(result: SimulationResult) -> dict[str, float]:
+    """Return the figures of ONE's MessageStatsReport.
 
-    Here an event has several receivers: `created` counts events, `delivered` and `delivery_prob` count pairs of an
-    event and a mule that wants it. `relayed` counts all transfers, `removed` what left a queue by its rules.
+    An event can have several receivers: `created` counts events, `delivered` and `delivery_prob` count pairs of an
+    event and a mule that wants it. `relayed` counts all transfers, `removed` copies that queue rules removed.
     """
-    counts, delivered = outcome.counts, len(outcome.delivered)
+    counts, delivered = result.counts, len(result.delivered)
     return {
-        "sim_time": outcome.ended_s,
-        "created": counts["born"],
+        "sim_time": result.ended_s,
+        "created": counts["created"],
         "relayed": counts["hops"],
         "dropped": counts["full"] + counts["expired"],
         "removed": counts["spent"] + counts["stranded"],
         "delivered": delivered,
-        "delivery_prob": delivered / outcome.wanted if outcome.wanted else 0.0,
+        "delivery_prob": delivered / result.wanted if result.wanted else 0.0,
         "overhead_ratio": (counts["hops"] - delivered) / delivered if delivered else 0.0,
-        "latency_avg": float(outcome.delay_s.mean()) if delivered else 0.0,
-        "latency_med": float(np.median(outcome.delay_s)) if delivered else 0.0,
-        "hopcount_avg": float(outcome.delivered[:, 3].mean()) if delivered else 0.0,
-        "hopcount_med": float(np.median(outcome.delivered[:, 3])) if delivered else 0.0,
+        "latency_avg": float(result.delay_s.mean()) if delivered else 0.0,
+        "latency_med": float(np.median(result.delay_s)) if delivered else 0.0,
+        "hopcount_avg": float(result.delivered[:, 3].mean()) if delivered else 0.0,
+        "hopcount_med": float(np.median(result.delivered[:, 3])) if delivered else 0.0,
     }
 
 
-def deliveries(world: World, outcome: Outcome) -> pa.Table:
-    """One row for each first receipt by a mule that wants the event, in the order of receipt."""
-    event = outcome.delivered[:, 2]
-    born = world.births.time[event]
+def deliveries(world: FieldWorld, result: SimulationResult) -> pa.Table:
+    """Return a row for each first receipt by a mule that wants the event, in the order of receipt."""
+    event = result.delivered[:, 2]
+    created = world.events.time[event]
     return pa.table(
         {
             "event": event,
-            "source": world.births.sensor[event],
-            "mule": outcome.delivered[:, 1],
-            "created": born,
-            "received": born + outcome.delay_s,
-            "latency": outcome.delay_s,
-            "hopcount": outcome.delivered[:, 3],
+            "source": world.events.sensor[event],
+            "mule": result.delivered[:, 1],
+            "created": created,
+            "received": created + result.delay_s,
+            "latency": result.delay_s,
+            "hopcount": result.delivered[:, 3],
         }
     )
 
 
-def write_reports(folder: Path, world: World, outcomes: Mapping[str, Outcome]) -> list[Path]:
-    """`message_stats` with a row for each protocol and the `deliveries` of each, all as CSV and Parquet."""
+def write_reports(folder: Path, world: FieldWorld, results: Mapping[str, SimulationResult]) -> list[Path]:
+    """Write `message_stats`, with a row for each protocol, and the `deliveries` of each, as CSV and Parquet."""
     make_folder(folder)
-    stats = pa.Table.from_pylist([{"protocol": name, **message_stats(outcome)} for name, outcome in outcomes.items()])
+    stats = pa.Table.from_pylist([{"protocol": name, **message_stats(result)} for name, result in results.items()])
     tables = {"message_stats": stats}
-    tables |= {f"deliveries_{name.lower()}": deliveries(world, outcome) for name, outcome in outcomes.items()}
+    tables |= {f"deliveries_{name.lower()}": deliveries(world, result) for name, result in results.items()}
     return [file for name, table in tables.items() for file in _write(folder / name, table)]
 
 

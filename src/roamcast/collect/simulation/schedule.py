@@ -1,8 +1,7 @@
-"""What happens in a field, on the clock of the simulation.
+"""The schedule of a run: everything that does not depend on the protocol, in ticks.
 
-With a finite rate the clock ticks once for each event that can be transferred, and a transfer takes one tick: it
-happens in ticks that lie within a contact altogether. Where transfers take no time, there is a tick for each time at
-which something happens.
+With a finite rate a tick is the time of one transfer, and a transfer needs a tick that lies within the contact.
+If transfers take no time, there is a tick for each time at which something happens.
 """
 
 from __future__ import annotations
@@ -14,36 +13,38 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.contacts import Contacts, Entries, entries_of, meetings
-from roamcast.collect.simulation.field import World
+from roamcast.collect.simulation.contacts import Contacts, Entries, cell_entries, find_contacts
+from roamcast.collect.simulation.field import FieldWorld
 from roamcast.collect.simulation.mobility import Legs
 
-__all__ = ["NEVER", "Clock", "Happening", "Schedule", "clock_of", "legs_of", "schedule"]
+__all__ = ["NEVER", "Occurrence", "Schedule", "TickClock", "legs_from_contacts", "make_clock", "schedule"]
 
 Floats = npt.NDArray[np.float64]
 Ticks = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.int32]
 
 NEVER = 1 << 62
-"""A tick that never comes."""
+"""A tick that is never reached."""
 
 
-class Happening(IntEnum):
-    """In the order in which those of one tick are taken: who loses one sensor and meets another stays in contact."""
+class Occurrence(IntEnum):
+    """Kinds of occurrences, in the order of processing within a tick.
 
-    LEG = 0  # a mule takes a new path
+    Contacts begin before others end: a mule that changes from one sensor to another stays in contact.
+    """
+
+    LEG = 0  # a mule starts a leg
     UP = 1  # a contact begins
     DOWN = 2  # a contact ends
-    ENTER = 3  # a mule enters a cell, and calls
+    ENTER = 3  # a mule enters a cell
 
 
-class Clock(NamedTuple):
-    """`rate` ticks a second; or, where it is infinite, a tick for each of `times`."""
+class TickClock(NamedTuple):
+    """`rate` ticks per second, or a tick for each of `times` if the rate is infinite. There are `ticks` ticks."""
 
     rate: float
     times: Floats
     ticks: int
-    """How many there are."""
 
     def first(self, time: Floats) -> Ticks:
         """The first tick that begins at `time` or later."""
@@ -52,7 +53,7 @@ class Clock(NamedTuple):
         return np.searchsorted(self.times, time, "left")
 
     def last(self, time: Floats) -> Ticks:
-        """The first tick that is not over at `time`: what ends then can be used before this tick."""
+        """The first tick that has not ended at `time`: a contact that ends then is usable before this tick."""
         if isfinite(self.rate):
             return np.floor(time * self.rate).astype(np.int64)
         return np.searchsorted(self.times, time, "left")
@@ -64,119 +65,118 @@ class Clock(NamedTuple):
             return np.floor(reachable * self.rate).astype(np.int64) + 1
         return np.searchsorted(self.times, time, "right")
 
-    def begins(self, tick: Ticks) -> Floats:
-        return tick / self.rate if isfinite(self.rate) else self.times[tick]
-
     def ends(self, tick: Ticks) -> Floats:
-        """When what is sent in a tick has arrived."""
+        """The end of a tick, when its transfers are complete."""
         return (tick + 1) / self.rate if isfinite(self.rate) else self.times[tick]
 
 
 class Schedule(NamedTuple):
-    """Happenings in order; births; and of each leg the contacts that fall into it.
+    """Occurrences in order (`tick`, `kind`, `mule`, `target`), and the contacts during each leg.
 
-    `what` is the sensor of a contact, the leg, or nothing. The contacts of leg l are
+    `target` is the sensor of a contact, the leg, or -1. `created` has the tick of each event. The contacts of leg l are
     `leg_contact[leg_first[l]:leg_first[l + 1]]`, rows of `sensor` and `until`.
     """
 
-    clock: Clock
+    clock: TickClock
     legs: Legs
     tick: Ticks
     kind: Integers
     mule: Integers
-    what: Integers
-    born: Ticks
+    target: Integers
+    created: Ticks
     leg_first: Ticks
     leg_contact: Ticks
     sensor: Integers
     until: Ticks
-    reach: int
-    """At most so many sensors are in reach of a mule at a time."""
+    max_reach: int
+    """Maximum number of sensors in reach of a mule at the same time."""
 
 
-def schedule(world: World, contacts: Contacts | None = None) -> Schedule:
-    """From the geometry of the world; or from contacts that are given.
+def schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedule:
+    """Make the schedule from the geometry of the world, or from given contacts.
 
-    Then a mule knows no way, but who is in reach; and nobody knows how far away it is: a cell's width is taken.
+    With given contacts a mule does not know its path, only the sensors in reach, and all distances to it are taken as
+    the width of a cell.
     """
-    field, births = world.field, world.births
+    field, events = world.field, world.events
     if contacts is None:
-        entries = entries_of(field, world.legs)
-        contacts, legs = meetings(world, entries), world.legs
+        entries = cell_entries(field, world.legs)
+        contacts, legs = find_contacts(world, entries), world.legs
     else:
         entries = Entries(np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 2), np.int32))
-        legs = legs_of(contacts)
-    clock = clock_of(world, contacts, entries, legs)
+        legs = legs_from_contacts(contacts)
+    clock = make_clock(world, contacts, entries, legs)
     begin, end = clock.first(contacts.begin), clock.last(contacts.end)
     usable = begin < end
     mule, sensor, begin, end = contacts.mule[usable], contacts.sensor[usable], begin[usable], end[usable]
     leg_begin, leg_end = clock.first(legs.start), np.maximum(clock.first(legs.end), clock.first(legs.start) + 1)
-    leg_first, leg_contact = _within(legs.mule, leg_begin, leg_end, mule, begin, end)
+    leg_first, leg_contact = _contacts_of_legs(legs.mule, leg_begin, leg_end, mule, begin, end)
     parts = (
-        (end, Happening.DOWN, mule, sensor),
-        (leg_begin, Happening.LEG, legs.mule, np.arange(len(legs.mule), dtype=np.int32)),
-        (begin, Happening.UP, mule, sensor),
-        (clock.first(entries.time), Happening.ENTER, entries.mule, np.full(len(entries.mule), -1, np.int32)),
+        (end, Occurrence.DOWN, mule, sensor),
+        (leg_begin, Occurrence.LEG, legs.mule, np.arange(len(legs.mule), dtype=np.int32)),
+        (begin, Occurrence.UP, mule, sensor),
+        (clock.first(entries.time), Occurrence.ENTER, entries.mule, np.full(len(entries.mule), -1, np.int32)),
     )
-    tick, who, what = (np.concatenate([part[at] for part in parts]) for at in (0, 2, 3))
+    tick, who, target = (np.concatenate([part[at] for part in parts]) for at in (0, 2, 3))
     kind = np.concatenate([np.full(len(part[0]), part[1], np.int32) for part in parts])
-    order = np.lexsort((what, who, kind, tick))
+    order = np.lexsort((target, who, kind, tick))
     return Schedule(
         clock,
         legs,
         tick[order],
         kind[order],
         who[order],
-        what[order],
-        clock.first(births.time),
+        target[order],
+        clock.first(events.time),
         leg_first,
         leg_contact,
         sensor,
         end,
-        _most_at_once(mule, begin, end),
+        _max_at_once(mule, begin, end),
     )
 
 
-def clock_of(world: World, contacts: Contacts, entries: Entries, legs: Legs) -> Clock:
+def make_clock(world: FieldWorld, contacts: Contacts, entries: Entries, legs: Legs) -> TickClock:
+    """Make the clock of a run."""
     field = world.field
     if isfinite(field.rate):
-        return Clock(field.rate, np.zeros(0), int(np.floor(field.duration_s * field.rate)))
+        return TickClock(field.rate, np.zeros(0), int(np.floor(field.duration_s * field.rate)))
     moments = np.concatenate(
-        [[0.0], contacts.begin, contacts.end, entries.time, legs.start, legs.end, world.births.time]
+        [[0.0], contacts.begin, contacts.end, entries.time, legs.start, legs.end, world.events.time]
     )
     times = np.unique(moments[moments < field.duration_s])
-    return Clock(inf, times, len(times))
+    return TickClock(inf, times, len(times))
 
 
-def legs_of(contacts: Contacts) -> Legs:
-    """Who knows no way ahead sets out anew whenever it meets or loses somebody; it is nowhere in particular."""
+def legs_from_contacts(contacts: Contacts) -> Legs:
+    """Legs for given contacts: a leg starts whenever a contact of the mule begins or ends; its positions are NaN."""
     mule = np.concatenate([contacts.mule, contacts.mule])
     time = np.concatenate([contacts.begin, contacts.end])
     pairs = np.unique(np.stack([mule.astype(np.float64), time]), axis=1)
     who, start = pairs[0].astype(np.int32), pairs[1]
     follows = np.append(who[1:] == who[:-1], False) if len(who) else np.zeros(0, np.bool_)
     end = np.where(follows, np.append(start[1:], 0.0)[: len(start)], start)
-    nowhere = np.full(len(who), np.nan)
-    return Legs(who, start, end, end, nowhere, nowhere, nowhere, nowhere)
+    unknown = np.full(len(who), np.nan)
+    return Legs(who, start, end, end, unknown, unknown, unknown, unknown)
 
 
-def _within(
+def _contacts_of_legs(
     leg_mule: Integers, leg_begin: Ticks, leg_end: Ticks, mule: Integers, begin: Ticks, end: Ticks
 ) -> tuple[Ticks, Ticks]:
-    """Of each leg the rows of contacts of its mule that have a tick in common with it."""
+    """For each leg, the contacts of its mule that share a tick with it."""
     first, rows = [0], []
     start = np.searchsorted(mule, np.arange(leg_mule.max(initial=-1) + 2))
     for leg, who in enumerate(leg_mule):
         low, high = start[who], start[who + 1]
-        # Contacts of a mule are in the order of their begin: those after the leg are left out by bisection.
+        # Contacts of a mule are ordered by begin: bisection excludes those after the leg.
         high = low + np.searchsorted(begin[low:high], leg_end[leg], "left")
-        found = low + np.flatnonzero(end[low:high] > leg_begin[leg])
-        rows.append(found)
-        first.append(first[-1] + len(found))
+        during = low + np.flatnonzero(end[low:high] > leg_begin[leg])
+        rows.append(during)
+        first.append(first[-1] + len(during))
     return np.array(first, np.int64), np.concatenate(rows).astype(np.int64) if rows else np.zeros(0, np.int64)
 
 
-def _most_at_once(mule: Integers, begin: Ticks, end: Ticks) -> int:
+def _max_at_once(mule: Integers, begin: Ticks, end: Ticks) -> int:
     change = np.concatenate([np.ones(len(begin), np.int64), -np.ones(len(end), np.int64)])
     order = np.lexsort((-change, np.concatenate([begin, end]), np.concatenate([mule, mule])))
     return int(np.cumsum(change[order]).max(initial=0))

@@ -1,4 +1,4 @@
-"""One run of a field under a protocol, compiled."""
+"""Simulates a field under a protocol, with compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.assembly import assemble
-from roamcast.collect.simulation.community import Communities, find_communities, lone_sensors
+from roamcast.collect.simulation.communities import Communities, find_communities, isolated_sensors
 from roamcast.collect.simulation.contacts import Contacts
-from roamcast.collect.simulation.energy import Radio
-from roamcast.collect.simulation.epidemic import assemble_crowd
-from roamcast.collect.simulation.field import World
+from roamcast.collect.simulation.field import FieldWorld, Radio
+from roamcast.collect.simulation.kernel_state import build_epidemic_state, build_field_state
 from roamcast.collect.simulation.kernels import layout
-from roamcast.collect.simulation.kernels.contagion import infect
-from roamcast.collect.simulation.kernels.living import DIED, EMPTY_IT, LIVED, drop_all_expired, live
-from roamcast.collect.simulation.outcome import Outcome, wanted_pairs
+from roamcast.collect.simulation.kernels.epidemic import run_epidemic
+from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENSOR_DIED, drop_all_expired, run_ticks
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
+from roamcast.collect.simulation.results import SimulationResult, count_wanted_pairs
 from roamcast.collect.simulation.schedule import Schedule, schedule
 
 __all__ = ["simulate"]
@@ -28,7 +26,7 @@ _CHUNKS = 200
 
 
 def simulate(
-    world: World,
+    world: FieldWorld,
     protocol: Protocol,
     radio: Radio | None = None,
     *,
@@ -36,79 +34,83 @@ def simulate(
     until_death: bool = False,
     log: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> Outcome:
-    """The same world, protocol and radio always give the same outcome, to the last bit.
+) -> SimulationResult:
+    """Run a simulation. The same world, protocol and radio always give the same result, bit for bit.
 
-    With `contacts` these are taken for the geometry. With `until_death` it ends with the first sensor that dies;
-    without, sensors go on. `progress` is told now and then which part is done.
+    `contacts` replace those computed from the geometry. With `until_death` the run ends when the first sensor dies;
+    otherwise sensors go on without energy. `log` records all transfers. `progress` is called with the fraction done.
+
+    The kernels are compiled at the first run after an installation, which can take a minute.
     """
     radio = radio or Radio()
     plan = schedule(world, contacts)
     field = world.field
-    communities = lone_sensors(world) if isinstance(protocol, DG) else find_communities(world)
-    spare = _most_transfers(world, protocol, communities, plan)
+    communities = isolated_sensors(world) if isinstance(protocol, DG) else find_communities(world)
+    spare = _max_transfers(world, protocol, communities, plan)
     if isinstance(protocol, Epidemic):
-        state, crowd = assemble_crowd(world, protocol, radio, plan, log=spare if log else 0)
+        state, epidemic = build_epidemic_state(world, protocol, radio, plan, log=spare if log else 0)
     else:
-        state = assemble(world, protocol, radio, communities, plan, log=spare if log else 0)
-        crowd = None
+        state = build_field_state(world, protocol, radio, communities, plan, log=spare if log else 0)
+        epidemic = None
     delivered, transfers = [], []
-    status, ticks = LIVED, plan.clock.ticks
-    for until in _stops(ticks):
-        status = EMPTY_IT
-        while status == EMPTY_IT:
-            if crowd is None:
-                status = live(state, until, spare, until_death)
+    status, ticks = REACHED_TICK, plan.clock.ticks
+    for until in _stop_ticks(ticks):
+        status = BUFFERS_FULL
+        while status == BUFFERS_FULL:
+            if epidemic is None:
+                status = run_ticks(state, until, spare, until_death)
             else:
-                status = infect(state, crowd, until, until_death)
-            delivered.append(_taken(state.delivered, state.clock, layout.DELIVERED))
-            transfers.append(_taken(state.log, state.clock, layout.LOGGED))
+                status = run_epidemic(state, epidemic, until, until_death)
+            delivered.append(_drain(state.delivered, state.clock, layout.DELIVERED))
+            transfers.append(_drain(state.log, state.clock, layout.LOGGED))
         if progress is not None:
             progress(until / max(1, ticks))
-        if status == DIED:
+        if status == SENSOR_DIED:
             break
-    last = int(state.clock[layout.CLOCK]) if status == DIED else ticks - 1
+    last = int(state.clock[layout.TICK]) if status == SENSOR_DIED else ticks - 1
     drop_all_expired(state, last)
-    held, under_way = _held(state) if crowd is None else (int(crowd.used[: field.sensors].sum()), 0)
-    return Outcome(
-        {count.name: int(state.counts[count]) for count in layout.Count},
+    held, under_way = (
+        _count_copies(state) if epidemic is None else (int(epidemic.queue_length[: field.sensors].sum()), 0)
+    )
+    return SimulationResult(
+        {count.name: int(state.counts[count]) for count in layout.CountIndex},
         rows := np.concatenate(delivered),
-        plan.clock.ends(rows[:, 0]) - world.births.time[rows[:, 2]],
+        plan.clock.ends(rows[:, 0]) - world.events.time[rows[:, 2]],
         state.sensor["energy"][: field.sensors].copy(),
         held,
         under_way,
-        _end(plan, int(state.clock[layout.DEATH])),
-        wanted_pairs(world, int(state.counts[layout.Count.born])),
-        _end(plan, last) or 0.0,
+        _end_time(plan, int(state.clock[layout.DEATH])),
+        count_wanted_pairs(world, int(state.counts[layout.CountIndex.created])),
+        _end_time(plan, last) or 0.0,
         np.concatenate(transfers) if log else None,
     )
 
 
-def _most_transfers(world: World, protocol: Protocol, communities: Communities, plan: Schedule) -> int:
-    """In one round: what mules take, what sensors hand up, and what mules give, with the way along a tree."""
+def _max_transfers(world: FieldWorld, protocol: Protocol, communities: Communities, plan: Schedule) -> int:
+    """Maximum number of transfers in a round: collecting, relaying, and putting back along the tree."""
     largest = int(np.diff(communities.first).max(initial=1))
-    handed = max(world.field.sensors, len(communities.neighbour))
+    relayed = max(world.field.sensors, len(communities.neighbour))
     if isinstance(protocol, CET) and protocol.hand_up == "way":
-        handed = world.field.sensors * largest
-    return world.field.mules * (plan.reach + 2 * largest + 4) + handed
+        relayed = world.field.sensors * largest
+    return world.field.mules * (plan.max_reach + 2 * largest + 4) + relayed
 
 
-def _stops(ticks: int) -> Iterator[int]:
+def _stop_ticks(ticks: int) -> Iterator[int]:
     return (ticks * step // _CHUNKS for step in range(1, _CHUNKS + 1))
 
 
-def _taken(rows: Rows, clock: Rows, counter: int) -> Rows:
-    taken = rows[: clock[counter]].copy()
+def _drain(rows: Rows, clock: Rows, counter: int) -> Rows:
+    drained = rows[: clock[counter]].copy()
     clock[counter] = 0
-    return taken
+    return drained
 
 
-def _held(state: layout.World) -> tuple[int, int]:
-    """How many copies in queues are their owner's or keeper's, and how many are being handed up."""
-    in_use = np.arange(state.copy.shape[1]) < state.sensor["used"][:-1, None]
+def _count_copies(state: layout.FieldState) -> tuple[int, int]:
+    """Count copies in queues: those of owners and keepers, and relayed ones."""
+    in_use = np.arange(state.copy.shape[1]) < state.sensor["queue_length"][:-1, None]
     own = int((in_use & (state.copy["tag"] < 0)).sum())
     return own, int(in_use.sum()) - own
 
 
-def _end(plan: Schedule, tick: int) -> float | None:
+def _end_time(plan: Schedule, tick: int) -> float | None:
     return float(plan.clock.ends(np.array(tick))) if tick >= 0 else None

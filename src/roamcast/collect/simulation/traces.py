@@ -1,11 +1,11 @@
-"""Traces of movement and contacts, in and out: as the ONE simulator has them, and as plain CSV.
+"""Reads and writes traces of movement and contacts, in the formats of the ONE simulator and as CSV.
 
-- Movement for the ONE's ExternalMovement: a first line `minTime maxTime minX maxX minY maxY`, then `time id x y`. The
-  minima are subtracted from what follows, as the ONE does it.
+- Movement for ONE's ExternalMovement: a first line `minTime maxTime minX maxX minY maxY`, then lines `time id x y`. The
+  minima are subtracted from the values, as ONE does.
 - Movement as CSV: a header `time,id,x,y`, then rows.
-- Contacts for the ONE's StandardEventsReader: `time CONN a b up` and `time CONN a b down`.
+- Contacts for ONE's StandardEventsReader: lines `time CONN a b up` and `time CONN a b down`.
 
-A mule walks straight from one of its points to the next. Times rise, or stay, from line to line.
+A mule moves in a straight line from point to point. Times do not decrease from line to line.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from roamcast.errors import InputError
 
 __all__ = ["contact_lines", "movement_lines", "read_contacts", "read_movement", "write_lines"]
 
-_MOVEMENT_HINT = "a line is: time id x y"
-_HEADER_HINT = "the first line is: minTime maxTime minX maxX minY maxY"
-_CONTACT_HINT = "a line is: time CONN a b up, or down"
+_MOVEMENT_HINT = "expected: time id x y"
+_HEADER_HINT = "expected a first line: minTime maxTime minX maxX minY maxY"
+_CONTACT_HINT = "expected: time CONN a b up|down"
 
 
 def read_movement(path: Path, mules: Mapping[str, int], *, side: float, duration_s: float) -> Legs:
-    """Legs of the named mules. Raises InputError with the line for what is no trace of them."""
+    """Read the legs of the mules. Raises InputError, which names the line."""
     walks: list[list[tuple[float, float, float]]] = [[] for _ in mules]
     least, latest = (0.0, 0.0, 0.0), 0.0
     for at, (number, words) in enumerate(_lines(path, comma=True)):
         where = f"{path}, line {number}"
         if at == 0 and words == ["time", "id", "x", "y"]:
             continue
-        if at == 0 and len(words) in (6, 8):  # the ONE allows for two of a third axis, and ignores them
+        if at == 0 and len(words) in (6, 8):  # ONE allows a third axis, and ignores it
             lowest = [_number(word, where, _HEADER_HINT) for word in words][:6:2]
             least = lowest[0], lowest[1], lowest[2]
             continue
         if len(words) != 4:
-            raise InputError(f"{len(words)} columns instead of 4", where=where, hint=_MOVEMENT_HINT)
+            raise InputError(f"expected 4 columns, not {len(words)}", where=where, hint=_MOVEMENT_HINT)
         time, x, y = (
             _number(words[column], where, _MOVEMENT_HINT) - low for column, low in zip((0, 2, 3), least, strict=True)
         )
@@ -52,32 +52,32 @@ def read_movement(path: Path, mules: Mapping[str, int], *, side: float, duration
         _check_time(time, latest, where)
         if not (0 <= x <= side and 0 <= y <= side):
             raise InputError(
-                f"the point ({x:g}, {y:g}) is outside of the area", where=where, hint=f"it is {side:g} wide"
+                f"the point ({x:g}, {y:g}) is outside the area", where=where, hint=f"the side of the area is {side:g}"
             )
         latest = time
         walk = walks[mules[words[1]]]
         if walk and walk[-1][0] == time:
-            raise InputError(f"a second point of {words[1]!r} at the same time", where=where, hint="remove one of them")
+            raise InputError(f"two points of {words[1]!r} at the same time", where=where, hint="remove one of them")
         walk.append((time, x, y))
     legs = [row for mule, walk in enumerate(walks) for row in _legs(mule, walk, duration_s)]
     if not legs:
-        raise InputError("there is no point in it", where=str(path), hint=_MOVEMENT_HINT)
+        raise InputError("the trace has no points", where=str(path), hint=_MOVEMENT_HINT)
     mule, *rest = (np.array(column, float) for column in zip(*legs, strict=True))
     return Legs(mule.astype(np.int32), *rest)
 
 
 def read_contacts(path: Path, mules: Mapping[str, int], sensors: Mapping[str, int], *, duration_s: float) -> Contacts:
-    """Contacts between mules and sensors; those among either are left out: they do not matter here.
+    """Read the contacts between mules and sensors; contacts between two mules or two sensors are ignored.
 
-    Raises InputError with the line for what is no such trace. What is up at the end stays up.
+    A contact that is not ended lasts until `duration_s`. Raises InputError, which names the line.
     """
     up: dict[tuple[int, int], float] = {}
-    found: list[tuple[int, float, int, float]] = []
+    contacts: list[tuple[int, float, int, float]] = []
     latest = 0.0
     for number, words in _lines(path):
         where = f"{path}, line {number}"
         if len(words) != 5 or words[1] != "CONN" or words[4] not in ("up", "down"):
-            raise InputError("this is no contact", where=where, hint=_CONTACT_HINT)
+            raise InputError("not a contact", where=where, hint=_CONTACT_HINT)
         time = _number(words[0], where, _CONTACT_HINT)
         _check_time(time, latest, where)
         latest = time
@@ -89,18 +89,17 @@ def read_contacts(path: Path, mules: Mapping[str, int], sensors: Mapping[str, in
             continue
         pair = mules[mule], sensors[sensor]
         if (words[4] == "up") == (pair in up):
-            state = "up already" if pair in up else "not up"
+            state = "already up" if pair in up else "not up"
             raise InputError(f"{mule} and {sensor} are {state}", where=where, hint="up and down must alternate")
         if words[4] == "up":
             up[pair] = time
         else:
-            found.append((pair[0], up.pop(pair), pair[1], time))
-    if not found and not up:
-        raise InputError(
-            "no mule meets a sensor in it", where=str(path), hint=f"{_CONTACT_HINT}; {_known(mules, sensors)}"
-        )
-    found += [(mule, begin, sensor, duration_s) for (mule, sensor), begin in up.items()]
-    rows = _joined(row for row in found if row[1] < row[3])
+            contacts.append((pair[0], up.pop(pair), pair[1], time))
+    if not contacts and not up:
+        hint = f"{_CONTACT_HINT}; {_known(mules, sensors)}"
+        raise InputError("the trace has no contact of a mule with a sensor", where=str(path), hint=hint)
+    contacts += [(mule, begin, sensor, duration_s) for (mule, sensor), begin in up.items()]
+    rows = _merge_adjacent(row for row in contacts if row[1] < row[3])
     columns = zip(*rows, strict=True) if rows else ((), (), (), ())
     mule_, begin_, sensor_, end_ = columns
     return Contacts(
@@ -109,7 +108,7 @@ def read_contacts(path: Path, mules: Mapping[str, int], sensors: Mapping[str, in
 
 
 def contact_lines(contacts: Contacts, mules: Sequence[str], sensors: Sequence[str]) -> Iterator[str]:
-    """As the ONE reads them, in the order of time; at one time, ends before begins."""
+    """Lines for ONE, ordered by time; at the same time, ends before begins."""
     changes = [
         *((begin, 1, mule, sensor) for mule, sensor, begin, _ in zip(*map(_list, contacts), strict=True)),
         *((end, 0, mule, sensor) for mule, sensor, _, end in zip(*map(_list, contacts), strict=True)),
@@ -119,20 +118,20 @@ def contact_lines(contacts: Contacts, mules: Sequence[str], sensors: Sequence[st
 
 
 def movement_lines(legs: Legs, mules: Sequence[str], *, side: float, duration_s: float, is_csv: bool) -> Iterator[str]:
-    """The corners of the mules' ways, in the order of time."""
+    """Lines for the waypoints of the mules, ordered by time."""
     points = set[tuple[float, int, float, float]]()
     for mule, start, arrive, end, x0, y0, x1, y1 in zip(*map(_list, legs), strict=True):
         points.add((start, mule, x0, y0))
         part = min(1.0, (end - start) / (arrive - start)) if arrive > start else 1.0
         points.add((min(arrive, end), mule, x0 + part * (x1 - x0), y0 + part * (y1 - y0)))
     yield "time,id,x,y" if is_csv else f"0 {duration_s!r} 0 {side!r} 0 {side!r}"
-    gap = "," if is_csv else " "
+    separator = "," if is_csv else " "
     for time, mule, x, y in sorted(points):
-        yield gap.join((repr(time), mules[mule], repr(x), repr(y)))
+        yield separator.join((repr(time), mules[mule], repr(x), repr(y)))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Whole or not at all. Raises StorageError when the disk refuses."""
+    """Write a file atomically. Raises StorageError if writing fails."""
     write_atomic(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
 
@@ -141,8 +140,8 @@ def _list(column: Any) -> list[Any]:
     return values
 
 
-def _joined(rows: Iterable[tuple[int, float, int, float]]) -> list[tuple[int, float, int, float]]:
-    """In order of mule, begin, sensor; contacts of a pair that follow each other at once are one."""
+def _merge_adjacent(rows: Iterable[tuple[int, float, int, float]]) -> list[tuple[int, float, int, float]]:
+    """Merge contacts of a pair without a gap between them. Ordered by mule, begin, sensor."""
     by_pair: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for mule, begin, sensor, end in sorted(rows, key=lambda row: row[1]):
         spans = by_pair.setdefault((mule, sensor), [])
@@ -154,7 +153,7 @@ def _joined(rows: Iterable[tuple[int, float, int, float]]) -> list[tuple[int, fl
 
 
 def _legs(mule: int, walk: Sequence[tuple[float, float, float]], duration_s: float) -> Iterator[tuple[float, ...]]:
-    """A leg between two points; before the first it stands there, and after the last."""
+    """A leg between each two points. The mule stays at its first point before, and at its last point after."""
     if not walk:
         return
     first, last = walk[0], walk[-1]
@@ -167,12 +166,12 @@ def _legs(mule: int, walk: Sequence[tuple[float, float, float]], duration_s: flo
 
 def _lines(path: Path, *, comma: bool = False) -> Iterator[tuple[int, list[str]]]:
     if not path.is_file():
-        raise InputError("there is no such file", where=str(path), hint="traces lie beside the field's file")
+        raise InputError("file not found", where=str(path), hint="paths of traces are relative to the scenario file")
     try:
         with storage_errors(path):
-            text = path.read_text(encoding="utf-8-sig")  # some programs begin a CSV with a mark
+            text = path.read_text(encoding="utf-8-sig")  # some programs write a byte order mark
     except UnicodeDecodeError as error:
-        raise InputError("this is no text", where=str(path), hint="traces are UTF-8") from error
+        raise InputError("not UTF-8", where=str(path), hint="traces are UTF-8 text") from error
     for number, line in enumerate(text.splitlines(), 1):
         words = (line.replace(",", " ") if comma else line).split()
         if words and not words[0].startswith("#"):
@@ -181,9 +180,9 @@ def _lines(path: Path, *, comma: bool = False) -> Iterator[tuple[int, list[str]]
 
 def _check_time(time: float, latest: float, where: str) -> None:
     if time < 0:
-        raise InputError(f"time {time:g} is before the beginning", where=where, hint="times are 0 or more")
+        raise InputError(f"negative time {time:g}", where=where, hint="times must be 0 or more")
     if time < latest:
-        raise InputError(f"time {time:g} comes after {latest:g}", where=where, hint="sort the lines by time")
+        raise InputError(f"time {time:g} follows {latest:g}", where=where, hint="sort the lines by time")
 
 
 def _number(word: str, where: str, hint: str) -> float:
@@ -192,10 +191,10 @@ def _number(word: str, where: str, hint: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{word!r} is no number", where=where, hint=hint)
+        raise InputError(f"{word!r} is not a number", where=where, hint=hint)
     return value
 
 
 def _known(*kinds: Mapping[str, int]) -> str:
     ranges = [f"{next(iter(ids))} to {next(reversed(ids))}" for ids in map(dict, kinds) if ids]
-    return f"known are {' and '.join(ranges)}"
+    return f"known ids: {' and '.join(ranges)}"

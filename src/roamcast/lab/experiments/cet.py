@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamcast.collect.simulation.replication import Job
+from roamcast.collect.simulation.replication import Replication
 from roamcast.durable import make_folder
 from roamcast.lab.experiments.cet_plan import (
     BOTH,
@@ -33,13 +33,15 @@ _MARKED = 0.1  # a change by less than this part of the first value is no marked
 _UNKNOWN = "for no reason that is known"
 
 Result = Mapping[str, float | None]
-Run = Callable[[Sequence[Job]], list[Result]]
+Run = Callable[[Sequence[Replication]], list[Result]]
 Group = tuple[str, ...]
 
 
-def plan(runs: int) -> dict[Group, list[Job]]:
+def plan(runs: int) -> dict[Group, list[Replication]]:
     """All jobs, by what they are for."""
-    groups: dict[Group, list[Job]] = {("default", name): list(jobs_of(DEFAULTS, BOTH[name], runs)) for name in BOTH}
+    groups: dict[Group, list[Replication]] = {
+        ("default", name): list(jobs_of(DEFAULTS, BOTH[name], runs)) for name in BOTH
+    }
     lives = max(10, runs // 10)
     for name, field in LIFETIMES.items():
         groups["lifetime", name] = list(jobs_of(field, BOTH[name], lives, until_death=True))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from roamcast.collect.simulation.field import Field
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
-from roamcast.collect.simulation.replication import Job
+from roamcast.collect.simulation.replication import Replication
 
 __all__ = [
     "BOTH", "DEFAULTS", "DEVIATIONS", "LIFETIMES", "PAPER", "READINGS", "SKIPPING", "SWEEPS", "TABLES", "Claim",
@@ -176,6 +176,6 @@ READINGS: dict[str, tuple[Field, Protocol]] = {
 }
 
 
-def jobs_of(field: Field, protocol: Protocol, runs: int, *, until_death: bool = False) -> Iterator[Job]:
+def jobs_of(field: Field, protocol: Protocol, runs: int, *, until_death: bool = False) -> Iterator[Replication]:
     """Seeds 0 to runs - 1."""
-    return (Job(field, protocol, seed, until_death) for seed in range(runs))
+    return (Replication(field, protocol, seed, until_death) for seed in range(runs))

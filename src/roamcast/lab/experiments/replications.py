@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from roamcast.collect.simulation.replication import Job, run_job
+from roamcast.collect.simulation.replication import Replication, run_replication
 from roamcast.durable import make_folder, storage_errors
 from roamcast.errors import UnavailableError
 
@@ -29,7 +29,7 @@ _RESULT: Final = pa.schema([pa.field("job", pa.int64()), pa.field("figures", pa.
 
 def replicate(
     spark: SparkSession,
-    jobs: Sequence[Job],
+    jobs: Sequence[Replication],
     folder: Path,
     *,
     partitions: int | None = None,
@@ -57,9 +57,9 @@ def replicate(
     return [known[job.digest] for job in jobs]
 
 
-def _groups(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+def _groups(jobs: Sequence[Replication]) -> Iterator[Sequence[Replication]]:
     """What is done, and then noted, together."""
-    group: list[Job] = []
+    group: list[Replication] = []
     weight = 0
     for job in jobs:
         weight += _DEATH if job.until_death else 1
@@ -71,11 +71,11 @@ def _groups(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
         yield group
 
 
-def _run(spark: SparkSession, jobs: Sequence[Job], partitions: int | None) -> Iterator[tuple[int, Result]]:
+def _run(spark: SparkSession, jobs: Sequence[Replication], partitions: int | None) -> Iterator[tuple[int, Result]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                row = {"job": number, "figures": json.dumps(run_job(jobs[number]))}
+                row = {"job": number, "figures": json.dumps(run_replication(jobs[number]))}
                 yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
     # A task for each job: how long they take differs, and Spark deals them out.

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from roamcast.collect.simulation.community import Communities, find_communities
-from roamcast.collect.simulation.contacts import entries_of, meetings
-from roamcast.collect.simulation.field import Field, World, draw
+from roamcast.collect.simulation.communities import Communities, find_communities
+from roamcast.collect.simulation.contacts import cell_entries, find_contacts
+from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
 from roamcast.collect.simulation.protocols import CET
 from roamcast.collect.simulation.reference.communities import layers
 from roamcast.collect.simulation.simulate import simulate
@@ -73,12 +73,12 @@ class Carried:
 class Area:
     """What stays the same from shift to shift: where the sensors are, and who belongs together."""
 
-    world: World
+    world: FieldWorld
     communities: Communities
 
     @staticmethod
     def of(seed: int) -> Area:
-        world = draw(AREA, seed)
+        world = draw_world(AREA, seed)
         # Each team wants a good part of what there is.
         want = np.random.default_rng(seed).integers(5, AREA.values, (AREA.mules, 2), np.int32, endpoint=True)
         return Area(world._replace(want=want), find_communities(world))
@@ -112,12 +112,12 @@ class Shift:
     """Some minutes of the area, as CET lets them pass."""
 
     def __init__(self, area: Area, seed: int) -> None:
-        fresh = draw(AREA, seed)
+        fresh = draw_world(AREA, seed)
         self._area = area
-        self.world = area.world._replace(legs=fresh.legs, births=fresh.births, seed=fresh.seed)
-        self._contacts = meetings(self.world, entries_of(AREA, fresh.legs))
+        self.world = area.world._replace(legs=fresh.legs, events=fresh.events, seed=fresh.seed)
+        self._contacts = find_contacts(self.world, cell_entries(AREA, fresh.legs))
         outcome = simulate(self.world, CET(gamma=4))
-        received = self.world.births.time[outcome.delivered[:, 2]] + outcome.delay_s
+        received = self.world.events.time[outcome.delivered[:, 2]] + outcome.delay_s
         self.carried = [
             Carried(float(time), int(mule), int(event))
             for time, (_, mule, event, _) in zip(received, outcome.delivered.tolist(), strict=True)
@@ -127,7 +127,7 @@ class Shift:
         self.count = [0] * AREA.sensors
         """How many events of each sensor are carried."""
         for event in sorted({it.event for it in self.carried}):
-            sensor = self.world.births.sensor[event]
+            sensor = self.world.events.sensor[event]
             self._place[event] = self.count[sensor]
             self.count[sensor] += 1
 
@@ -169,16 +169,16 @@ class Shift:
 
         `began` is when the shift began, on the node's clock; `numbers` are those that each sensor has for its events.
         """
-        births = self.world.births
-        sensor = int(births.sensor[event])
+        events = self.world.events
+        sensor = int(events.sensor[event])
         x, y = self._area.point(sensor)
         return sensor, {
             "seq": numbers[sensor][self._place[event]],
-            "time": began + float(births.time[event]) / pace,
+            "time": began + float(events.time[event]) / pace,
             "x": x,
             "y": y,
             "terms": ["report", _KINDS[sensor % len(_KINDS)]],
-            "readings": {"a1": float(births.a1[event]), "a2": float(births.a2[event])},
+            "readings": {"a1": float(events.a1[event]), "a2": float(events.a2[event])},
         }
 
     def taken_over(self, after: float, until: float) -> Iterator[Carried]:

@@ -1,1 +1,1 @@
-"""Compiled parts of the field simulator."""
+"""Compiled kernels of the field simulation."""

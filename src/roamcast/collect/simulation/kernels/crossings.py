@@ -1,4 +1,4 @@
-"""When walkers enter cells, and which sensors they then reach: in closed form, leg by leg."""
+"""Times at which mules enter cells and reach sensors, in closed form for each leg."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from roamcast.compiled import kernel
 
-__all__ = ["enter_cells", "meet"]
+__all__ = ["write_cell_entries", "write_contacts"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
@@ -15,12 +15,12 @@ Integers = npt.NDArray[np.int32]
 
 @kernel
 def _crossing(start: float, took: float, origin: float, target: float, line: float, end: float) -> float:
-    """When a walker that begins at `start` crosses a line between its origin and its target."""
+    """When a mule that leaves its origin at `start` crosses a line on the way to its target."""
     return min(max(start + (line - origin) / (target - origin) * took, start), end)
 
 
 @kernel
-def enter_cells(
+def write_cell_entries(
     mule: Integers,
     walk: Floats,  # by leg: start, arrive, end, x0, y0, x1, y1
     cell: Integers,  # by leg: column and row of its two ends
@@ -29,9 +29,9 @@ def enter_cells(
     entry_time: Floats,
     entry_cell: Integers,
 ) -> int:
-    """Each entry of a mule into a cell, in order; a cell that is left at once is no entry. Returns how many.
+    """Write each entry of a mule into a cell, in order, and return the number. A cell that is left at once is skipped.
 
-    There must be room for an entry at the start of each leg and one for each line crossed.
+    The arrays need room for one entry at the start of each leg and one for each line crossed.
     """
     filled = 0
     for leg in range(len(mule)):
@@ -67,7 +67,7 @@ def enter_cells(
 
 
 @kernel
-def meet(
+def write_contacts(
     entry_mule: Integers,
     entry_time: Floats,
     entry_cell: Integers,
@@ -80,9 +80,9 @@ def meet(
     begin: Floats,
     end: Floats,
 ) -> int:
-    """Contacts, in the order in which they end. Returns how many; none is written beyond the room given.
+    """Write contacts in the order in which they end, as far as there is room, and return the number.
 
-    `cell_sensor` from `cell_start[row * cells + column]` on are the sensors of a cell. `leave` is by mule.
+    The sensors of a cell are in `cell_sensor` from `cell_start[row * cells + column]` on. `leave` is by mule.
     """
     count = 0
     for at in range(len(entry_mule)):

@@ -1,4 +1,4 @@
-"""The rows of a simulated field, and what a kernel is handed. Handles are row numbers; -1 is none."""
+"""Record types of a simulated field, and the arrays that kernels work on. References are row numbers; -1 is none."""
 
 from __future__ import annotations
 
@@ -9,16 +9,59 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "ALARM", "AT_CELL", "BIRTH", "BORN", "BY_OWNER", "CLOCK", "COPY", "DEATH", "DELIVERED", "DOWN", "DUPLICATES",
-    "ELECTIONS", "EVENT", "EXPIRED", "FULL", "GROUP", "HAPPENING", "HOPS", "LEG", "LINK", "LOGGED", "MISSING", "MULE",
-    "NEVER_AGAIN", "NEXT", "PAIR", "PATH", "PUT_BACK", "ROUNDS", "RULES", "SENSOR", "SPENT", "STORED", "STRANDED",
-    "TO_MULES", "UP", "VISIT", "Bits", "Count", "Integers", "Resend", "Row", "Rows", "Ticks", "World", "i64", "u64",
+    "BY_OWNER",
+    "COPY",
+    "CREATED",
+    "DEATH",
+    "DELIVERED",
+    "DOWN",
+    "DUPLICATES",
+    "ELECTIONS",
+    "EVENT",
+    "EXPIRED",
+    "FULL",
+    "GROUP",
+    "HOPS",
+    "LEG",
+    "LINK",
+    "LOGGED",
+    "MULE",
+    "NEXT_EVENT",
+    "NEXT_OCCURRENCE",
+    "OCCURRENCE",
+    "PAIR",
+    "PATH",
+    "PUT_BACK",
+    "RESEND_CELL",
+    "RESEND_MISSING",
+    "RESEND_NEVER",
+    "RETRY_TICK",
+    "RULES",
+    "SENSOR",
+    "SPENT",
+    "STORED",
+    "STRANDED",
+    "TICK",
+    "TICK_BEGUN",
+    "TO_MULES",
+    "UP",
+    "VISIT",
+    "Bits",
+    "CountIndex",
+    "FieldState",
+    "Integers",
+    "Resend",
+    "Row",
+    "Rows",
+    "Ticks",
+    "i64",
+    "u64",
 ]  # fmt: skip
 
 Rows: TypeAlias = npt.NDArray[Any]
 """An array of one of the record types below."""
 Row: TypeAlias = Any
-"""One of its records, by reference."""
+"""One record of such an array, by reference."""
 Ticks: TypeAlias = npt.NDArray[np.int64]
 Integers: TypeAlias = npt.NDArray[np.int32]
 Bits: TypeAlias = npt.NDArray[np.uint64]
@@ -28,18 +71,18 @@ u64: Final[Any] = np.uint64
 
 
 class Resend(IntEnum):
-    """When an owner forgets that it has sent an event to a mule."""
+    """When an owner may send an event to the same mule again."""
 
     NEVER = 0
-    CONTACT = 1  # when a contact with the community begins
-    MISSING = 2  # then too, but the mule is asked whether it has got it
+    CONTACT = 1  # in each contact with the community
+    MISSING = 2  # likewise, unless the mule has received the event
     CELL = 3  # whenever the mule enters a cell
 
 
-class Count(IntEnum):
-    """What is counted; see `roamcast.collect.simulation.outcome`."""
+class CountIndex(IntEnum):
+    """Index of each counter; see `roamcast.collect.simulation.results.COUNTS`."""
 
-    born = 0
+    created = 0
     full = 1
     expired = 2
     spent = 3
@@ -52,39 +95,42 @@ class Count(IntEnum):
     elections = 10
 
 
-# Kernels take plain numbers.
-NEVER_AGAIN: Final = int(Resend.NEVER)
-MISSING: Final = int(Resend.MISSING)
-AT_CELL: Final = int(Resend.CELL)
-BORN, FULL, EXPIRED, SPENT, STRANDED, BY_OWNER, TO_MULES, HOPS, DUPLICATES, PUT_BACK, ELECTIONS = map(int, Count)
-LEG, UP, DOWN = range(3)  # see `schedule.Happening`; the fourth is a mule that enters a cell
-CLOCK, NEXT, BIRTH, ROUNDS, DELIVERED, LOGGED, DEATH, ALARM = range(8)
-"""Places in `clock`: the tick; the next happening; the next birth; whether the tick has begun; rows handed out so far;
-the tick in which the first sensor died; the next one in which a sensor that waits for room must look again."""
+# Plain integers for kernels.
+RESEND_NEVER: Final = int(Resend.NEVER)
+RESEND_MISSING: Final = int(Resend.MISSING)
+RESEND_CELL: Final = int(Resend.CELL)
+CREATED, FULL, EXPIRED, SPENT, STRANDED, BY_OWNER, TO_MULES, HOPS, DUPLICATES, PUT_BACK, ELECTIONS = map(
+    int, CountIndex
+)
+LEG, UP, DOWN = range(3)  # see `schedule.Occurrence`; the fourth is a mule that enters a cell
+TICK, NEXT_OCCURRENCE, NEXT_EVENT, TICK_BEGUN, DELIVERED, LOGGED, DEATH, RETRY_TICK = range(8)
+"""Indexes into `clock`: the current tick; the next occurrence; the next event to create; whether the tick has begun;
+number of rows in `delivered` and in `log`; the tick in which the first sensor died; the next tick in which a sensor
+that waits for room has to retry."""
 
 RULES: Final = np.dtype(
     [
         ("instant", "i8"),  # transfers take no time
-        ("one_sent", "i8"),  # a sensor sends one event in a tick
-        ("one_got", "i8"),  # whoever receives gets one event in a tick
-        ("one_hop", "i8"),  # events climb one layer in a tick
-        ("way", "i8"),  # they climb to layer 1
-        ("waits", "i8"),  # what is on its way up stays when the mule goes
+        ("one_sent", "i8"),  # a sensor sends at most one event per tick
+        ("one_received", "i8"),  # a receiver gets at most one event per tick
+        ("one_hop", "i8"),  # an event moves up one layer per tick
+        ("full_path", "i8"),  # an event moves up to layer 1 in one tick
+        ("keep_relayed", "i8"),  # relayed copies stay in the queue when the mule leaves
         ("stores_all", "i8"),
-        ("copies", "i8"),  # a mule keeps what it puts back
+        ("keep_copy", "i8"),  # a mule keeps a copy of what it puts back
         ("by_successes", "i8"),
         ("put_back", "i8"),
-        ("cut", "i8"),
+        ("prune", "i8"),
         ("resend", "i8"),
         ("room", "i8"),  # K
         ("quiet", "i8"),  # ticks
         ("gamma", "f8"),
         ("alpha", "f8"),
         ("theta", "f8"),
-        ("send", "f8"),  # joules for an event: bits * E_elec
-        ("loss", "f8"),  # joules for an event and square metre: bits * epsilon_fs
+        ("send", "f8"),  # joules per event: bits * E_elec
+        ("loss", "f8"),  # joules per event and square metre: bits * epsilon_fs
         ("receive", "f8"),
-        ("unknown", "f8"),  # the square of a distance to a mule that is nowhere in particular
+        ("unknown_square", "f8"),  # squared distance to a mule whose position is not known
         ("rate", "f8"),
         ("seed", "i8"),
     ]
@@ -95,15 +141,15 @@ SENSOR: Final = np.dtype(
         ("x", "f8"),
         ("y", "f8"),
         ("energy", "f8"),
-        ("next_expiry", "i8"),  # of what is in its queue
+        ("next_expiry", "i8"),  # earliest expiry in its queue
         ("sent_at", "i8"),
-        ("got_at", "i8"),
-        ("alarm", "i8"),  # while it waits for room above: when something there expires; else -1
-        ("first", "i4"),  # of its links; there is a row more than sensors
+        ("received_at", "i8"),
+        ("retry_at", "i8"),  # while it waits for room in an upper queue: when a copy there expires; else -1
+        ("first", "i4"),  # first link; there is one row more than sensors
         ("group", "i4"),
-        ("used", "i4"),  # places of its queue
-        ("upper", "i4"),  # whom it handed up to last
-        ("parent", "i4"),  # in the tree of its group's head, as the next three
+        ("queue_length", "i4"),  # copies in its queue
+        ("last_upper", "i4"),  # neighbour that it last relayed to
+        ("parent", "i4"),  # in the head's tree, like the next three
         ("depth", "i4"),
         ("child", "i4"),
         ("sibling", "i4"),
@@ -111,67 +157,67 @@ SENSOR: Final = np.dtype(
 )
 
 LINK: Final = np.dtype([("cost", "f8"), ("used_at", "i8"), ("sensor", "i4"), ("unused", "i4")])
-"""To a neighbour; ascending. The cost is that of sending an event."""
+"""A link to a neighbour, in ascending order. `cost` is the energy for sending an event."""
 
-# A group is a community or a loner.
+# A group is a community or an isolated sensor.
 GROUP: Final = np.dtype(
     [
-        ("first", "i4"),  # of its members; there is a row more than groups
+        ("first", "i4"),  # first member; there is one row more than groups
         ("size", "i4"),  # cells
         ("head", "i4"),
-        ("turn", "i4"),  # who keeps next, in the order of the tree
-        ("contacts", "i4"),  # mules in contact
-        ("for_good", "u1"),  # the head stays, come what may
+        ("next_keeper", "i4"),  # index in `tree_order` of the next keeper
+        ("contacts", "i4"),  # number of mules in contact
+        ("head_fixed", "u1"),  # the head is not replaced any more
         ("has_tree", "u1"),
         ("unused", "u2"),
     ]
 )
 
-HAPPENING: Final = np.dtype([("tick", "i8"), ("kind", "i4"), ("mule", "i4"), ("what", "i4"), ("unused", "i4")])
+OCCURRENCE: Final = np.dtype([("tick", "i8"), ("kind", "i4"), ("mule", "i4"), ("target", "i4"), ("unused", "i4")])
 EVENT: Final = np.dtype(
-    [("born", "i8"), ("expiry", "i8"), ("origin", "i4"), ("a1", "i4"), ("a2", "i4"), ("unused", "i4")]
+    [("created", "i8"), ("expiry", "i8"), ("origin", "i4"), ("a1", "i4"), ("a2", "i4"), ("unused", "i4")]
 )
 VISIT: Final = np.dtype([("until", "i8"), ("sensor", "i4"), ("unused", "i4")])
-"""A contact that falls into a leg."""
+"""A contact during a leg."""
 
 PATH: Final = np.dtype(
     [("start", "f8"), ("arrive", "f8"), ("x0", "f8"), ("y0", "f8"), ("x1", "f8"), ("y1", "f8"), ("first", "i8")]
 )
-"""A leg, and the first of its visits; there is a row more than legs."""
+"""A leg and the first of its visits; there is one row more than legs."""
 
 MULE: Final = np.dtype(
     [
-        ("heard_at", "i8"),
-        ("a1", "i4"),  # it wants events with less than these
+        ("last_received_at", "i8"),
+        ("a1", "i4"),  # wants events whose attributes are less than a1 and a2
         ("a2", "i4"),
         ("leg", "i4"),
         ("last_sender", "i4"),
-        ("near", "i4"),  # sensors in reach
-        ("touched", "i4"),  # groups in contact
-        ("stored", "i4"),  # events that it may put back
-        ("gifts", "i4"),  # that it has put back
-        ("thirsty", "i4"),  # may have something to collect
-        ("content", "i4"),  # has nothing to put back here
+        ("in_reach", "i4"),  # number of sensors in reach
+        ("groups", "i4"),  # number of groups in contact
+        ("stored", "i4"),  # number of events that it may put back
+        ("put_back_count", "i4"),  # number of events put back so far
+        ("may_collect", "i4"),  # a sensor in reach may have an event for it
+        ("put_back_done", "i4"),  # nothing to put back in the current contacts
     ]
 )
 
 PAIR: Final = np.dtype([("layer", "i2"), ("reach", "u1"), ("done", "u1")])
-"""Of a mule and a sensor: its layer in the path set, 0 for none; in reach; nothing left to send."""
+"""State of a mule and a sensor: layer in the path set (0: none); in reach; nothing left to send."""
 
 COPY: Final = np.dtype([("arrived", "i8"), ("event", "i4"), ("tag", "i4"), ("successes", "i4"), ("hops", "i4")])
-"""A place of a queue. The tag is the mule that a relayed copy is for."""
+"""A copy in a queue. `tag` is the mule that a relayed copy is for, or -1."""
 
 STORED: Final = np.dtype([("event", "i4"), ("hops", "i4")])
 
 
-class World(NamedTuple):
-    """All that kernels read and write."""
+class FieldState(NamedTuple):
+    """All arrays that kernels read and write."""
 
     clock: Ticks
     counts: Ticks
-    rules: Rows  # one
+    rules: Rows  # one row
     times: npt.NDArray[np.float64]
-    happening: Rows
+    occurrence: Rows
     event: Rows
     path: Rows
     visit: Rows
@@ -179,22 +225,22 @@ class World(NamedTuple):
     link: Rows
     group: Rows
     member: Integers
-    order: Integers  # members in the order of the tree
+    tree_order: Integers  # members in pre-order of the head's tree
     mule: Rows
     pair: Rows  # by mule and sensor
-    near: Integers  # by mule: sensors in reach, ascending
-    touched: Integers  # by mule: groups in contact, ascending
-    touching: Integers  # by mule and group: sensors in reach
-    contact: Integers  # by group: mules in contact, in the order in which they came
+    in_reach: Integers  # by mule: sensors in reach, ascending
+    groups: Integers  # by mule: groups in contact, ascending
+    reach_by_group: Integers  # by mule and group: sensors in reach
+    contact: Integers  # by group: mules in contact, in order of arrival
     copy: Rows  # by sensor
-    sent: Bits  # by sensor, place: mules that the owner has sent it to
+    sent_to: Bits  # by sensor and queue index: mules that the owner has sent the event to
     stored: Rows  # by mule
-    known: Bits  # by event: mules that have it
-    kept: Bits  # by event: groups that it was put back to
-    restless: Bits  # sensors that may have something to relay
-    mask: Bits  # scratch: mules
-    tried: Bits  # scratch: mules
-    moved: Bits  # scratch: mules
-    line: Integers  # scratch: sensors
-    delivered: Ticks  # handed out: tick, mule, event, hops
-    log: Ticks  # handed out: tick, sender, receiver, event
+    received_by: Bits  # by event: mules that have received it
+    put_back_to: Bits  # by event: groups that it was put back to
+    relay_pending: Bits  # sensors that may have something to relay
+    mule_mask: Bits  # scratch: mules
+    tried_mules: Bits  # scratch: mules
+    moved_mules: Bits  # scratch: mules
+    worklist: Integers  # scratch: sensors
+    delivered: Ticks  # output: tick, mule, event, hops
+    log: Ticks  # output: tick, sender, receiver, event

@@ -1,5 +1,5 @@
-"""The field simulator, slow and obvious: what the compiled one must equal."""
+"""Reference implementation of the simulation: slow and simple. The compiled one must equal it bit for bit."""
 
-from roamcast.collect.simulation.reference.simulate import simulate_slowly
+from roamcast.collect.simulation.reference.simulate import simulate_reference
 
-__all__ = ["simulate_slowly"]
+__all__ = ["simulate_reference"]

@@ -1,41 +1,41 @@
-"""Contagion, by the letter."""
+"""Reference implementation of Epidemic."""
 
 from __future__ import annotations
 
 from roamcast.collect.simulation.protocols import Epidemic
 from roamcast.collect.simulation.reference.communities import neighbours
-from roamcast.collect.simulation.reference.queues import Copy, Queue
-from roamcast.collect.simulation.reference.run import Run
+from roamcast.collect.simulation.reference.queues import Copy, CopyQueue
+from roamcast.collect.simulation.reference.run import ReferenceRun
 
-__all__ = ["Contagion"]
+__all__ = ["ReferenceEpidemic"]
 
-TURN = 0x9E3779B1
-"""Who sends first changes from tick to tick."""
+SENDER_STEP = 0x9E3779B1
+"""The node that sends first changes from tick to tick by this step."""
 
 
-class Contagion:
-    """In each tick everybody sends one event, the newest that somebody in reach lacks and can take."""
+class ReferenceEpidemic:
+    """In each tick every node sends one event: the newest that a node in reach lacks and has room for."""
 
-    def __init__(self, run: Run, rules: Epidemic) -> None:
+    def __init__(self, run: ReferenceRun, protocol: Epidemic) -> None:
         self._run = run
         field = run.world.field
         self._near = neighbours(run.world)
-        rooms = [rules.K] * field.sensors + [float("inf")] * field.mules
-        self._all = [Queue(room, by_successes=False) for room in rooms]
+        rooms = [protocol.K] * field.sensors + [float("inf")] * field.mules
+        self._all = [CopyQueue(room, by_successes=False) for room in rooms]
         self._seen: list[set[int]] = [set() for _ in rooms]
-        """What each has, or has had: nobody takes an event twice."""
+        """Events that each node has or had; it does not take them again."""
 
     @property
-    def queues(self) -> list[Queue]:
-        """Of the sensors."""
+    def queues(self) -> list[CopyQueue]:
+        """Queues of the sensors."""
         return self._all[: self._run.world.field.sensors]
 
     def begin_tick(self) -> None:
-        """Contacts are looked up where they are needed."""
+        """Nothing to do: contacts are looked up when needed."""
 
-    def born(self, event: int) -> None:
+    def create(self, event: int) -> None:
         self._expire()
-        sensor = int(self._run.world.births.sensor[event])
+        sensor = int(self._run.world.events.sensor[event])
         if self._all[sensor].is_full:
             self._run.counts["full"] += 1
         else:
@@ -44,17 +44,19 @@ class Contagion:
     def step(self) -> bool:
         run, before = self._run, len(self._run.transfers)
         self._expire()
-        got: set[int] = set()
+        receivers: set[int] = set()
         nodes = range(len(self._all))
-        first = run.now * TURN % len(nodes)
+        first = run.now * SENDER_STEP % len(nodes)
         for sender in (*nodes[first:], *nodes[:first]):
-            self._send(sender, got)
+            self._send(sender, receivers)
         return len(run.transfers) > before
 
-    def _send(self, sender: int, got: set[int]) -> None:
+    def _send(self, sender: int, receivers: set[int]) -> None:
         run, instant = self._run, self._run.is_instant
         free = [
-            other for other in self._linked(sender) if not self._all[other].is_full and (other not in got or instant)
+            other
+            for other in self._neighbours(sender)
+            if not self._all[other].is_full and (other not in receivers or instant)
         ]
         copy = self._all[sender].first(
             lambda copy: (
@@ -64,14 +66,14 @@ class Contagion:
         if copy is None:
             return
         receiver = next(other for other in free if copy.event not in self._seen[other])
-        got.add(receiver)
+        receivers.add(receiver)
         self._transfer(sender, receiver, copy)
         self._take(receiver, copy.event, run.now, copy.hops + 1)
 
     def _transfer(self, sender: int, receiver: int, copy: Copy) -> None:
         run, sensors = self._run, self._run.world.field.sensors
         bits = run.world.field.event_bits
-        run.counts["by_owner"] += sender == run.world.births.sensor[copy.event]
+        run.counts["by_owner"] += sender == run.world.events.sensor[copy.event]
         if receiver >= sensors:
             run.hand_over(sender, receiver - sensors, copy.event, copy.hops + 1)
             return
@@ -82,8 +84,8 @@ class Contagion:
             run.counts["put_back"] += 1
         run.pay(receiver, run.radio.receive(bits))
 
-    def _linked(self, node: int) -> list[int]:
-        """Mules in reach first, then neighbours; each ascending."""
+    def _neighbours(self, node: int) -> list[int]:
+        """Mules in reach, then sensors; both ascending."""
         run, sensors = self._run, self._run.world.field.sensors
         if node >= sensors:
             return run.in_reach(node - sensors)
@@ -96,5 +98,5 @@ class Contagion:
 
     def _expire(self) -> None:
         for node, queue in enumerate(self._all):
-            gone = len(queue.take_out(lambda copy: self._run.is_expired(copy.event)))
+            gone = len(queue.remove(lambda copy: self._run.is_expired(copy.event)))
             self._run.counts["expired"] += gone if node < self._run.world.field.sensors else 0

@@ -1,18 +1,18 @@
-"""A sensor's queue: who is first, and who must go (section 3.3)."""
+"""Reference implementation of a sensor's queue (section 3.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Copy", "Queue"]
+__all__ = ["Copy", "CopyQueue"]
 
 
 @dataclass(eq=False)
 class Copy:
-    """A copy of an event. `mule` is for whom it is being handed up; None: it is the sensor's own, or in its keeping.
+    """A copy of an event. `mule` is the mule that it is relayed to; None for the copy of an owner or keeper.
 
-    Younger events have higher numbers. `arrived` is the tick in which it came: it goes on in a later one.
+    Younger events have higher numbers. `arrived` is the tick of arrival; the copy is sent on in a later tick.
     """
 
     event: int
@@ -24,8 +24,8 @@ class Copy:
 
 
 @dataclass
-class Queue:
-    """At most K copies. Order: fewest successes first, then youngest first; or simply youngest first."""
+class CopyQueue:
+    """At most K copies. Priority: fewest successes (with `by_successes`), then youngest."""
 
     K: float
     by_successes: bool
@@ -35,14 +35,14 @@ class Queue:
     def is_full(self) -> bool:
         return len(self.copies) >= self.K
 
-    def first(self, may_go: Callable[[Copy], bool]) -> Copy | None:
-        """The first in order of those that may go; of equals the one that came last."""
-        ready = [copy for copy in self.copies if may_go(copy)]
+    def first(self, is_sendable: Callable[[Copy], bool]) -> Copy | None:
+        """The sendable copy with the highest priority; of equal ones, the last to arrive."""
+        ready = [copy for copy in self.copies if is_sendable(copy)]
         return min(reversed(ready), key=self._order) if ready else None
 
-    def take_out(self, goes: Callable[[Copy], bool]) -> list[Copy]:
-        """Remove those that go, and tell which."""
-        gone = [copy for copy in self.copies if goes(copy)]
+    def remove(self, should_go: Callable[[Copy], bool]) -> list[Copy]:
+        """Remove copies and return them."""
+        gone = [copy for copy in self.copies if should_go(copy)]
         self.copies = [copy for copy in self.copies if copy not in gone]
         return gone
 

@@ -1,4 +1,4 @@
-"""What all protocols share: the clock, who is in reach, energy, counts, and the log of transfers."""
+"""State of a reference run that all protocols share: clock, contacts, energy, counts and the log of transfers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from math import isfinite, isnan
 from typing import Final, NamedTuple, Protocol
 
 from roamcast.collect.simulation.contacts import Contacts
-from roamcast.collect.simulation.energy import Radio
-from roamcast.collect.simulation.field import World
+from roamcast.collect.simulation.field import FieldWorld, Radio
 from roamcast.collect.simulation.protocols import RatePer
-from roamcast.collect.simulation.schedule import Clock
+from roamcast.collect.simulation.schedule import TickClock
 
-__all__ = ["Delivery", "Rules", "Run", "Transfer", "Visit", "drive"]
+__all__ = ["FieldDelivery", "ReferenceProtocol", "ReferenceRun", "TickContact", "Transfer", "run_reference"]
 
 
 class Transfer(NamedTuple):
-    """One event from one to another in a tick. Mules are numbered after the sensors."""
+    """A transfer of an event in a tick. Mules are numbered after the sensors."""
 
     tick: int
     sender: int
@@ -25,8 +24,8 @@ class Transfer(NamedTuple):
     event: int
 
 
-class Delivery(NamedTuple):
-    """The first receipt of an event by a mule that wants it, after so many hops."""
+class FieldDelivery(NamedTuple):
+    """The first receipt of an event by a mule that wants it."""
 
     tick: int
     mule: int
@@ -35,8 +34,8 @@ class Delivery(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A contact in ticks: the first, and the first that is over."""
+class TickContact:
+    """A contact from tick `begin` up to, not including, tick `end`."""
 
     mule: int
     sensor: int
@@ -44,36 +43,36 @@ class Visit:
     end: int
 
 
-class Rules(Protocol):
-    """A protocol: what is done in a tick."""
+class ReferenceProtocol(Protocol):
+    """The rules of a protocol."""
 
     def begin_tick(self) -> None:
-        """Take note of contacts that begin or end and of paths that change."""
+        """Process contacts that begin or end, and paths that change."""
 
-    def born(self, event: int) -> None:
-        """An event comes into the world at its sensor."""
+    def create(self, event: int) -> None:
+        """An event is created at its sensor."""
 
     def step(self) -> bool:
-        """Transfer what can be transferred now. Whether anything was."""
+        """Transfer what can be transferred now. Returns whether anything was."""
 
 
-class Run:
-    """The state of a field while it lives, and what has come of it."""
+class ReferenceRun:
+    """The state and the results of a run."""
 
-    def __init__(self, world: World, clock: Clock, contacts: Contacts, radio: Radio) -> None:
+    def __init__(self, world: FieldWorld, clock: TickClock, contacts: Contacts, radio: Radio) -> None:
         self.world, self.clock, self.radio = world, clock, radio
         self.now = 0
         self.energy = [radio.initial_j] * world.field.sensors
         self.counts: Counter[str] = Counter()
         self.transfers: list[Transfer] = []
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[FieldDelivery] = []
         self.known: set[tuple[int, int]] = set()
-        """(mule, event): mules remember for ever what they have received."""
+        """(mule, event): what mules have received."""
         self.first_death: int | None = None
         ticks = zip(clock.first(contacts.begin).tolist(), clock.last(contacts.end).tolist(), strict=True)
         pairs = zip(contacts.mule.tolist(), contacts.sensor.tolist(), strict=True)
-        visits = (Visit(*pair, *tick) for pair, tick in zip(pairs, ticks, strict=True))
-        self.visits: Final = [visit for visit in visits if visit.begin < visit.end]
+        tick_contacts = (TickContact(*pair, *tick) for pair, tick in zip(pairs, ticks, strict=True))
+        self.contacts: Final = [contact for contact in tick_contacts if contact.begin < contact.end]
         legs = world.legs
         begins, ends = clock.first(legs.start).tolist(), clock.first(legs.end).tolist()
         spans = [(begin, max(end, begin + 1)) for begin, end in zip(begins, ends, strict=True)]
@@ -88,42 +87,42 @@ class Run:
         return not isfinite(self.clock.rate)
 
     def sends_one(self, rate_per: RatePer) -> bool:
-        """Whether a sensor can send no more than one event in a tick."""
+        """Whether a sensor can send at most one event per tick."""
         return rate_per in ("node", "sender") and not self.is_instant
 
     def takes_one(self, rate_per: RatePer) -> bool:
-        """Whether nobody can receive more than one event in a tick."""
+        """Whether a receiver can get at most one event per tick."""
         return rate_per in ("node", "receiver") and not self.is_instant
 
     def in_reach(self, mule: int) -> list[int]:
-        """Sensors, ascending."""
-        return sorted(v.sensor for v in self.visits if v.mule == mule and v.begin <= self.now < v.end)
+        """Sensors in reach of a mule, ascending."""
+        return sorted(v.sensor for v in self.contacts if v.mule == mule and v.begin <= self.now < v.end)
 
     def leg(self, mule: int) -> tuple[int, int, int]:
-        """The path that a mule is on: its number, first tick and end. Before its first one: -1."""
+        """The current leg of a mule: number (-1 before the first), first tick and end."""
         begun: list[tuple[int, int, int]] = [(-1, 0, 0), *(leg for leg in self._legs[mule] if leg[1] <= self.now)]
         return begun[-1]
 
     def ahead(self, mule: int) -> set[int]:
-        """Sensors that the mule has in reach now or later on this leg: Z, of all communities."""
+        """Sensors in reach of the mule now or later on this leg: Z in the paper, for all communities."""
         _, begin, end = self.leg(mule)
-        mine = (v for v in self.visits if v.mule == mule and v.begin < end and v.end > begin)
-        return {visit.sensor for visit in mine if visit.end > self.now}
+        mine = (v for v in self.contacts if v.mule == mule and v.begin < end and v.end > begin)
+        return {contact.sensor for contact in mine if contact.end > self.now}
 
     def wants(self, mule: int, event: int) -> bool:
-        births, want = self.world.births, self.world.want
-        return bool(births.a1[event] < want[mule, 0] and births.a2[event] < want[mule, 1])
+        events, want = self.world.events, self.world.want
+        return bool(events.a1[event] < want[mule, 0] and events.a2[event] < want[mule, 1])
 
     def is_expired(self, event: int) -> bool:
         return self.now >= self.expiry[event]
 
     def between(self, a: int, b: int) -> float:
-        """The square of the distance of two sensors."""
+        """The squared distance between two sensors."""
         x, y = self.world.x, self.world.y
         return float((x[a] - x[b]) ** 2 + (y[a] - y[b]) ** 2)
 
     def to_mule(self, sensor: int, mule: int) -> float:
-        """The square of the distance of a sensor and a mule at the beginning of this tick."""
+        """The squared distance between a sensor and a mule at the beginning of this tick."""
         legs, leg, field = self.world.legs, self.leg(mule)[0], self.world.field
         if isnan(legs.x0[leg]):
             return float((field.side / field.cells) ** 2)
@@ -144,11 +143,11 @@ class Run:
         self.counts["hops"] += 1
 
     def name(self, mule: int) -> int:
-        """A mule's number in the log."""
+        """The number of a mule in the log."""
         return self.world.field.sensors + mule
 
     def hand_over(self, sensor: int, mule: int, event: int, hops: int) -> bool:
-        """A sensor sends an event to a mule in reach. Whether the mule wants it and had not got it before."""
+        """A sensor sends an event to a mule. Returns whether the mule wants it and receives it for the first time."""
         bits = self.world.field.event_bits
         self.log(sensor, self.name(mule), event)
         self.pay(sensor, self.radio.send(bits, self.to_mule(sensor, mule)))
@@ -162,21 +161,21 @@ class Run:
         self.known.add((mule, event))
         if not self.wants(mule, event):
             return False
-        self.deliveries.append(Delivery(self.now, mule, event, hops))
+        self.deliveries.append(FieldDelivery(self.now, mule, event, hops))
         return True
 
 
-def drive(run: Run, rules: Rules, *, until_death: bool = False) -> None:
-    """Tick by tick to the end, or to the first death."""
-    born = run.clock.first(run.world.births.time).tolist()
+def run_reference(run: ReferenceRun, protocol: ReferenceProtocol, *, until_death: bool = False) -> None:
+    """Run tick by tick to the end, or to the first death of a sensor."""
+    created = run.clock.first(run.world.events.time).tolist()
     for tick in range(run.clock.ticks):
         run.now = tick
-        rules.begin_tick()
-        for event, when in enumerate(born):
+        protocol.begin_tick()
+        for event, when in enumerate(created):
             if when == tick:
-                run.counts["born"] += 1
-                rules.born(event)
-        while rules.step() and run.is_instant:
+                run.counts["created"] += 1
+                protocol.create(event)
+        while protocol.step() and run.is_instant:
             pass
         if until_death and run.first_death is not None:
             return

@@ -1,4 +1,4 @@
-"""Communities: sensors that are connected by cells which touch."""
+"""Communities: sensors that are connected through adjacent cells."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy.typing as npt
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-from roamcast.collect.simulation.field import World, cell_of
+from roamcast.collect.simulation.field import FieldWorld, cells_of
 
-__all__ = ["Communities", "find_communities", "lone_sensors"]
+__all__ = ["Communities", "find_communities", "isolated_sensors"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
 
 
 class Communities(NamedTuple):
-    """Who hears whom, and who belongs together. A community of one sensor is a loner.
+    """Links between sensors, and the communities they form. An isolated sensor is a community of one.
 
-    Neighbours of a sensor, in ascending order: `neighbour[start[s]:start[s + 1]]`, with the `square` of the distance.
-    Members, in ascending order: `member[first[c]:first[c + 1]]`. Communities are numbered by their lowest member.
-    `size` is how many cells the members of a community are in.
+    The neighbours of sensor s are `neighbour[start[s]:start[s + 1]]`, ascending, with the squared distance `square`.
+    The members of community c are `member[first[c]:first[c + 1]]`, ascending; `of` maps sensors to communities.
+    Communities are numbered by their lowest member. `size` is the number of cells with members.
     """
 
     start: Integers
@@ -34,10 +34,10 @@ class Communities(NamedTuple):
     size: Integers
 
 
-def find_communities(world: World) -> Communities:
-    """By the rule of cells: the same one, or two that share an edge or a corner."""
+def find_communities(world: FieldWorld) -> Communities:
+    """Find the communities: sensors hear each other in the same cell and in cells that share an edge or a corner."""
     cells = world.field.cells
-    column, row = cell_of(world.field, world.x, world.y)
+    column, row = cells_of(world.field, world.x, world.y)
     cell = row.astype(np.int64) * cells + column
     order = np.argsort(cell, kind="stable")
     sorted_cells = cell[order]
@@ -57,15 +57,15 @@ def find_communities(world: World) -> Communities:
     return _communities(world, a[by], b[by], cell)
 
 
-def lone_sensors(world: World) -> Communities:
-    """As if nobody heard anybody: what direct gathering sees."""
+def isolated_sensors(world: FieldWorld) -> Communities:
+    """Communities without any links, for direct gathering."""
     nobody = np.zeros(0, np.int64)
-    column, row = cell_of(world.field, world.x, world.y)
+    column, row = cells_of(world.field, world.x, world.y)
     return _communities(world, nobody, nobody, row.astype(np.int64) * world.field.cells + column)
 
 
 def _communities(
-    world: World, a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], cell: npt.NDArray[np.int64]
+    world: FieldWorld, a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], cell: npt.NDArray[np.int64]
 ) -> Communities:
     sensors = world.field.sensors
     _, label = connected_components(csr_array((np.ones(len(a), np.int8), (a, b)), shape=(sensors, sensors)), False)
@@ -83,6 +83,6 @@ def _communities(
 
 
 def _lowest(label: Integers) -> npt.NDArray[np.int64]:
-    """By sensor: the lowest sensor with the same label."""
+    """For each sensor, the lowest sensor with the same label."""
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     return first[inverse]

@@ -1,4 +1,4 @@
-"""Path sets beside brute force."""
+"""Path sets equal those distance by brute force."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from fields import FIELDS, SEEDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.collect.simulation.assembly import assemble
-from roamcast.collect.simulation.community import find_communities
-from roamcast.collect.simulation.contacts import entries_of, meetings
-from roamcast.collect.simulation.energy import Radio
-from roamcast.collect.simulation.field import Field, World, cell_of, draw
-from roamcast.collect.simulation.kernels.living import LIVED, live
+from roamcast.collect.simulation.communities import find_communities
+from roamcast.collect.simulation.contacts import cell_entries, find_contacts
+from roamcast.collect.simulation.field import Field, FieldWorld, Radio, cells_of, draw_world
+from roamcast.collect.simulation.kernel_state import build_field_state
+from roamcast.collect.simulation.kernels.run import REACHED_TICK, run_ticks
 from roamcast.collect.simulation.protocols import CET
 from roamcast.collect.simulation.schedule import schedule
 
 FAR = 10_000
 
 
-def hops(world: World) -> npt.NDArray[np.int64]:
-    """Between each two sensors, by Floyd and Warshall; FAR where there is no way."""
-    column, row = cell_of(world.field, world.x, world.y)
+def hops(world: FieldWorld) -> npt.NDArray[np.int64]:
+    """Hops between each two sensors (Floyd–Warshall); FAR if they are not connected."""
+    column, row = cells_of(world.field, world.x, world.y)
     apart = np.maximum(abs(column[:, None] - column), abs(row[:, None] - row))
-    found = np.where(apart <= 1, 1, FAR)
-    np.fill_diagonal(found, 0)
+    distance = np.where(apart <= 1, 1, FAR)
+    np.fill_diagonal(distance, 0)
     for middle in range(world.field.sensors):
-        found = np.minimum(found, found[:, [middle]] + found[[middle]])
-    return found
+        distance = np.minimum(distance, distance[:, [middle]] + distance[[middle]])
+    return distance
 
 
-def expected(world: World, mule: int, now: int) -> list[int]:
+def expected(world: FieldWorld, mule: int, now: int) -> list[int]:
     """The layer of each sensor in the path set to a mule in the tick `now`; 0 for none."""
     clock, legs = schedule(world).clock, world.legs
-    contacts = meetings(world, entries_of(world.field, world.legs))
+    contacts = find_contacts(world, cell_entries(world.field, world.legs))
     begin, end = clock.first(contacts.begin), clock.last(contacts.end)
     mine = (contacts.mule == mule) & (begin < end)
     leg = np.flatnonzero((legs.mule == mule) & (clock.first(legs.start) <= now))[-1]
@@ -52,11 +51,11 @@ def expected(world: World, mule: int, now: int) -> list[int]:
 
 @given(FIELDS, SEEDS, st.integers(1, 80))
 def test_path_sets_are_breadth_first_layers(field: Field, seed: int, stop: int) -> None:
-    """At any time each sensor's layer is its distance in hops from those that the rest of the leg has in reach."""
-    world = draw(field, seed)
+    """A sensor's layer is its distance in hops from the sensors that the rest of the leg reaches."""
+    world = draw_world(field, seed)
     plan = schedule(world)
     until = min(stop, plan.clock.ticks)
-    state = assemble(world, CET(), Radio(), find_communities(world), plan, log=0)
-    assert live(state, until, 1_000, False) == LIVED
+    state = build_field_state(world, CET(), Radio(), find_communities(world), plan, log=0)
+    assert run_ticks(state, until, 1_000, False) == REACHED_TICK
     for mule in range(field.mules):
         assert state.pair["layer"][mule].tolist() == expected(world, mule, until - 1)

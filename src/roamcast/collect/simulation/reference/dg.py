@@ -1,48 +1,48 @@
-"""Direct gathering, by the letter."""
+"""Reference implementation of direct gathering."""
 
 from __future__ import annotations
 
 from roamcast.collect.simulation.protocols import DG
-from roamcast.collect.simulation.reference.queues import Copy, Queue
-from roamcast.collect.simulation.reference.run import Run
+from roamcast.collect.simulation.reference.queues import Copy, CopyQueue
+from roamcast.collect.simulation.reference.run import ReferenceRun
 
-__all__ = ["Gathering"]
+__all__ = ["ReferenceDG"]
 
 
-class Gathering:
-    """Each mule takes from the sensors in reach in turn, or from each of them, the newest event."""
+class ReferenceDG:
+    """Each mule collects the newest event from one sensor in reach, round robin, or from each of them."""
 
-    def __init__(self, run: Run, rules: DG) -> None:
-        self._run, self._rules = run, rules
-        self.queues = [Queue(rules.K, by_successes=False) for _ in range(run.world.field.sensors)]
+    def __init__(self, run: ReferenceRun, protocol: DG) -> None:
+        self._run, self._protocol = run, protocol
+        self.queues = [CopyQueue(protocol.K, by_successes=False) for _ in range(run.world.field.sensors)]
         self._last = dict.fromkeys(range(run.world.field.mules), -1)
         self._entries: dict[int, set[int]] = {}
 
-    def call_at(self, entries: dict[int, set[int]]) -> None:
-        """By tick: the mules that then enter a cell."""
+    def set_cell_entries(self, entries: dict[int, set[int]]) -> None:
+        """Set the mules that enter a cell, by tick."""
         self._entries = entries
 
     def begin_tick(self) -> None:
         run = self._run
-        for visit in run.visits:
-            if visit.begin == run.now and self._rules.resend != "once":
-                self._forget(visit.sensor, visit.mule)
-        if self._rules.resend == "cell":
+        for contact in run.contacts:
+            if contact.begin == run.now and self._protocol.resend != "once":
+                self._forget(contact.sensor, contact.mule)
+        if self._protocol.resend == "cell":
             for mule in self._entries.get(run.now, ()):
                 for sensor in run.in_reach(mule):
                     self._forget(sensor, mule)
 
-    def born(self, event: int) -> None:
+    def create(self, event: int) -> None:
         run = self._run
         self._expire()
-        queue = self.queues[run.world.births.sensor[event]]
+        queue = self.queues[run.world.events.sensor[event]]
         if queue.is_full:
             run.counts["full"] += 1
         else:
             queue.copies.append(Copy(event, run.now - 1))
 
     def step(self) -> bool:
-        run, rate_per = self._run, self._rules.rate_per
+        run, rate_per = self._run, self._protocol.rate_per
         self._expire()
         sent: set[int] = set()
         for mule in range(run.world.field.mules):
@@ -67,4 +67,4 @@ class Gathering:
 
     def _expire(self) -> None:
         for queue in self.queues:
-            self._run.counts["expired"] += len(queue.take_out(lambda copy: self._run.is_expired(copy.event)))
+            self._run.counts["expired"] += len(queue.remove(lambda copy: self._run.is_expired(copy.event)))

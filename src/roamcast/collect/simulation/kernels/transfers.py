@@ -1,0 +1,279 @@
+"""Transfers in a tick: to mules, and up the layers of path sets."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from roamcast.collect.simulation.kernels.head_trees import pay
+from roamcast.collect.simulation.kernels.layout import (
+    BY_OWNER,
+    DELIVERED,
+    DUPLICATES,
+    HOPS,
+    LOGGED,
+    RETRY_TICK,
+    SPENT,
+    TICK,
+    TO_MULES,
+    FieldState,
+    i64,
+    u64,
+)
+from roamcast.collect.simulation.kernels.path_sets import wake_sensor
+from roamcast.collect.simulation.kernels.queues import (
+    add_copy,
+    demote,
+    drop_copy,
+    drop_expired,
+    eligible_mules,
+    first_ready,
+    has_room,
+    is_sendable,
+)
+from roamcast.compiled import inline_kernel, kernel
+
+__all__ = ["collect_from_sensors", "log_transfer", "relay_up", "send_to_neighbour", "square_to_mule"]
+
+
+@inline_kernel
+def log_transfer(s: FieldState, sender: int, receiver: int, event: int) -> None:
+    """Count a transfer, and log it if there is a log."""
+    s.counts[HOPS] += 1
+    if s.log.shape[0] > 0:
+        at = s.clock[LOGGED]
+        s.log[at, 0], s.log[at, 1], s.log[at, 2], s.log[at, 3] = s.clock[TICK], sender, receiver, event
+        s.clock[LOGGED] = at + 1
+
+
+@inline_kernel
+def send_to_neighbour(s: FieldState, sender: int, at: int, event: int) -> None:
+    """Send an event over a link to a neighbour, and pay for it."""
+    receiver = s.link[at].sensor
+    log_transfer(s, sender, receiver, event)
+    pay(s, sender, s.link[at].cost)
+    pay(s, receiver, s.rules[0].receive)
+
+
+@inline_kernel
+def square_to_mule(s: FieldState, sensor: int, mule: int) -> float:
+    """The squared distance at the beginning of the tick."""
+    tick, path, who = s.clock[TICK], s.path[s.mule[mule].leg], s.sensor[sensor]
+    if isnan(path.x0):
+        return float(s.rules[0].unknown_square)
+    time = s.times[tick] if s.rules[0].instant else tick / s.rules[0].rate
+    took = path.arrive - path.start
+    part = min(max((time - path.start) / took, 0.0), 1.0) if took > 0 else 1.0
+    x = path.x0 + part * (path.x1 - path.x0)
+    y = path.y0 + part * (path.y1 - path.y0)
+    return float((x - who.x) ** 2 + (y - who.y) ** 2)
+
+
+@kernel
+def _mark_forwarded(s: FieldState, sensor: int, at: int, mule: int) -> None:
+    """Count a success of an owner's copy, or remove a relayed copy."""
+    s.sensor[sensor].sent_at = s.clock[TICK]
+    copy = s.copy[sensor, at]
+    if copy.tag >= 0:
+        drop_copy(s, sensor, at)
+        return
+    s.counts[BY_OWNER] += 1
+    s.sent_to[sensor, at, mule >> 6] |= u64(1) << u64(mule & 63)
+    if copy.successes + 1 > s.rules[0].alpha:
+        drop_copy(s, sensor, at)
+        s.counts[SPENT] += 1
+    else:
+        demote(s, sensor, at)
+
+
+@kernel
+def _receive(s: FieldState, mule: int, event: int, hops: int) -> None:
+    """A mule receives an event: remember it, record a delivery if it wants it, store it if it may put it back."""
+    bit, who, what = u64(1) << u64(mule & 63), s.mule[mule], s.event[event]
+    if s.received_by[event, mule >> 6] & bit:
+        s.counts[DUPLICATES] += 1
+        return
+    s.received_by[event, mule >> 6] |= bit
+    wanted = what.a1 < who.a1 and what.a2 < who.a2
+    if wanted:
+        row = s.clock[DELIVERED]
+        s.delivered[row, 0], s.delivered[row, 1] = s.clock[TICK], mule
+        s.delivered[row, 2], s.delivered[row, 3] = event, hops
+        s.clock[DELIVERED] = row + 1
+    is_small = s.group[s.sensor[what.origin].group].size <= s.rules[0].gamma
+    if s.rules[0].put_back and is_small and (wanted or s.rules[0].stores_all):
+        s.stored[mule, who.stored].event = event
+        s.stored[mule, who.stored].hops = hops
+        who.stored += 1
+        who.put_back_done = 0
+
+
+@inline_kernel
+def collect_from_sensors(s: FieldState, mule: int) -> int:
+    """Collect from the sensors in reach, round robin: one event, or one from each. Returns the number of events."""
+    tick, who = s.clock[TICK], s.mule[mule]
+    begin = 0
+    while begin < who.in_reach and s.in_reach[mule, begin] <= who.last_sender:
+        begin += 1
+    for word in range(s.mule_mask.shape[0]):
+        s.mule_mask[word] = u64(0)
+    s.mule_mask[mule >> 6] = u64(1) << u64(mule & 63)
+    waiting = collected = 0
+    for step in range(who.in_reach):
+        at = begin + step
+        sensor = s.in_reach[mule, at - who.in_reach if at >= who.in_reach else at]
+        if s.pair[mule, sensor].done:
+            continue
+        if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
+            waiting = 1
+            continue
+        copy = first_ready(s, sensor, tick)
+        if copy >= 0:
+            _hand_over(s, sensor, copy, mule)
+            collected += 1
+            if s.rules[0].one_received:
+                break
+        elif copy == -1:
+            s.pair[mule, sensor].done = 1
+        else:
+            waiting = 1
+    if collected == 0:
+        who.may_collect = waiting
+    return collected
+
+
+@kernel
+def _hand_over(s: FieldState, sensor: int, place: int, mule: int) -> None:
+    event, hops = s.copy[sensor, place].event, s.copy[sensor, place].hops + 1
+    log_transfer(s, sensor, s.pair.shape[1] + mule, event)
+    pay(s, sensor, s.rules[0].send + s.rules[0].loss * square_to_mule(s, sensor, mule))
+    s.counts[TO_MULES] += 1
+    _receive(s, mule, event, hops)
+    _mark_forwarded(s, sensor, place, mule)
+    s.mule[mule].last_sender, s.mule[mule].last_received_at = sensor, s.clock[TICK]
+
+
+@kernel
+def _next_upper(s: FieldState, sensor: int, mule: int, tick: int) -> int:
+    """The link to the next upper neighbour, round robin. -1: all are full, -2: some received an event in this tick."""
+    first, end = s.sensor[sensor].first, s.sensor[sensor + 1].first
+    above = s.pair[mule, sensor].layer - 1
+    begin, none = first, -1
+    while begin < end and s.link[begin].sensor <= s.sensor[sensor].last_upper:
+        begin += 1
+    for step in range(end - first):
+        at = begin + step
+        if at >= end:
+            at -= end - first
+        other = s.link[at].sensor
+        if s.pair[mule, other].layer != above:
+            continue
+        used = s.sensor[other].received_at == tick if s.rules[0].one_received else s.link[at].used_at == tick
+        if used and s.rules[0].one_hop:
+            none = -2
+        elif has_room(s, other, tick):
+            return int(at)
+    return none
+
+
+@kernel
+def _wait_for_room(s: FieldState, sensor: int) -> None:
+    """Set the tick in which to retry: when a copy in a full neighbour's queue expires."""
+    alarm = i64(1) << 62
+    for at in range(s.sensor[sensor].first, s.sensor[sensor + 1].first):
+        other = s.sensor[s.link[at].sensor]
+        if other.queue_length == s.rules[0].room:
+            alarm = min(alarm, other.next_expiry)
+    s.sensor[sensor].retry_at = alarm
+    s.clock[RETRY_TICK] = min(s.clock[RETRY_TICK], alarm)
+
+
+@kernel
+def _has_upper(s: FieldState, sensor: int, mule: int, tick: int) -> bool:
+    """Whether an upper neighbour can take an event for a mule. Checked once; without one the mule leaves the mask."""
+    word, bit = mule >> 6, u64(1) << u64(mule & 63)
+    if not s.tried_mules[word] & bit:
+        s.tried_mules[word] |= bit
+        if _next_upper(s, sensor, mule, tick) < 0:
+            s.mule_mask[word] &= ~bit
+    return bool(s.mule_mask[word] & bit)
+
+
+@kernel
+def _target_mule(s: FieldState, sensor: int, at: int, tick: int) -> int:
+    """The mule that a copy is sent to: its tag, or the first in contact that may get it and has a path. -1: none."""
+    copy, g = s.copy[sensor, at], s.sensor[sensor].group
+    if copy.tag >= 0:
+        return int(copy.tag) if _has_upper(s, sensor, copy.tag, tick) else -1
+    for k in range(s.group[g].contacts):
+        other = s.contact[g, k]
+        free = eligible_mules(s, sensor, at, other >> 6)
+        if (free >> u64(other & 63)) & u64(1) and _has_upper(s, sensor, other, tick):
+            return int(other)
+    return -1
+
+
+@kernel
+def _stop_relaying(s: FieldState, sensor: int, tick: int) -> None:
+    """Nothing can be relayed. Mules still in `mule_mask` have everything; the others wait for upper neighbours."""
+    g, full, busy = s.sensor[sensor].group, 0, 0
+    for k in range(s.group[g].contacts):
+        mule = s.contact[g, k]
+        if s.pair[mule, sensor].layer > 1 and not s.pair[mule, sensor].done:
+            if (s.mule_mask[mule >> 6] >> u64(mule & 63)) & u64(1):
+                s.pair[mule, sensor].done = 1
+            else:
+                upper = _next_upper(s, sensor, mule, tick)
+                full += upper == -1
+                busy += upper == -2
+    if busy == 0:
+        s.relay_pending[sensor >> 6] &= ~(u64(1) << u64(sensor & 63))
+        if full > 0:
+            _wait_for_room(s, sensor)
+
+
+@inline_kernel
+def relay_up(s: FieldState, sensor: int) -> int:
+    """Relay one event to the layer above. Returns the number of events relayed."""
+    tick, g = s.clock[TICK], s.sensor[sensor].group
+    if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
+        return 0
+    for word in range(s.mule_mask.shape[0]):
+        s.mule_mask[word] = s.tried_mules[word] = u64(0)
+    for k in range(s.group[g].contacts):
+        mule = s.contact[g, k]
+        if s.pair[mule, sensor].layer > 1 and not s.pair[mule, sensor].done:
+            s.mule_mask[mule >> 6] |= u64(1) << u64(mule & 63)
+    s.sensor[sensor].retry_at = -1
+    drop_expired(s, sensor, tick)
+    fresh = 0
+    for place in range(s.sensor[sensor].queue_length - 1, -1, -1):
+        if not is_sendable(s, sensor, place):
+            continue
+        if s.copy[sensor, place].arrived >= tick and not s.rules[0].instant:
+            fresh = 1
+            continue
+        to = _target_mule(s, sensor, place, tick)
+        if to >= 0:
+            _hand_up(s, sensor, place, to)
+            return 1
+    if not fresh:
+        _stop_relaying(s, sensor, tick)
+    return 0
+
+
+@kernel
+def _hand_up(s: FieldState, sensor: int, place: int, to: int) -> None:
+    """Relay by one hop, or towards layer 1 as far as there is room."""
+    tick, copy = s.clock[TICK], s.copy[sensor, place]
+    here, hops = sensor, copy.hops
+    at = _next_upper(s, here, to, tick)
+    while at >= 0:
+        receiver = s.link[at].sensor
+        s.sensor[here].last_upper, s.link[at].used_at = receiver, tick
+        send_to_neighbour(s, here, at, copy.event)
+        here, hops = receiver, hops + 1
+        at = _next_upper(s, here, to, tick) if s.rules[0].full_path and s.pair[to, here].layer > 1 else -1
+    s.sensor[here].received_at = tick
+    add_copy(s, here, copy.event, to, copy.successes, hops, tick)
+    wake_sensor(s, here)
+    _mark_forwarded(s, sensor, place, to)
