@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement, request_of
+from roamcast.bind.discovery.messages import (
+    DiscoveryRequest,
+    DiscoveryResponse,
+    Plan,
+    SourceAnnouncement,
+    SourceRequest,
+    request_of,
+)
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
     Effect,
@@ -29,6 +36,11 @@ from roamcast.model import Position
 from roamcast.space import PLANAR
 
 TIMEOUT = 50
+
+
+def source_request(plan: Plan, condition: str = "") -> SourceRequest:
+    """The request of a condition in LACL."""
+    return SourceRequest.of(plan, parse(f"Select all() Where {condition}").where if condition else None)
 
 
 class Registry:

@@ -173,8 +173,8 @@ class Node:
         if nodes:
             for node in nodes:
                 backbone.add_peer(node)
-            backbone.add_requests(SourceRequest("bind", ""))
-            backbone.add_requests(SourceRequest("match", ""))  # no source becomes idle until demand is known
+            backbone.add_requests(SourceRequest("bind"))
+            backbone.add_requests(SourceRequest("match"))  # no source becomes idle until demand is known
             backbone.apply_demand(SourceDemanded(bound.source, bound.at) for bound in bindings)
             ask_first(backbone, self.settings, self.post.url, self.post.peers, nodes)
 

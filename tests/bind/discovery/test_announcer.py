@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backbones import Registry
+from backbones import Registry, source_request
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
@@ -13,11 +13,10 @@ from roamcast.bind.discovery.messages import (
     DiscoveryInterest,
     DiscoveryRequest,
     SourceAnnouncement,
-    SourceRequest,
 )
 from roamcast.model import Position
 
-ALL = DiscoveryInterest(frozenset([SourceRequest("bind", "")]))
+ALL = DiscoveryInterest(frozenset([source_request("bind", "")]))
 MAX_SIZE = 3
 
 

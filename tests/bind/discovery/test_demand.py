@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from backbones import Registry
+from backbones import Registry, source_request
 
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.demand import SourceDemand
@@ -19,7 +19,7 @@ from roamcast.bind.discovery.messages import (
 from roamcast.bind.lcesm.messages import SourceDemanded, SourceIdle
 from roamcast.model import Position
 
-NOISE, LIGHT, ANY = (SourceRequest("match", text) for text in ("&context = noise", "&context = light", ""))
+NOISE, LIGHT, ANY = (source_request("match", text) for text in ("&context = noise", "&context = light", ""))
 IDS = "abcd"
 
 

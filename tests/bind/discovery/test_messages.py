@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from backbones import Registry
+from backbones import Registry, source_request
 
 from roamcast.bind.discovery.announcer import Announcer
 from roamcast.bind.discovery.backbone import Backbone
@@ -15,7 +15,6 @@ from roamcast.bind.discovery.messages import (
     DiscoveryRequest,
     DiscoveryResponse,
     SourceAnnouncement,
-    SourceRequest,
     request_of,
 )
 from roamcast.bind.discovery.requester import PeerRequester
@@ -35,9 +34,9 @@ from roamcast.model import Position, split_name
 
 TIMEOUT, CAPACITY = 40, 1_000
 NOISE, LIGHT, ALL = (
-    SourceRequest("bind", "&context = noise"),
-    SourceRequest("bind", "&context = light"),
-    SourceRequest("bind", ""),
+    source_request("bind", "&context = noise"),
+    source_request("bind", "&context = light"),
+    source_request("bind", ""),
 )
 CONTEXTS = ({"context": "noise"}, {"context": "light"}, {"floor": 1}, {"floor": True})
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from backbones import Registry
+from backbones import Registry, source_request
 
 from roamcast.bind.discovery.announcer import Announcer
-from roamcast.bind.discovery.messages import DiscoveryInterest, SourceAnnouncement, SourceRequest
+from roamcast.bind.discovery.messages import DiscoveryInterest, SourceAnnouncement
 from roamcast.bind.discovery.requester import PeerRequester
 from roamcast.bind.lcesm.messages import SourceRegistered, SourceRemoved
 from roamcast.model import Position
 
 TIMEOUT, CAPACITY = 10**9, 5
-ALL, LIGHT = SourceRequest("bind", ""), SourceRequest("bind", "&context = light")
-FIRE = SourceRequest("match", "&context = fire")
+ALL, LIGHT = source_request("bind", ""), source_request("bind", "&context = light")
+FIRE = source_request("match", "&context = fire")
 PAUSE = 60_000_000
 
 

@@ -142,4 +142,4 @@ class Backbone:
 
 def _limit(plan: Plan, requests: set[SourceRequest]) -> set[SourceRequest]:
     """Bound the size of a message: too many requests become one for all sources."""
-    return requests if len(requests) <= _MAX_REQUESTS else {SourceRequest(plan, "")}
+    return requests if len(requests) <= _MAX_REQUESTS else {SourceRequest(plan)}

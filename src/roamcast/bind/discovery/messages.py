@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+import orjson
+
 from roamcast.bind.lcesm.messages import Attributes, SourceRegistered
-from roamcast.lacl import Query, normalise, parse, plan_of
+from roamcast.lacl import Query, normalise, plan_of
+from roamcast.lacl.codec import condition_from_json, condition_to_json
 from roamcast.lacl.conditions import may_hold
-from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Condition
 from roamcast.model import Position, global_name
 
@@ -38,30 +40,42 @@ Plan: TypeAlias = Literal["bind", "match"]
 
 
 class SourceRequest(NamedTuple):
-    """A standing request for sources whose attributes satisfy a condition. The empty condition admits every source.
+    """A standing request for sources whose attributes satisfy a condition.
+
+    `condition` is in normal form and encoded as JSON, so that it can be compared, stored and sent as it is. The empty
+    text admits every source.
 
     Sources for the bind plan are announced wherever they are: the node of the subscriber decides which one is best.
     Sources for the match plan are not announced; they are only asked to send events.
     """
 
     plan: Plan
-    condition: str
+    condition: str = ""
+
+    @classmethod
+    def of(cls, plan: Plan, condition: Condition | None) -> SourceRequest:
+        """The request for a condition. Equivalent conditions give equal requests."""
+        if condition is None:
+            return cls(plan)
+        return cls(plan, orjson.dumps(condition_to_json(normalise(condition))).decode())
 
     def admits(self, attributes: Attributes) -> bool:
-        """Whether a source with these attributes may satisfy the condition."""
-        condition = _condition(self.condition)
+        """Whether a source with these attributes may satisfy the condition.
+
+        Raises ValueError or InputError for an invalid condition.
+        """
+        condition = _decode_condition(self.condition)
         return condition is None or may_hold(condition, attributes)
 
 
 def request_of(query: Query) -> SourceRequest:
-    """The request that a subscription makes to other nodes. Equivalent queries have equal requests."""
-    condition = query.source_expression
-    return SourceRequest(plan_of(query), "" if condition is None else condition_text(normalise(condition)))
+    """The request that a subscription makes to other nodes."""
+    return SourceRequest.of(plan_of(query), query.source_expression)
 
 
 @lru_cache(maxsize=100_000)
-def _condition(text: str) -> Condition | None:
-    return parse(f"Select all() Where {text}").where if text else None
+def _decode_condition(text: str) -> Condition | None:
+    return condition_from_json(orjson.loads(text)) if text else None
 
 
 class DiscoveryInterest(NamedTuple):
