@@ -1,4 +1,4 @@
-"""Categories are those of the reference, whatever came and went before."""
+"""Categories equal those of the reference after any history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _wish = st.tuples(_side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(s
 
 
 class CategoriesMachine(RuleBasedStateMachine):
-    """Adds, removals, matches and restarts, beside the plain reference."""
+    """Adds, removals, matches and restarts, compared with the reference."""
 
     @initialize(
         most=st.integers(1, 5),
@@ -39,17 +39,17 @@ class CategoriesMachine(RuleBasedStateMachine):
         handles = np.arange(self.next, self.next + len(wanted)) * 3
         self.next += len(wanted)
         boxes = [(x, y, x + width, y + height) for x, y, width, height, _ in wanted]
-        wishes = [(*box, wish[4]) for box, wish in zip(boxes, wanted, strict=True)]
-        self.categories.add(index_rows(handles, subscriptions_of(wishes)))
-        for handle, box, wish in zip(handles.tolist(), boxes, wanted, strict=True):
-            self.reference.add(handle, box, wish[4])
+        subscription_rows = [(*box, subscription[4]) for box, subscription in zip(boxes, wanted, strict=True)]
+        self.categories.add(index_rows(handles, subscriptions_of(subscription_rows)))
+        for handle, box, subscription in zip(handles.tolist(), boxes, wanted, strict=True):
+            self.reference.add(handle, box, subscription[4])
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         here = sorted(self.reference.box)
-        gone = data.draw(st.lists(st.sampled_from(here), unique=True) if here else st.just([]))
-        self.categories.remove(np.array([*gone, 1], np.int64))
-        for handle in gone:
+        removed = data.draw(st.lists(st.sampled_from(here), unique=True) if here else st.just([]))
+        self.categories.remove(np.array([*removed, 1], np.int64))
+        for handle in removed:
             self.reference.remove(handle)
 
     @rule(data=st.data())

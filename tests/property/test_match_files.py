@@ -1,4 +1,4 @@
-"""Whatever the format, what is matched is what the definition says.
+"""Matching files equals the definition, in every format.
 
 Hypothesis drives the matcher and the readers; Spark gets few but large cases.
 """
@@ -31,25 +31,27 @@ from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, Layout
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Happened = tuple[float, float, Sequence[str] | None]
-Wanted = tuple[float, float, float, float, Sequence[str] | None]
+EventRow = tuple[float, float, Sequence[str] | None]
+SubscriptionRow = tuple[float, float, float, float, Sequence[str] | None]
 SIDES = ("min_x", "min_y", "max_x", "max_y")
 
 
-def brute_force(events: Sequence[Happened], wishes: Sequence[Wanted]) -> list[tuple[int, int]]:
-    """The definition, word for word."""
+def by_definition(events: Sequence[EventRow], subscriptions: Sequence[SubscriptionRow]) -> list[tuple[int, int]]:
+    """The definition of a match."""
     found = []
     for e, (x, y, terms) in enumerate(events):
-        for w, (min_x, min_y, max_x, max_y, wanted) in enumerate(wishes):
+        for w, (min_x, min_y, max_x, max_y, wanted) in enumerate(subscriptions):
             in_x = min_x <= x <= max_x if min_x <= max_x else x >= min_x or x <= max_x
             if in_x and min_y <= y <= max_y and set(wanted or ()) <= set(terms or ()):
                 found.append((e, w))
     return found
 
 
-def by_matcher(events: Sequence[Happened], wishes: Sequence[Wanted], **options: int) -> list[tuple[int, int]]:
+def by_matcher(
+    events: Sequence[EventRow], subscriptions: Sequence[SubscriptionRow], **options: int
+) -> list[tuple[int, int]]:
     x, y, terms = zip(*events, strict=True) if events else ((), (), ())
-    *sides, wanted = zip(*wishes, strict=True) if wishes else ((),) * 5
+    *sides, wanted = zip(*subscriptions, strict=True) if subscriptions else ((),) * 5
     lists = pa.list_(pa.string())
     boxes = [np.array(side, np.float64) for side in sides]
     matcher = ReferenceMatcher(Subscriptions(*boxes, pa.array(list(wanted), lists)), **options)
@@ -57,15 +59,15 @@ def by_matcher(events: Sequence[Happened], wishes: Sequence[Wanted], **options: 
     return list(zip(found.event.tolist(), found.subscription.tolist(), strict=True))
 
 
-def event_rows(events: Sequence[Happened]) -> list[dict[str, Any]]:
+def event_rows(events: Sequence[EventRow]) -> list[dict[str, Any]]:
     fixed = {"source": "s", "time": "2026-03-01T10:00:00Z"}
     return [{"event_id": str(n), **fixed, "x": x, "y": y, "terms": terms} for n, (x, y, terms) in enumerate(events)]
 
 
-def wish_rows(wishes: Sequence[Wanted]) -> list[dict[str, Any]]:
+def subscription_rows(subscriptions: Sequence[SubscriptionRow]) -> list[dict[str, Any]]:
     return [
         {"subscription_id": str(n), **dict(zip(SIDES, box, strict=True)), "terms": terms}
-        for n, (*box, terms) in enumerate(wishes)
+        for n, (*box, terms) in enumerate(subscriptions)
     ]
 
 
@@ -111,8 +113,8 @@ WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], Layout], None]] = {
 }
 
 
-def carried(form: str, lists: Sequence[Any]) -> list[Any]:
-    """What a format can carry: in CSV no semicolon and no line break."""
+def representable(form: str, lists: Sequence[Any]) -> list[Any]:
+    """Replace what a format cannot hold: in CSV semicolons and line breaks."""
     if form != "csv":
         return list(lists)
     unfit = str.maketrans({";": ":", "\n": "/"})
@@ -135,27 +137,29 @@ wanted = st.tuples(longitudes, latitudes, longitudes, latitudes, terms).map(
 @thorough()
 @given(
     events=st.lists(happened | st.tuples(st.just(math.nan), latitudes, terms), max_size=12),
-    wishes=st.lists(wanted, max_size=12),
+    subscriptions=st.lists(wanted, max_size=12),
     pairs_at_once=st.sampled_from([1, 7, 1 << 20]),
 )
-def test_the_matcher_equals_brute_force(events: list[Happened], wishes: list[Wanted], pairs_at_once: int) -> None:
-    """The matcher finds every pair of the definition, no other, and in order."""
-    assert by_matcher(events, wishes, pairs_at_once=pairs_at_once) == brute_force(events, wishes)
+def test_the_reference_equals_the_definition(
+    events: list[EventRow], subscriptions: list[SubscriptionRow], pairs_at_once: int
+) -> None:
+    """Every pair of the definition, no other, in order."""
+    assert by_matcher(events, subscriptions, pairs_at_once=pairs_at_once) == by_definition(events, subscriptions)
 
 
 @pytest.mark.parametrize("form", WRITERS)
 @given(
     events=st.lists(happened, max_size=8),
-    wishes=st.lists(wanted, max_size=8),
+    subscriptions=st.lists(wanted, max_size=8),
     block_bytes=st.sampled_from([10, 300, 1 << 20]),
 )
-def test_a_file_says_what_was_written(
-    form: str, events: list[Happened], wishes: list[Wanted], block_bytes: int
+def test_files_are_read_as_they_were_written(
+    form: str, events: list[EventRow], subscriptions: list[SubscriptionRow], block_bytes: int
 ) -> None:
-    """Reading back gives the written points, boxes and terms exactly, for every cut into blocks."""
+    """Points, boxes and terms, for every division into blocks."""
     for layout, rows in (
-        (EVENTS, event_rows(carried(form, events))),
-        (SUBSCRIPTIONS, wish_rows(carried(form, wishes))),
+        (EVENTS, event_rows(representable(form, events))),
+        (SUBSCRIPTIONS, subscription_rows(representable(form, subscriptions))),
     ):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"rows.{form}"
@@ -172,8 +176,8 @@ def test_a_file_says_what_was_written(
             }
 
 
-class Chance:
-    """Large random cases, rich in what is easily got wrong."""
+class RandomRows:
+    """Large random cases, rich in edge cases."""
 
     WORDS = (
         "a",
@@ -207,10 +211,10 @@ class Chance:
             return float(self._draw.choice([-limit, -limit + 1, -1.5, -1, 0, 0.25, 1, limit - 1, limit]))
         return float(self._draw.uniform(-limit, limit))
 
-    def event(self) -> Happened:
+    def event(self) -> EventRow:
         return self._coordinate(180), self._coordinate(90), self._terms()
 
-    def wish(self) -> Wanted:
+    def subscription(self) -> SubscriptionRow:
         x1, x2, y1, y2 = self._coordinate(180), self._coordinate(180), self._coordinate(90), self._coordinate(90)
         if self._draw.random() < 0.1:
             x2, y2 = x1, y1
@@ -219,18 +223,18 @@ class Chance:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("form", "seed"), list(zip(WRITERS, range(4), strict=True)))
-def test_matching_files_equals_brute_force(spark: SparkSession, form: str, seed: int, tmp_path: Path) -> None:
+def test_matching_files_equals_the_definition(spark: SparkSession, form: str, seed: int, tmp_path: Path) -> None:
     """`roamcast match` writes every pair of the definition once, and no other, from each format."""
-    chance = Chance(seed)
-    events = carried(form, [chance.event() for _ in range(1500)])
-    wishes = carried(form, [chance.wish() for _ in range(400)])
-    paths = tmp_path / f"events.{form}", tmp_path / f"wishes.{form}"
+    random_rows = RandomRows(seed)
+    events = representable(form, [random_rows.event() for _ in range(1500)])
+    subscriptions = representable(form, [random_rows.subscription() for _ in range(400)])
+    paths = tmp_path / f"events.{form}", tmp_path / f"subscriptions.{form}"
     WRITERS[form](paths[0], event_rows(events), EVENTS)
-    WRITERS[form](paths[1], wish_rows(wishes), SUBSCRIPTIONS)
+    WRITERS[form](paths[1], subscription_rows(subscriptions), SUBSCRIPTIONS)
     counts = match_files(spark, *paths, tmp_path / "out")
     table = pq.read_table(tmp_path / "out")
     pairs = sorted((int(row["event_id"]), int(row["subscription_id"])) for row in table.to_pylist())
-    expected = brute_force(events, wishes)
+    expected = by_definition(events, subscriptions)
     assert pairs == expected
     assert (counts.events, counts.subscriptions, counts.matches) == (1500, 400, len(expected))
     assert len(expected) > 1000

@@ -1,4 +1,4 @@
-"""The index gives the reference's matches, whatever happened to it before."""
+"""The index finds the matches of the reference after any history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from matching import Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
+from matching import (
+    EventRow,
+    SubscriptionRow,
+    any_event,
+    any_subscription,
+    border_points,
+    dense_boxes,
+    events_of,
+    pairs,
+    subscriptions_of,
+)
 from profiles import brief, thorough
 
 from roamcast.match.index.grid import choose_levels
@@ -22,31 +32,31 @@ from roamcast.match.reference import ReferenceMatcher
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@given(st.lists(wishes, max_size=40), st.lists(rows, max_size=20), st.none() | SEEDS)
+@given(st.lists(any_subscription, max_size=40), st.lists(any_event, max_size=20), st.none() | SEEDS)
 @thorough()
-def test_an_index_in_memory_matches_as_the_reference_does(
-    wanted: list[Wish], happened: list[Row], seed: int | None
+def test_an_index_in_memory_equals_the_reference(
+    wanted: list[SubscriptionRow], event_rows: list[EventRow], seed: int | None
 ) -> None:
-    """On boxes and terms of every kind, few or so many that there is a grid."""
+    """For boxes and terms of all kinds, with and without a grid."""
     if seed is not None:
         rng = np.random.default_rng(seed)
-        wanted = [*wanted, *crowd(rng)]
-        happened = [*happened, *on_borders(rng, wanted)]
-        assert (choose_levels(np.array([wish[:4] for wish in wanted])).scale > 0).any()
-    subscriptions, events = subscriptions_of(wanted), events_of(happened)
+        wanted = [*wanted, *dense_boxes(rng)]
+        event_rows = [*event_rows, *border_points(rng, wanted)]
+        assert (choose_levels(np.array([subscription[:4] for subscription in wanted])).scale > 0).any()
+    subscriptions, events = subscriptions_of(wanted), events_of(event_rows)
     assert pairs(build_index(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
 
 
 @given(SEEDS)
 @brief()
-def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) -> None:
-    """Where cells are full, levels many, terms few and matches plenty."""
+def test_an_index_of_boxes_of_all_sizes_equals_the_reference(seed: int) -> None:
+    """With full cells, many levels, few terms and many matches."""
     rng = np.random.default_rng(seed)
     count, words = 2_000, [f"w{n}" for n in range(rng.integers(1, 40))]
     x, y = rng.choice([rng.uniform(-180, 180, (2, count)), rng.normal(0, 1, (2, count))])
     half_x, half_y = 10.0 ** rng.uniform(-6, 2.5, (2, count))
     lists = [list(rng.choice(words, rng.integers(0, 4))) for _ in range(2 * count)]
-    wanted: list[Wish] = list(
+    wanted: list[SubscriptionRow] = list(
         zip(*(c.tolist() for c in (x - half_x, y - half_y, x + half_x, y + half_y)), lists[:count], strict=True)
     )
     for row in rng.choice(count, count // 10).tolist():
@@ -62,57 +72,57 @@ def test_many_subscriptions_of_all_sizes_match_as_the_reference_does(seed: int) 
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Adds, removals, merges and restarts of an index, beside a plain dictionary of what is wanted."""
+    """Adds, removals, merges and restarts of an index, beside a plain dictionary of the subscriptions."""
 
     @initialize(seed=SEEDS)
     def start(self, seed: int) -> None:
-        """With a crowd, so that there is a grid from the beginning."""
+        """Start with dense boxes, so that there is a grid from the beginning."""
         self.folder = Path(tempfile.mkdtemp(prefix="roamcast-test-"))
-        self.layers = IndexStore(self.folder)
+        self.store = IndexStore(self.folder)
         self.rng = np.random.default_rng(seed)
-        self.wanted: dict[int, Wish] = dict(enumerate(crowd(self.rng)))
+        self.wanted: dict[int, SubscriptionRow] = dict(enumerate(dense_boxes(self.rng)))
         self.next = len(self.wanted)
-        everyone = index_rows(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
-        self.stack: tuple[SegmentRef, ...] = self.layers.apply((), added=everyone)
+        added = index_rows(np.arange(self.next), subscriptions_of(list(self.wanted.values())))
+        self.stack: tuple[SegmentRef, ...] = self.store.apply((), added=added)
         assert (SegmentFolder(self.folder).open(self.stack[0].segment).segment.scale > 0).any()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             shutil.rmtree(self.folder)
 
-    @rule(new=st.lists(wishes, max_size=12), data=st.data())
-    def change(self, new: list[Wish], data: st.DataObject) -> None:
-        """Some go, some come, one of those that go perhaps with another wish."""
-        gone = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True) if self.wanted else st.just([]))
+    @rule(new=st.lists(any_subscription, max_size=12), data=st.data())
+    def change(self, new: list[SubscriptionRow], data: st.DataObject) -> None:
+        """Remove some and add some, perhaps with the handle of a removed one."""
+        removed = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True) if self.wanted else st.just([]))
         handles = list(range(self.next, self.next + len(new)))
-        if gone and new and data.draw(st.booleans()):
-            handles[0] = gone[0]
+        if removed and new and data.draw(st.booleans()):
+            handles[0] = removed[0]
         self.next += len(new)
-        for handle in gone:
+        for handle in removed:
             del self.wanted[handle]
         self.wanted.update(zip(handles, new, strict=True))
         added = index_rows(np.array(handles, np.int64), subscriptions_of(new))
-        self.stack = self.layers.apply(self.stack, removed=[*gone, 10**9], added=added)
+        self.stack = self.store.apply(self.stack, removed=[*removed, 10**9], added=added)
 
     @rule()
     def merge(self) -> None:
-        self.stack = self.layers.compact(self.stack)
+        self.stack = self.store.compact(self.stack)
 
     @rule()
     def restart(self) -> None:
-        """Only the names of files are left."""
-        self.stack = tuple(SegmentRef(*layer) for layer in self.stack)
-        self.layers = IndexStore(self.folder)
-        self.layers.sweep(self.stack)
+        """Keep only the names of the files."""
+        self.stack = tuple(SegmentRef(*ref) for ref in self.stack)
+        self.store = IndexStore(self.folder)
+        self.store.sweep(self.stack)
 
-    @rule(happened=st.lists(rows, max_size=8))
-    def match(self, happened: list[Row]) -> None:
+    @rule(event_rows=st.lists(any_event, max_size=8))
+    def match(self, event_rows: list[EventRow]) -> None:
         handles = sorted(self.wanted)
         if handles:
-            happened = [*happened, *on_borders(self.rng, list(self.wanted.values()))]
+            event_rows = [*event_rows, *border_points(self.rng, list(self.wanted.values()))]
         reference = ReferenceMatcher(subscriptions_of([self.wanted[handle] for handle in handles]))
-        right = [(event, handles[row]) for event, row in pairs(reference.match(events_of(happened)))]
-        assert pairs(self.layers.open(self.stack).match(events_of(happened))) == right
+        expected = [(event, handles[row]) for event, row in pairs(reference.match(events_of(event_rows)))]
+        assert pairs(self.store.open(self.stack).match(events_of(event_rows))) == expected
 
 
 TestIndexMachine = IndexMachine.TestCase

@@ -1,4 +1,4 @@
-"""Every partitioner sends every event to all workers that hold a match, whatever moved before."""
+"""Every partitioner routes every event to all workers with a match, after any history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from matching import Row, Wish, events_of, pairs, rows, subscriptions_of, wishes
+from matching import EventRow, SubscriptionRow, any_event, any_subscription, events_of, pairs, subscriptions_of
 from profiles import brief
 
 from roamcast.lab.match_workers import SimulatedWorkers
@@ -34,7 +34,7 @@ MAKE: dict[str, Callable[[int], Partitioner]] = {
 
 
 def restarted(partitioner: Partitioner) -> Partitioner:
-    """Only its arrays are left."""
+    """Restore a partitioner from its arrays."""
     arrays = partitioner.arrays()
     if isinstance(partitioner, DrtCluster):
         return DrtCluster.of_arrays(partitioner.workers, PARAMETERS, partitioner.distribution, arrays)
@@ -44,18 +44,18 @@ def restarted(partitioner: Partitioner) -> Partitioner:
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """Adds, removals, events, balancing and restarts, beside a plain dictionary of what is wanted."""
+    """Adds, removals, events, balancing and restarts, beside a plain dictionary of the subscriptions."""
 
     name = "curve"
 
     @initialize(workers=st.sampled_from([1, 2, 4]))
     def start(self, workers: int) -> None:
         self.workers = SimulatedWorkers(MAKE[self.name](workers))
-        self.wanted: dict[int, Wish] = {}
+        self.wanted: dict[int, SubscriptionRow] = {}
         self.next = 0
 
-    @rule(new=st.lists(wishes, min_size=1, max_size=12))
-    def add(self, new: list[Wish]) -> None:
+    @rule(new=st.lists(any_subscription, min_size=1, max_size=12))
+    def add(self, new: list[SubscriptionRow]) -> None:
         handles = np.arange(self.next, self.next + len(new)) * 2
         self.next += len(new)
         self.wanted.update(zip(handles.tolist(), new, strict=True))
@@ -63,10 +63,10 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        gone = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True) if self.wanted else st.just([]))
-        for handle in gone:
+        removed = data.draw(st.lists(st.sampled_from(sorted(self.wanted)), unique=True) if self.wanted else st.just([]))
+        for handle in removed:
             del self.wanted[handle]
-        self.workers.remove(np.array([*gone, 1], np.int64))
+        self.workers.remove(np.array([*removed, 1], np.int64))
 
     @rule()
     def balance(self) -> None:
@@ -76,14 +76,14 @@ class PartitionMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.workers.partitioner = restarted(self.workers.partitioner)
 
-    @rule(happened=st.lists(rows, min_size=1, max_size=12), times=st.integers(1, 3))
-    def match(self, happened: list[Row], times: int) -> None:
-        events = events_of(happened)
+    @rule(event_rows=st.lists(any_event, min_size=1, max_size=12), times=st.integers(1, 3))
+    def match(self, event_rows: list[EventRow], times: int) -> None:
+        events = events_of(event_rows)
         handles = sorted(self.wanted)
         reference = ReferenceMatcher(subscriptions_of([self.wanted[handle] for handle in handles]))
-        right = [(event, handles[row]) for event, row in pairs(reference.match(events))]
+        expected = [(event, handles[row]) for event, row in pairs(reference.match(events))]
         for _ in range(times):
-            assert pairs(self.workers.match(events).matches) == right
+            assert pairs(self.workers.match(events).matches) == expected
 
     @invariant()
     def all_are_held(self) -> None:
@@ -95,7 +95,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_workers_together_find_what_the_reference_finds(name: str) -> None:
-    """Each match once, at one, two and four workers."""
+def test_workers_together_equal_the_reference(name: str) -> None:
+    """Each match once, with one, two and four workers."""
     machine = type(f"Machine_{name}", (PartitionMachine,), {"name": name})
     run_state_machine_as_test(machine, settings=brief())

@@ -1,4 +1,4 @@
-"""A router sends every event to all workers that hold a match."""
+"""The router sends every event to all workers with a match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matching import WORLD, Row, Wish, crowd, events_of, on_borders, pairs, rows, subscriptions_of, wishes
+from matching import (
+    WORLD,
+    EventRow,
+    SubscriptionRow,
+    any_event,
+    any_subscription,
+    border_points,
+    dense_boxes,
+    events_of,
+    pairs,
+    subscriptions_of,
+)
 
 from roamcast.errors import CorruptionError
 from roamcast.match.index.rows import index_rows, select_events, select_rows
@@ -25,10 +36,16 @@ SECRET = "of these tests"
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-@given(st.lists(st.lists(wishes, max_size=20), min_size=1, max_size=4), st.lists(rows, max_size=20), st.data())
-def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row], data: st.DataObject) -> None:
+@given(
+    st.lists(st.lists(any_subscription, max_size=20), min_size=1, max_size=4),
+    st.lists(any_event, max_size=20),
+    st.data(),
+)
+def test_an_event_is_routed_to_every_worker_with_a_match(
+    parts: list[list[SubscriptionRow]], event_rows: list[EventRow], data: st.DataObject
+) -> None:
     """However many tables there were, and whichever were merged."""
-    wanted = [wish for part in parts for wish in part]
+    wanted = [subscription for part in parts for subscription in part]
     worker = np.array(data.draw(st.lists(st.integers(0, 63), min_size=len(wanted), max_size=len(wanted))), np.int64)
     first = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -37,9 +54,9 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
             here = np.arange(first, first + len(part))
             stack = tables.push(stack, index_rows(here, subscriptions_of(part)), worker[here], SECRET)
             first += len(part)
-        found = tables.open(stack).route(events_of(happened))
+        found = tables.open(stack).route(events_of(event_rows))
     routed = list(zip(found.event.tolist(), found.worker.tolist(), strict=True))
-    matches = ReferenceMatcher(subscriptions_of(wanted)).match(events_of(happened))
+    matches = ReferenceMatcher(subscriptions_of(wanted)).match(events_of(event_rows))
     needed = {(event, int(worker[row])) for event, row in pairs(matches)}
     assert needed <= set(routed)
     assert routed == sorted(set(routed))
@@ -47,20 +64,20 @@ def test_whatever_matches_is_routed(parts: list[list[Wish]], happened: list[Row]
 
 @given(st.integers(0, 2**32 - 1))
 def test_points_on_borders_are_routed(seed: int) -> None:
-    """Of boxes that begin and end where cells and strips do, and one float beside."""
+    """Of boxes that begin and end at borders of cells and strips, or one float beside."""
     rng = np.random.default_rng(seed)
-    wanted = crowd(rng)
-    happened = on_borders(rng, wanted, 200)
+    wanted = dense_boxes(rng)
+    event_rows = border_points(rng, wanted, 200)
     worker = rng.integers(0, 64, len(wanted))
     rows = index_rows(np.arange(len(wanted)), subscriptions_of(wanted))
-    found = Router.of(rows.box, rarest_terms(rows), worker).route(events_of(happened))
-    matches = ReferenceMatcher(subscriptions_of(wanted)).match(events_of(happened))
+    found = Router.of(rows.box, rarest_terms(rows), worker).route(events_of(event_rows))
+    matches = ReferenceMatcher(subscriptions_of(wanted)).match(events_of(event_rows))
     needed = {(event, int(worker[row])) for event, row in pairs(matches)}
     assert needed <= set(zip(found.event.tolist(), found.worker.tolist(), strict=True))
 
 
-def test_each_worker_wants_the_strips_of_its_own_boxes(tmp_path: Path) -> None:
-    """Two workers have boxes with the same cell and term; an event in one of them goes to its worker alone."""
+def test_an_event_is_routed_by_the_strips_of_each_worker(tmp_path: Path) -> None:
+    """Two workers have boxes with the same cell and term; an event in one of them goes to one worker."""
     tables = RoutingTables(tmp_path)
     wanted = index_rows(np.arange(2), subscriptions_of([(0, 0, 0.4, 0.9, ["fire"]), (0.6, 0, 0.9, 0.9, ["fire"])]))
     router = tables.open(tables.push((), wanted, np.array([0, 63]), SECRET))
@@ -68,8 +85,8 @@ def test_each_worker_wants_the_strips_of_its_own_boxes(tmp_path: Path) -> None:
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 2], [0, 63])
 
 
-def test_an_event_that_nobody_wants_goes_nowhere(tmp_path: Path) -> None:
-    """Elsewhere, or without the term, or without the second one."""
+def test_an_event_without_matches_is_not_routed(tmp_path: Path) -> None:
+    """Outside the box, without the term, or without the second term."""
     tables = RoutingTables(tmp_path)
     wanted = index_rows(np.arange(2), subscriptions_of([(0, 0, 1, 1, ["fire"]), (0, 0, 1, 1, ["rain", "wind"])]))
     stack = tables.push((), wanted, np.array([2, 3]), SECRET)
@@ -79,8 +96,8 @@ def test_an_event_that_nobody_wants_goes_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("terms", [2, 8, 9, 12])
-def test_events_of_many_terms_are_asked_for_all_pairs(tmp_path: Path, terms: int) -> None:
-    """Each two of them are wanted; somebody else wants the first two, or the next, and so on."""
+def test_all_pairs_of_an_event_with_many_terms_are_looked_up(tmp_path: Path, terms: int) -> None:
+    """Each pair of terms is some subscription's, held by different workers."""
     words = [f"w{n:02}" for n in range(terms)]
     both = list(combinations(words, 2))
     wanted = index_rows(np.arange(len(both)), subscriptions_of([(0, 0, 1, 1, pair) for pair in both]))
@@ -91,8 +108,8 @@ def test_events_of_many_terms_are_asked_for_all_pairs(tmp_path: Path, terms: int
         assert found.worker.tolist() == sorted(set(worker.tolist()))
 
 
-def test_points_at_infinity_go_to_those_who_want_all_the_world(tmp_path: Path) -> None:
-    """They are in no cell that has borders."""
+def test_points_at_infinity_are_routed_to_unbounded_boxes(tmp_path: Path) -> None:
+    """They are in no bounded cell."""
     tables = RoutingTables(tmp_path)
     wanted = index_rows(np.arange(2), subscriptions_of([(*WORLD, ["fire"]), (0, 0, 1, 1, ["fire"])]))
     router = tables.open(tables.push((), wanted, np.array([5, 6]), SECRET))
@@ -100,7 +117,7 @@ def test_points_at_infinity_go_to_those_who_want_all_the_world(tmp_path: Path) -
     assert (found.event.tolist(), found.worker.tolist()) == ([0, 1, 2, 2], [5, 5, 5, 6])
 
 
-def test_few_messages_are_in_vain(tmp_path: Path) -> None:
+def test_few_messages_are_false_positives(tmp_path: Path) -> None:
     """Boxes are known to a sixteenth of a cell, subscriptions by two terms; in a file as in memory."""
     rng = np.random.default_rng(7)
     terms = [[str(term) for term in rng.choice(6, rng.integers(0, 4), replace=False)] for _ in range(1_200)]
@@ -119,8 +136,8 @@ def test_few_messages_are_in_vain(tmp_path: Path) -> None:
     assert len(sent) < 1.4 * len(needed)
 
 
-def test_another_secret_is_damage(tmp_path: Path) -> None:
-    """Tables are merged by digests, which differ with it."""
+def test_tables_with_different_secrets_are_not_merged(tmp_path: Path) -> None:
+    """They are merged by digests, which depend on the secret."""
     tables = RoutingTables(tmp_path)
     wanted = index_rows(np.arange(1), subscriptions_of([(0, 0, 1, 1, ["fire"])]))
     stack = tables.push((), wanted, np.array([0]), SECRET)
@@ -128,8 +145,8 @@ def test_another_secret_is_damage(tmp_path: Path) -> None:
         tables.push(stack, wanted, np.array([0]), "another")
 
 
-def test_a_curve_routes_by_what_it_holds_now() -> None:
-    """After adds, removals and balancing, each time the events go where the moves have put the subscriptions."""
+def test_a_curve_routes_by_its_current_placement() -> None:
+    """After adding, removing and balancing, events go where the subscriptions are."""
     rng = np.random.default_rng(8)
     x = rng.uniform(-50, 50, 400)
     wanted = index_rows(np.arange(400), subscriptions_of([(at, at, at + 1, at + 1, ["fire"]) for at in x]))

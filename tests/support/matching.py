@@ -1,4 +1,4 @@
-"""Random subscriptions and events for matchers, with what tends to go wrong."""
+"""Random subscriptions and events for tests of matchers, rich in edge cases."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from roamcast.match.port import Events, Matches, Subscriptions
 
-Wish = tuple[float, float, float, float, Sequence[str] | None]
-Row = tuple[float, float, Sequence[str] | None]
+SubscriptionRow = tuple[float, float, float, float, Sequence[str] | None]
+EventRow = tuple[float, float, Sequence[str] | None]
 
 WORLD = (-math.inf, -math.inf, math.inf, math.inf)
 
-# Few values, so that borders, corners and terms are met; some of each size.
-_PLACES = [-180.0, -170.5, -3.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.0, 60.0, 179.0, 180.0]
+# Few values, so that borders, corners and terms coincide; some of each size.
+_COORDINATES = [-180.0, -170.5, -3.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.0, 60.0, 179.0, 180.0]
 _TERMS = ["a", "b", "c", "fire", "smoke", "a term of many characters", "é", ""]
 
 _terms = st.none() | st.lists(st.sampled_from(_TERMS) | st.integers(0, 50).map(str), max_size=4)
 _TINY = [-1e-17, -5e-324, 1e-17, 0.3 - 0.1 - 0.2]
 _numbers = (
-    st.sampled_from([*_PLACES, *_TINY])
-    | st.builds(math.nextafter, st.sampled_from(_PLACES), st.sampled_from([-math.inf, math.inf]))
+    st.sampled_from([*_COORDINATES, *_TINY])
+    | st.builds(math.nextafter, st.sampled_from(_COORDINATES), st.sampled_from([-math.inf, math.inf]))
     | st.floats(-200, 200)
     | st.floats(allow_nan=False)
 )
@@ -44,14 +44,14 @@ def boxes(draw: st.DrawFn) -> tuple[float, float, float, float]:
     return x, south, draw(_numbers), north
 
 
-wishes: st.SearchStrategy[Wish] = st.builds(lambda box, terms: (*box, terms), boxes(), _terms)
-rows: st.SearchStrategy[Row] = st.tuples(_numbers | st.just(math.nan), _numbers, _terms)
+any_subscription: st.SearchStrategy[SubscriptionRow] = st.builds(lambda box, terms: (*box, terms), boxes(), _terms)
+any_event: st.SearchStrategy[EventRow] = st.tuples(_numbers | st.just(math.nan), _numbers, _terms)
 
 
-def crowd(rng: np.random.Generator, count: int = 300) -> list[Wish]:
-    """Boxes so close together that the grid has cells for them.
+def dense_boxes(rng: np.random.Generator, count: int = 300) -> list[SubscriptionRow]:
+    """Return boxes that are dense enough for the grid to have cells.
 
-    They begin and end where cells do and within, one float beside that, and just below 0.
+    They begin and end at and within borders of cells, one float beside, and just below 0.
     """
     unit = 2.0 ** rng.integers(-6, 3)
 
@@ -74,9 +74,9 @@ def crowd(rng: np.random.Generator, count: int = 300) -> list[Wish]:
     return list(zip(*(side.tolist() for side in sides), terms, strict=True))
 
 
-def on_borders(rng: np.random.Generator, wanted: Sequence[Wish], count: int = 30) -> list[Row]:
-    """Points on borders of these boxes, or one float beside."""
-    boxes = np.array([wish[:4] for wish in wanted]).reshape(-1, 4)[rng.integers(0, len(wanted), count)]
+def border_points(rng: np.random.Generator, wanted: Sequence[SubscriptionRow], count: int = 30) -> list[EventRow]:
+    """Return points on borders of these boxes, or one float beside."""
+    boxes = np.array([subscription[:4] for subscription in wanted]).reshape(-1, 4)[rng.integers(0, len(wanted), count)]
     each = np.arange(count)
     x, y = (_beside(rng, boxes[each, side + 2 * rng.integers(0, 2, count)]) for side in (0, 1))
     return list(zip(x.tolist(), y.tolist(), [["a", "b"]] * count, strict=True))
@@ -87,14 +87,14 @@ def _beside(rng: np.random.Generator, values: Any) -> Any:
     return np.where(rng.random(len(values)) < 0.3, np.nextafter(values, away), values)
 
 
-def subscriptions_of(wanted: Sequence[Wish]) -> Subscriptions:
-    sides = (np.array([wish[side] for wish in wanted], np.float64) for side in range(4))
-    return Subscriptions(*sides, _lists(wish[4] for wish in wanted))
+def subscriptions_of(wanted: Sequence[SubscriptionRow]) -> Subscriptions:
+    sides = (np.array([subscription[side] for subscription in wanted], np.float64) for side in range(4))
+    return Subscriptions(*sides, _lists(subscription[4] for subscription in wanted))
 
 
-def events_of(happened: Sequence[Row]) -> Events:
-    x, y = (np.array([row[axis] for row in happened], np.float64) for axis in range(2))
-    return Events(x, y, _lists(row[2] for row in happened))
+def events_of(event_rows: Sequence[EventRow]) -> Events:
+    x, y = (np.array([row[axis] for row in event_rows], np.float64) for axis in range(2))
+    return Events(x, y, _lists(row[2] for row in event_rows))
 
 
 def pairs(found: Matches) -> list[tuple[int, int]]:

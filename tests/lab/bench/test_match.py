@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path) -> None:
-    """On a small world, and what is added, removed and moved is in force."""
+    """With a small data set, and after adding, removing and moving."""
     said: list[str] = []
     figures = measure_match(spark, tmp_path, [3_000], said.append, events=4_000, changed=500, moving=300, batches=2)
     limit, ours, frame, peer = figures["rows"]
@@ -29,8 +29,8 @@ def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path)
     world = World(4_000)
     batch = world.events(0, 4_000)
     events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    right = len(ReferenceMatcher(world.subscriptions(3_000)).match(events).event)
-    assert ours["matches"] == frame["matches"] == peer["matches"] == right > 0
+    expected = len(ReferenceMatcher(world.subscriptions(3_000)).match(events).event)
+    assert ours["matches"] == frame["matches"] == peer["matches"] == expected > 0
     assert (ours["wrong"], figures["changes"]["wrong"]) == (0, 0)
     assert limit["events_per_s"] > 0
     assert figures["bytes_per_subscription"] > 0
@@ -40,8 +40,8 @@ def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path)
     assert figures["profile"]["searching cells and postings"] > 0
 
 
-def test_a_world_is_as_described() -> None:
-    """Six different terms an event, two to four of an event's a subscription, boxes around events."""
+def test_generated_data_is_as_described() -> None:
+    """Six terms for an event, two to four of an event's terms for a subscription, boxes around events."""
     world = World(2_000)
     lists = world.events(0, 2_000)["terms"].to_pylist()
     assert all(len(set(terms)) == 6 for terms in lists)
@@ -52,8 +52,8 @@ def test_a_world_is_as_described() -> None:
     assert (width <= 0.2 + 1e-9).all()
 
 
-def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
-    """One row for each cell that a box touches; the rarest of its terms apart from the others."""
+def test_the_join_plan_has_a_row_for_each_cell_with_the_rarest_term() -> None:
+    """One row for each cell that a box touches, with the rarest of its terms apart from the others."""
     world = World(2_000)
     subscriptions = world.subscriptions(300)
     table = sql_rows(subscriptions)
@@ -74,8 +74,8 @@ def test_the_peers_rows_have_the_rarest_term_and_every_cell() -> None:
 
 
 @pytest.mark.spark
-def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
-    """At two workers and at four."""
+def test_shards_find_all_matches_with_less_memory_each(spark: SparkSession, tmp_path: Path) -> None:
+    """With two workers and with four."""
     rows = measure_partitioned(spark, tmp_path, [200_000], [2, 4], lambda _: None, events=4_000)["rows"]
     assert [(row["plan"], row["workers"], row["wrong"]) for row in rows] == [
         ("replicated", 1, 0),
@@ -87,8 +87,8 @@ def test_shares_find_what_the_whole_finds_in_less_memory_each(spark: SparkSessio
 
 
 @pytest.mark.spark
-def test_plans_and_partitioners_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
-    """Each for 1, 2 and 4 workers; there are matches."""
+def test_plans_and_partitioners_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
+    """Each with 1, 2 and 4 workers; there are matches."""
     found = measure_equality(spark, tmp_path, 3_000, 2_000, lambda _: None)
     assert len({(row["what"], row["workers"]) for row in found["rows"]}) == 1 + 5 * 3
     assert [row["wrong"] for row in found["rows"]] == [0] * 16

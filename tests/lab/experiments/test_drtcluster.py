@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_command_leaves_all_figures(folder: Path) -> None:
+def test_the_command_writes_all_figures(folder: Path) -> None:
     """As PNG and as CSV, and named in the JSON."""
     told = json.loads((folder / "all.json").read_text())
     left = {path.name for path in folder.iterdir() if path.suffix in (".png", ".csv")}
@@ -33,7 +33,7 @@ def test_the_command_leaves_all_figures(folder: Path) -> None:
         assert {row["partitioner"] for row in csv.DictReader(file)} == {"DRt-Cluster", "kd-tree", "hashing", "curve"}
 
 
-def test_the_json_has_what_the_figures_show(folder: Path) -> None:
+def test_the_json_has_the_data_of_the_figures(folder: Path) -> None:
     """Variants before and after training, throughputs, and a row for each partitioner."""
     told = json.loads((folder / "all.json").read_text())
     assert set(told["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
@@ -56,8 +56,8 @@ def spreads(*ours: float) -> dict[str, list[dict[str, object]]]:
     return {"partitioners": rows + others, "drift": rows + others, "figure7": []}
 
 
-def test_a_verdict_follows_the_figures(folder: Path) -> None:
-    """Other figures, other words."""
+def test_a_verdict_depends_on_the_figures(folder: Path) -> None:
+    """Other figures give another verdict."""
     told = json.loads((folder / "all.json").read_text())
     faster = {**told, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}}
     said = verdicts(faster, spreads(1.0))
@@ -65,8 +65,8 @@ def test_a_verdict_follows_the_figures(folder: Path) -> None:
     assert said["figure6"].endswith(": confirmed")
 
 
-def test_what_falls_to_less_than_half_of_its_peak_falls(folder: Path) -> None:
-    """And what ends at its peak, or near it, does not."""
+def test_a_curve_that_ends_below_half_of_its_peak_falls(folder: Path) -> None:
+    """One that ends at its peak, or near it, does not."""
     told = json.loads((folder / "all.json").read_text())
     hill, stays = ([{"relabelled": value, "moved": value} for value in values] for values in ((1, 9, 4), (1, 9, 8)))
     said = verdicts({**told, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, spreads(1.0))["figure5"]
@@ -74,8 +74,8 @@ def test_what_falls_to_less_than_half_of_its_peak_falls(folder: Path) -> None:
     assert "InAndBetNode rises, then falls (14 in all, at most 9.0 in a tenth, 4.0 in the last)" in said
 
 
-def test_balancing_is_judged_where_there_is_something_to_balance(folder: Path) -> None:
-    """In one of two seeds by the paper's rule, in both eagerly, which makes it worse."""
+def test_balancing_is_judged_only_where_the_load_is_uneven(folder: Path) -> None:
+    """In one of two seeds by the paper's rule; in both eagerly, which makes it worse."""
     told = json.loads((folder / "all.json").read_text())
     even = dict.fromkeys(("balance_before", "balance_after", "balance_eager"), 1.5)
     row = {"before": 1.0, "after": 1.2, "eager": 0.9, "moved": 0, "moved_eager": 3, **even}
@@ -91,7 +91,7 @@ def test_balancing_is_judged_where_there_is_something_to_balance(folder: Path) -
     ("ours", "word"),
     [((0.8, 0.82, 0.81), "better than"), ((1.3, 1.29, 1.31), "worse than"), ((0.5, 1.6, 0.8), "not to be told from")],
 )
-def test_a_difference_within_its_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
+def test_a_difference_within_its_confidence_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
     """Seeds are paired."""
     told = json.loads((folder / "all.json").read_text())
     said = verdicts(told, spreads(*ours))["ours"]

@@ -1,4 +1,4 @@
-"""A box around a circle holds all of it, and not much more."""
+"""Tests of roamcast.match.index.circles: a box contains its circle and is not much larger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def box_of(space: Space, x: float, y: float, radius: float) -> np.ndarray:
 
 
 def points_near(rng: np.random.Generator, space: Space, x: float, y: float, radius: float) -> np.ndarray:
-    """Points at about the border of the circle, and anywhere."""
+    """Return points near the border of the circle, and anywhere."""
     turn, way = rng.uniform(0, 2 * np.pi, 500), radius * rng.uniform(0.9, 1.01, 500)
     if space is PLANAR:
         return np.stack([x + way * np.cos(turn), y + way * np.sin(turn)])
@@ -37,7 +37,7 @@ def points_near(rng: np.random.Generator, space: Space, x: float, y: float, radi
 )
 @thorough()
 def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
-    """Also round a pole, across the antimeridian and around the world."""
+    """Including circles around a pole, across the antimeridian and around the world."""
     points = points_near(np.random.default_rng(seed), GEOGRAPHIC, x, y, radius)
     inside = GEOGRAPHIC.distance(x, y, *points) <= radius
     assert contains(*box_of(GEOGRAPHIC, x, y, radius), *points[:, inside]).all()
@@ -46,7 +46,7 @@ def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, 
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.floats(0, 1e12), st.integers(0, 2**32 - 1))
 @thorough()
 def test_a_planar_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
-    """Rounding cannot push a point of the circle out."""
+    """Rounding does not push a point of the circle out of the box."""
     points = points_near(np.random.default_rng(seed), PLANAR, x, y, radius)
     points = np.concatenate([points, [[x + radius, x - radius, x, x], [y, y, y + radius, y - radius]]], axis=1)
     inside = PLANAR.distance(x, y, *points) <= radius
@@ -54,16 +54,16 @@ def test_a_planar_circle_lies_in_its_box(x: float, y: float, radius: float, seed
 
 
 @pytest.mark.parametrize(("x", "y"), [(8.8, 53.1), (-179.99, -16.5), (0.0, 0.0), (25.0, 70.0)])
-def test_a_box_is_hardly_larger_than_its_circle(x: float, y: float) -> None:
-    """Within one part in a hundred in each direction."""
+def test_a_box_is_at_most_one_percent_larger_than_its_circle(x: float, y: float) -> None:
+    """In each direction."""
     west, south, east, north = box_of(GEOGRAPHIC, x, y, 10_000.0)
     width = (east - west) % 360 * np.cos(np.radians(y)) * 111_320
     assert 20_000 <= width * 1.01 <= 20_400 * 1.01
     assert 20_000 <= (north - south) * 111_320 <= 20_400
 
 
-def test_the_antimeridian_is_held_in_both_spellings() -> None:
-    """A circle that touches it holds 180 and -180."""
+def test_a_box_at_the_antimeridian_contains_180_and_minus_180() -> None:
+    """A circle that touches it contains both longitudes."""
     box = box_of(GEOGRAPHIC, 179.9, 0.0, 50_000.0)
     assert contains(*box, [180.0, -180.0, -179.9], [0.0, 0.0, 0.0]).all()
 
@@ -78,10 +78,10 @@ def test_the_antimeridian_is_held_in_both_spellings() -> None:
     st.floats(-1, 1),
 )
 @thorough()
-def test_a_centre_that_stays_in_its_room_keeps_its_circle_in_the_box(
+def test_a_circle_stays_in_its_box_while_the_centre_stays_in_its_room(
     space: Space, x: float, y: float, radius: float, slack: float, east: float, north: float
 ) -> None:
-    """Wherever in the room it goes."""
+    """Wherever in the room the centre moves."""
     room_x, room_y = room_to_move(space, x, y, radius, slack)
     box = box_of(space, x, y, radius + slack)
     moved_x, moved_y = x + east * min(float(room_x), 180.0), y + north * float(room_y)

@@ -1,4 +1,4 @@
-"""Terms get numbers, the same for equal terms and no others."""
+"""Tests of roamcast.match.index.dictionary."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def decoded(lists: TermLists) -> list[list[str]]:
 
 @given(LISTS, st.integers(0, 3), st.integers(0, 3))
 @thorough()
-def test_lists_come_out_as_they_went_in(lists: list[Any], skipped: int, more: int) -> None:
-    """Without what is absent or repeated, from whatever slice of an array."""
+def test_encoding_keeps_the_distinct_terms_of_each_list(lists: list[Any], skipped: int, more: int) -> None:
+    """Without nulls and repetitions, from any slice of an array."""
     values = [["before"]] * skipped + lists + [["after"]] * more
     array = pa.array(values, pa.list_(pa.string())).slice(skipped, len(lists))
-    right = [list(dict.fromkeys(term for term in row or [] if term is not None)) for row in lists]
-    assert decoded(encode_terms(array)) == right
+    expected = [list(dict.fromkeys(term for term in row or [] if term is not None)) for row in lists]
+    assert decoded(encode_terms(array)) == expected
 
 
 @pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.large_string()), pa.list_(pa.string_view())])
-def test_lists_may_be_of_other_types(kind: pa.DataType) -> None:
+def test_lists_of_other_arrow_types_are_cast(kind: pa.DataType) -> None:
     """Whatever Arrow can cast to lists of strings."""
     assert decoded(encode_terms(pa.array([["a", "b"], None, ["b"]], kind))) == [["a", "b"], [], ["b"]]
 
 
-def test_dictionary_values_are_terms_too() -> None:
-    """Arrow's own dictionary encoding is taken for what it stands for."""
+def test_dictionary_encoded_terms_are_decoded() -> None:
+    """Arrow's own dictionary encoding."""
     values = pa.array(["x", "y", "x"]).dictionary_encode()
     assert decoded(encode_terms(pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), values))) == [
         ["x", "y"],
@@ -52,8 +52,8 @@ def test_dictionary_values_are_terms_too() -> None:
     ]
 
 
-def test_a_slice_costs_what_is_in_it() -> None:
-    """However long the array is that it is a slice of."""
+def test_encoding_a_slice_costs_only_its_own_values() -> None:
+    """However long the sliced array is."""
     whole = pa.array([[f"{n:x}", None] for n in range(100_000)], pa.list_(pa.string()))
     slices = [whole.slice(first, 2) for first in (0, 50_000, 99_998)]
     encode_terms(slices[0])
@@ -62,7 +62,7 @@ def test_a_slice_costs_what_is_in_it() -> None:
     assert peak < 100_000
 
 
-def test_very_many_terms_are_told_apart() -> None:
+def test_many_terms_get_distinct_numbers() -> None:
     """The table grows with the terms."""
     terms = [f"{n:x}" for n in range(50_000)]
     lists = encode_terms(pa.array([terms, terms[::-1]], pa.list_(pa.string())))
@@ -72,8 +72,8 @@ def test_very_many_terms_are_told_apart() -> None:
 
 @given(st.lists(st.text(max_size=30), unique=True, max_size=50), st.lists(st.text(max_size=30), max_size=20))
 @thorough()
-def test_a_dictionary_knows_its_terms_and_no_others(known: list[str], others: list[str]) -> None:
-    """Numbers count from 1 in the order given; -1 is unknown."""
+def test_a_dictionary_finds_its_terms_and_no_others(known: list[str], others: list[str]) -> None:
+    """Numbers count from 1 in the order given; -1 means unknown."""
     dictionary = Dictionary.of(encode_terms(pa.array([known], pa.list_(pa.string()))).texts)
     assert words(dictionary.texts()) == known
     asked = list(dict.fromkeys(known + others))
@@ -81,16 +81,15 @@ def test_a_dictionary_knows_its_terms_and_no_others(known: list[str], others: li
     assert found.tolist() == [known.index(term) + 1 if term in known else -1 for term in asked]
 
 
-def test_parts_are_brought_together() -> None:
-    """Equal terms of several parts get one code."""
+def test_equal_terms_of_several_parts_get_one_code() -> None:
     parts = [encode_terms(pa.array([row], pa.list_(pa.string()))).texts for row in (["a", "b"], [], ["b", "c", "a"])]
     texts, codes = unify_texts(parts)
     assert words(texts) == ["a", "b", "c"]
     assert [part.tolist() for part in codes] == [[0, 1], [], [1, 2, 0]]
 
 
-def test_the_seed_depends_on_the_terms() -> None:
-    """Whoever adds a term changes what all of them are hashed with."""
+def test_the_seed_depends_on_all_terms() -> None:
+    """Adding a term changes the hashes of all of them."""
     seeds = [Dictionary.of(encode_terms(pa.array([["a", last]])).texts).seed for last in ("b", "c")]
     assert (seeds[0] != seeds[1]).all()
     assert 0 not in np.concatenate(seeds)

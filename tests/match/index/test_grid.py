@@ -1,4 +1,4 @@
-"""Every box gets a level that suits it, and levels stay few."""
+"""Tests of roamcast.match.index.grid: levels suit their boxes and stay few."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def boxes(rng: np.random.Generator, count: int, side: float, spread: float = 1.0
 
 
 @pytest.mark.parametrize("side", [0.0, 1e-9, 0.001, 0.3, 40.0, 1e6, 1e200])
-def test_a_box_lies_in_four_cells_at_most(side: float) -> None:
-    """Whatever its size; in crowds the cells are not much wider than the boxes."""
+def test_a_box_touches_at_most_four_cells(side: float) -> None:
+    """Whatever its size. Where boxes are dense, cells are not much wider than boxes."""
     box = boxes(np.random.default_rng(1), 5_000, side, spread=3 * side)
     levels = choose_levels(box)
     scale = levels.scale[levels.of][:, np.newaxis]
@@ -27,8 +27,8 @@ def test_a_box_lies_in_four_cells_at_most(side: float) -> None:
     assert 1 / levels.scale.max() <= max(8 * side, 2.0**-29)
 
 
-def test_levels_stay_few_whatever_sizes_there_are() -> None:
-    """An attack with boxes of all sizes cannot make every event look everywhere."""
+def test_the_number_of_levels_is_limited() -> None:
+    """An attack with boxes of all sizes cannot make every event search everywhere."""
     rng = np.random.default_rng(2)
     box = np.concatenate([boxes(rng, 2_000, 10.0**power) for power in range(-15, 280, 5)])
     levels = choose_levels(box)
@@ -36,8 +36,8 @@ def test_levels_stay_few_whatever_sizes_there_are() -> None:
     assert (levels.of >= 0).all()
 
 
-def test_the_usual_sizes_are_not_hurt_by_a_few_odd_ones() -> None:
-    """Most boxes stay on fine levels though some are huge, endless or tiny."""
+def test_a_few_odd_boxes_do_not_widen_the_cells_of_the_others() -> None:
+    """Most boxes stay on fine levels though some are huge, unbounded or tiny."""
     rng = np.random.default_rng(3)
     usual = boxes(rng, 20_000, 0.01)
     odd = np.concatenate([boxes(rng, 3, 10.0**power) for power in range(-12, 12)])
@@ -48,26 +48,26 @@ def test_the_usual_sizes_are_not_hurt_by_a_few_odd_ones() -> None:
     assert len(levels.scale) <= 6
 
 
-def test_boxes_far_from_each_other_share_wide_cells() -> None:
-    """A cell for each box alone would cost more than it saves."""
+def test_sparse_boxes_share_wide_cells() -> None:
+    """A cell for each box would cost more than it saves."""
     levels = choose_levels(boxes(np.random.default_rng(4), 2_000, 1e-6, spread=1e3))
     cells = 1e3 * levels.scale[levels.of].mean()
     assert cells**2 < 2_000
 
 
-def test_a_box_that_holds_nothing_has_no_level() -> None:
-    """It is never found."""
+def test_an_empty_box_has_no_level() -> None:
+    """It never matches."""
     box = np.array([[math.nan, 0, 1, 1], [0, 1, 1, 0], [0, 0, 1, 1]])
     assert (choose_levels(box).of >= 0).tolist() == [False, False, True]
 
 
-def test_no_boxes_have_no_levels() -> None:
+def test_without_boxes_there_are_no_levels() -> None:
     """An index may be empty."""
     assert len(choose_levels(np.empty((0, 4))).scale) == 0
 
 
-def test_boxes_across_the_antimeridian_have_levels_of_their_own() -> None:
-    """They see longitudes clipped to the world."""
+def test_boxes_across_the_antimeridian_have_their_own_levels() -> None:
+    """There, longitudes are clamped to the world."""
     rng = np.random.default_rng(5)
     plain = boxes(rng, 3_000, 0.01)
     crossing = np.stack(

@@ -1,4 +1,4 @@
-"""Moving regions are indexed anew only when their slack is used up."""
+"""Tests of roamcast.match.index.moving: regions are reindexed only when their slack is used up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roamcast.match.index.segments import SegmentFolder
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
 
 
-def test_a_small_step_leaves_the_index_alone() -> None:
+def test_a_small_step_does_not_change_the_index() -> None:
     """Within the slack only the position changes."""
     regions = MovingRegions(PLANAR)
     regions.add([7], [0.0], [0.0], [100.0])
@@ -22,8 +22,8 @@ def test_a_small_step_leaves_the_index_alone() -> None:
     assert regions.move([7], [80.0], [0.0]).handle.tolist() == [7]
 
 
-def test_slack_is_measured_from_where_the_region_was_indexed() -> None:
-    """Many small steps in one direction use it up as one large step does."""
+def test_slack_is_measured_from_the_anchor() -> None:
+    """Many small steps in one direction use it up like one large step."""
     regions = MovingRegions(PLANAR)
     regions.add([7], [0.0], [0.0], [100.0])
     moved = [len(regions.move([7], [x], [0.0]).handle) for x in np.arange(1.0, 201.0)]
@@ -32,7 +32,7 @@ def test_slack_is_measured_from_where_the_region_was_indexed() -> None:
 
 
 @pytest.mark.parametrize("space", [GEOGRAPHIC, PLANAR])
-def test_few_of_many_random_walkers_are_indexed_anew(space: Space) -> None:
+def test_few_of_many_random_walkers_are_reindexed(space: Space) -> None:
     """Steps of a hundredth of the radius reindex fewer than one in fifty."""
     rng = np.random.default_rng(3)
     unit = 1.0 if space is PLANAR else 1e-5
@@ -48,14 +48,14 @@ def test_few_of_many_random_walkers_are_indexed_anew(space: Space) -> None:
 
 
 def test_a_fast_region_gets_more_slack() -> None:
-    """A region that outruns its radius is not indexed anew at every step."""
+    """A region that moves faster than its radius is not reindexed at every step."""
     regions = MovingRegions(PLANAR)
     regions.add([1], [0.0], [0.0], [10.0])
     assert sum(len(regions.move([1], [x], [0.0]).handle) for x in np.arange(50.0, 5_000.0, 50.0)) < 15
 
 
-def test_the_new_box_holds_the_circle() -> None:
-    """Around the position that is current."""
+def test_the_new_box_contains_the_circle() -> None:
+    """Around the current position."""
     regions = MovingRegions(PLANAR)
     regions.add([1, 2], [0.0, 0.0], [0.0, 0.0], [10.0, 10.0])
     moved = regions.move([2, 1], [500.0, 100.0], [0.0, 0.0])
@@ -63,7 +63,7 @@ def test_the_new_box_holds_the_circle() -> None:
     assert contains(*moved.box.T, [110.0, 490.0], [0.0, 0.0]).all()
 
 
-def test_the_last_of_several_positions_counts(tmp_path: Path) -> None:
+def test_the_last_of_several_positions_is_the_current_one(tmp_path: Path) -> None:
     """Within one batch of moves."""
     regions = MovingRegions(PLANAR)
     regions.add([5], [0.0], [0.0], [1.0])
@@ -73,8 +73,8 @@ def test_the_last_of_several_positions_counts(tmp_path: Path) -> None:
     assert test(events, np.array([0, 1]), np.array([5, 5])).tolist() == [False, True]
 
 
-def test_a_region_that_is_nowhere_has_no_box(tmp_path: Path) -> None:
-    """It holds nothing, and gets its box with its first move."""
+def test_a_region_without_position_has_no_box(tmp_path: Path) -> None:
+    """It contains nothing and gets its box with its first move."""
     regions = MovingRegions(GEOGRAPHIC)
     assert np.isnan(regions.add([5], [np.nan], [np.nan], [1.0]).box).all()
     test = CircleTest(GEOGRAPHIC, tmp_path, regions.save(tmp_path))
@@ -82,8 +82,8 @@ def test_a_region_that_is_nowhere_has_no_box(tmp_path: Path) -> None:
     assert contains(*regions.move([5], [8.0], [53.0]).box.T, 8.0, 53.0).all()
 
 
-def test_the_box_holds_all_places_of_a_batch() -> None:
-    """Where the region was before, on its way, and in the end."""
+def test_the_box_contains_all_positions_of_a_batch() -> None:
+    """The position before, those on the way, and the last."""
     regions = MovingRegions(PLANAR)
     regions.add([1, 2], [0.0, 0.0], [0.0, 0.0], [10.0, 10.0])
     moved = regions.move([2, 1, 2], [500.0, 1.0, 0.0], [0.0, 0.0, 0.0])
@@ -91,8 +91,8 @@ def test_the_box_holds_all_places_of_a_batch() -> None:
     assert contains(*moved.box[0], [-10.0, 510.0, 10.0], [0.0, 0.0, 0.0]).all()
 
 
-def test_a_box_that_reached_far_is_made_smaller() -> None:
-    """With the next batch, though the region stays where it is; and then it is left alone."""
+def test_an_oversized_box_shrinks_with_the_next_batch() -> None:
+    """Even if the region does not move; and then it stays."""
     regions = MovingRegions(PLANAR)
     regions.add([1], [0.0], [0.0], [10.0])
     assert not contains(*regions.move([1], [1e6], [0.0]).box[0], 3e6, 0.0)
@@ -103,8 +103,8 @@ def test_a_box_that_reached_far_is_made_smaller() -> None:
     assert len(regions.move([], [], []).handle) == 0
 
 
-def test_a_trail_tells_where_a_region_was(tmp_path: Path) -> None:
-    """By the last place before the event's; the last one for those that come at the end."""
+def test_a_trail_gives_the_position_at_an_offset(tmp_path: Path) -> None:
+    """The last position before the event's offset; the last one for events at the end of the batch."""
     regions = MovingRegions(PLANAR)
     regions.add([5, 6], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0])
     regions.move([5, 5], [50.0, 100.0], [0.0, 0.0])
@@ -120,8 +120,8 @@ def test_a_trail_tells_where_a_region_was(tmp_path: Path) -> None:
     assert test(events, np.arange(3), np.full(3, 6), np.full(3, 21)).tolist() == [True, False, False]
 
 
-def test_a_version_does_not_change(tmp_path: Path) -> None:
-    """Who reads one sees the positions of its time, and versions that say the same are one."""
+def test_a_saved_version_does_not_change(tmp_path: Path) -> None:
+    """Readers see the positions of their version. Equal versions are one file."""
     regions = MovingRegions(PLANAR)
     regions.add([5], [0.0], [0.0], [1.0])
     first = regions.save(tmp_path)
@@ -133,14 +133,13 @@ def test_a_version_does_not_change(tmp_path: Path) -> None:
     assert regions.save(tmp_path) == first
 
 
-def test_others_are_for_somebody_else_to_decide(tmp_path: Path) -> None:
-    """A subscription that is no moving region holds nothing."""
+def test_a_subscription_that_is_no_moving_region_contains_nothing(tmp_path: Path) -> None:
     test = CircleTest(PLANAR, tmp_path, MovingRegions(PLANAR).save(tmp_path))
     assert test(events_of([(0, 0, [])]), np.array([0]), np.array([1])).tolist() == [False]
 
 
-def test_bad_changes_are_refused_and_change_nothing(tmp_path: Path) -> None:
-    """Unknown handles, taken handles, radii that are none."""
+def test_invalid_changes_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    """Unknown handles, taken handles, invalid radii."""
     regions = MovingRegions(PLANAR)
     regions.add([1], [0.0], [0.0], [1.0])
     before = regions.save(tmp_path)
@@ -157,7 +156,6 @@ def test_bad_changes_are_refused_and_change_nothing(tmp_path: Path) -> None:
     assert regions.save(tmp_path) == before
 
 
-def test_a_missing_version_is_named(tmp_path: Path) -> None:
-    """Positions are never guessed."""
+def test_a_missing_version_raises(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match="missing"):
         MovingRegions.open(PLANAR, tmp_path, "0" * 64)

@@ -1,4 +1,4 @@
-"""Files of arrays are used only if they are whole."""
+"""Tests of roamcast.match.index.segments: only intact files are used."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def fresh(folder: SegmentFolder, checksum: str) -> None:
-    """As a process would that has not opened the file yet."""
+    """Open the file like a process that has not opened it before."""
     gc.collect()
     folder.open(checksum)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Names, types, shapes and values, empty arrays too."""
+def test_arrays_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """Names, types, shapes and values; empty arrays too."""
     folder = SegmentFolder(tmp_path)
     opened = folder.open(folder.write(arrays()))
     for name, array in arrays().items():
@@ -32,14 +32,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
-    """Named by content."""
+    """Files are named by content."""
     folder = SegmentFolder(tmp_path)
     assert folder.write(arrays()) == folder.write(arrays())
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_file_in_use_is_opened_once(tmp_path: Path) -> None:
-    """A process maps a file once, from whatever folder, and can go on when it is swept."""
+    """A process maps a file once, from any folder, and can go on after it is deleted."""
     folder = SegmentFolder(tmp_path)
     checksum = folder.write(arrays())
     opened = folder.open(checksum)
@@ -50,14 +50,13 @@ def test_a_file_in_use_is_opened_once(tmp_path: Path) -> None:
 
 
 def test_arrays_are_read_only(tmp_path: Path) -> None:
-    """Nobody can change what others read."""
     folder = SegmentFolder(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         folder.open(folder.write(arrays())).arrays["a"][0] = 1
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 100])
-def test_a_file_cut_short_is_found(tmp_path: Path, size: int) -> None:
+def test_a_truncated_file_is_detected(tmp_path: Path, size: int) -> None:
     """By its checksum, whatever is left of it."""
     folder = SegmentFolder(tmp_path)
     path = folder.path(checksum := folder.write(arrays()))
@@ -68,8 +67,7 @@ def test_a_file_cut_short_is_found(tmp_path: Path, size: int) -> None:
     assert caught.value.hint
 
 
-def test_a_single_bit_is_found(tmp_path: Path) -> None:
-    """Wherever it is."""
+def test_a_flipped_bit_is_detected(tmp_path: Path) -> None:
     folder = SegmentFolder(tmp_path)
     path = folder.path(checksum := folder.write(arrays()))
     content = bytearray(path.read_bytes())
@@ -79,15 +77,14 @@ def test_a_single_bit_is_found(tmp_path: Path) -> None:
         fresh(folder, checksum)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """With its path."""
+def test_a_missing_file_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match="missing") as caught:
         SegmentFolder(tmp_path).open("0" * 64)
     assert "0" * 64 in str(caught.value.where)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
-    """A file of a later version is not guessed at, though it is whole."""
+def test_another_format_version_is_refused(tmp_path: Path) -> None:
+    """Even if the file is intact."""
     import hashlib
 
     content = b"roamcast-segment/9\n" + bytes(100)
@@ -98,11 +95,11 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         folder.open(checksum)
 
 
-def test_a_sweep_leaves_what_is_kept(tmp_path: Path) -> None:
-    """And removes temporary files of a writer that died."""
+def test_a_sweep_keeps_only_the_named_files(tmp_path: Path) -> None:
+    """It deletes temporary files of a writer that died, too."""
     folder = SegmentFolder(tmp_path)
-    kept, gone = folder.write(arrays()), folder.write({"a": np.zeros(1)})
+    kept, removed = folder.write(arrays()), folder.write({"a": np.zeros(1)})
     (tmp_path / "x.segment.tmp").write_bytes(b"half")
     folder.sweep(frozenset([kept]))
     assert [path.name for path in tmp_path.iterdir()] == [folder.path(kept).name]
-    assert gone != kept
+    assert removed != kept

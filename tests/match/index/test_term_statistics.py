@@ -1,4 +1,4 @@
-"""Counts of terms are near enough, and never grow."""
+"""Tests of roamcast.match.index.term_statistics."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def seen(counts: TermStatistics, *terms: str) -> list[int]:
     return counts(encode_terms(lists([list(terms)])).texts).tolist()
 
 
-def test_counts_are_those_of_events() -> None:
-    """A term counts once for each event that carries it."""
+def test_a_term_counts_once_for_each_event() -> None:
     counts = TermStatistics()
     counts.observe(lists([["a", "b"], ["a", "a"], None, ["a"]]))
     assert seen(counts, "a", "b", "c") == [3, 1, 0]
 
 
-def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
+def test_many_terms_need_no_more_memory_and_hardly_change_estimates() -> None:
     """An attack with random terms leaves common terms common and rare ones rare."""
     counts = TermStatistics()
     before = len(pickle.dumps(counts))
@@ -42,14 +41,14 @@ def test_very_many_terms_take_no_more_room_and_blur_little() -> None:
     assert len(pickle.dumps(counts)) == before
 
 
-def test_what_was_seen_changes_where_subscriptions_are_posted_and_no_match(tmp_path: Path) -> None:
-    """Fewer postings are looked at for an event that carries a common term."""
+def test_statistics_save_work_and_change_no_match(tmp_path: Path) -> None:
+    """Fewer postings are scanned for an event with a common term."""
     counts = TermStatistics()
     counts.observe(lists([["common"]] * 1_000 + [["rare"]]))
     wanted = subscriptions_of([(*WORLD, ["rare", "common"])] * 100 + [(*WORLD, ["rare"])] * 50)
-    layers = IndexStore(tmp_path)
+    store = IndexStore(tmp_path)
     rows = index_rows(np.arange(150), wanted)
-    plain, weighed = (layers.open(layers.apply((), added=rows, frequency=s)) for s in (None, counts))
+    plain, weighed = (store.open(store.apply((), added=rows, frequency=s)) for s in (None, counts))
     events = events_of([(0, 0, ["common"])] * 10 + [(0, 0, ["common", "rare"])])
     assert pairs(plain.match(events)) == pairs(weighed.match(events))
     assert next(weighed.candidates(events)).scanned < next(plain.candidates(events)).scanned

@@ -1,4 +1,4 @@
-"""Features of boxes: on how many levels, and in how many cells."""
+"""Tests of roamcast.match.routing.features: number of levels and cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roamcast.match.routing.placement import Placement
 
 
 def test_boxes_of_all_sizes_are_on_few_levels() -> None:
-    """An event is asked for on each of them: nobody can make that many by wishing for huge boxes."""
+    """Events are looked up on each level: huge boxes of all sizes cannot make routing slow."""
     half = np.exp2(np.arange(-50.0, 1_000.0))
     box = np.stack([-half, -half, half, half], axis=1)
     features, _, levels = row_features(box, np.ones(len(half), np.uint64))
@@ -21,8 +21,8 @@ def test_boxes_of_all_sizes_are_on_few_levels() -> None:
     assert np.bincount(features.of).max() <= 9
 
 
-def test_pairs_are_likely_to_match_in_the_box_and_with_both_terms() -> None:
-    """Of those that have the cell and the rarest term; also across the antimeridian."""
+def test_candidates_in_the_box_with_both_terms_are_likely() -> None:
+    """Also across the antimeridian."""
     wanted = index_rows(
         np.arange(2), subscriptions_of([(0, 0, 0.5, 0.5, ["rain", "wind"]), (179.5, 0, -179.5, 0.5, ["rain", "wind"])])
     )

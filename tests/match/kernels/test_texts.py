@@ -1,4 +1,4 @@
-"""Terms collide by chance only, whoever chose them."""
+"""Tests of roamcast.match.kernels.texts: texts collide only by chance, even if an attacker chose them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hashes(terms: list[bytes], seed: np.ndarray) -> np.ndarray:
 
 
 def flipped(*bits: int) -> bytes:
-    """A text of WORDS words with these bits the other way round, counted over all words."""
+    """Return a text of WORDS words with these bits flipped."""
     text = bytearray(b"a" * 8 * WORDS)
     for bit in bits:
         text[bit >> 3] ^= 1 << (bit & 7)
@@ -28,7 +28,7 @@ def flipped(*bits: int) -> bytes:
 
 
 def chains(step: tuple[int, ...], apart: int) -> list[bytes]:
-    """Texts in which the same bits are flipped from each word on, or not, in every combination."""
+    """Return texts in which the same bits are flipped, or not, relative to each word, in every combination."""
     places = range(0, WORDS - 2, apart)
     return [
         flipped(*(64 * place + bit for k, place in enumerate(places) if n >> k & 1 for bit in step))
@@ -40,8 +40,8 @@ def chains(step: tuple[int, ...], apart: int) -> list[bytes]:
 @pytest.mark.parametrize(
     "step", [(62, 64 + 62, 64 + 30), (62, 64 + 62), (6, 64 + 6), (30, 128 + 62), (62, 128 + 62), (6, 38, 64 + 6)]
 )
-def test_flips_that_others_might_undo_do_not_collide(step: tuple[int, ...], apart: int) -> None:
-    """Whatever the seed: no two hashes are equal, and the lower bits, which choose a slot, are spread."""
+def test_bit_flips_that_could_cancel_out_do_not_collide(step: tuple[int, ...], apart: int) -> None:
+    """For any seed: no two hashes are equal, and the lower bits, which choose a slot, are spread."""
     terms = chains(step, apart)
     for seed in SEEDS:
         found = hashes(terms, seed)
@@ -50,7 +50,7 @@ def test_flips_that_others_might_undo_do_not_collide(step: tuple[int, ...], apar
 
 
 def test_each_bit_of_a_text_changes_about_half_of_the_hash() -> None:
-    """Of short and long texts, in every place; in the lower half, which chooses a slot, and in the upper."""
+    """In short and long texts, at every bit; in the lower half, which chooses a slot, and in the upper half."""
     for length in (1, 7, 8, 9, 16, 17, 40):
         one_off = [bytes(i == at >> 3 and 1 << (at & 7) for i in range(length)) for at in range(8 * length)]
         for half in (0xFFFFFFFF, 0xFFFFFFFF << 32):
@@ -64,15 +64,15 @@ def test_each_bit_of_a_text_changes_about_half_of_the_hash() -> None:
             assert min(ones) > 2
 
 
-def test_texts_that_end_in_zero_bytes_are_told_apart() -> None:
-    """The length counts, and not as a word might."""
+def test_texts_that_end_in_zero_bytes_have_different_hashes() -> None:
+    """The length counts, but not like a word."""
     terms = [b"a" * 8 + bytes([n]) + b"\0" * zeros for n in range(256) for zeros in range(12)]
     for seed in SEEDS:
         assert len(np.unique(hashes(terms, seed))) == len(terms)
 
 
 def test_another_seed_gives_other_hashes() -> None:
-    """To each text, also where only one bit of the seed is another."""
+    """For each text, even if the seeds differ in a single bit."""
     terms = [f"{n:x}".encode() for n in range(100)]
     for word in range(3):
         other = SEEDS[0].copy()
