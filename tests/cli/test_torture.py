@@ -31,14 +31,14 @@ def test_a_sound_protocol_ends_well(tmp_path: Path) -> None:
 
 def test_a_broken_protocol_ends_in_a_story() -> None:
     """Exit code 1; the seed alone tells what led to it, and ends with the violation."""
-    code, output, _ = run("--seeds", "1..2", "--variant", "ranges-left-behind")
+    code, output, _ = run("--seeds", "1..2", "--variant", "received-left-behind")
     assert code == 1
-    assert "roamcast torture deliver --seeds 2 --variant ranges-left-behind" in output
-    code, output, _ = run("--seeds", "2", "--variant", "ranges-left-behind")
+    assert "roamcast torture deliver --seeds 2 --variant received-left-behind" in output
+    code, output, _ = run("--seeds", "2", "--variant", "received-left-behind")
     assert code == 1
     lines = output.splitlines()
     assert lines[-1].startswith("violation: ")
-    assert any(" Portion name=" in line for line in lines)
+    assert any(" MailboxChunk name=" in line for line in lines)
     assert any(line.endswith(" crashes") for line in lines)
 
 
@@ -46,7 +46,7 @@ def test_the_broken_protocols_are_listed() -> None:
     """Each with what is wrong with it."""
     code, output, _ = run("--list-variants")
     assert (code, len(output.splitlines())) == (0, len(VARIANTS))
-    assert all(name in output and variant.what in output for name, variant in VARIANTS.items())
+    assert all(name in output and variant.description in output for name, variant in VARIANTS.items())
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post
 
-from roamcast.deliver.messages import Deposit, Located, Moved, Noted, Posted, Query
+from roamcast.deliver.messages import AddressUpdate, AddressUpdateReceipt, BundleReceipt, LocationQuery, LocationReply
+from roamcast.deliver.requests import Deposit
 from roamcast.model import Letter
 
 
@@ -23,7 +24,7 @@ def friends(post: Post, name: str) -> set[str]:
 
 def listed(post: Post, name: str) -> set[str]:
     """The domains whose address book a subscriber is in."""
-    rows = ((domain, store.whereabouts(name)) for domain, store in post.stores.items())
+    rows = ((domain, store.last_known(name)) for domain, store in post.stores.items())
     return {domain for domain, row in rows if row is not None and row.acquaintance}
 
 
@@ -52,12 +53,12 @@ def test_all_friends_and_the_home_are_told_of_a_migration(post: Post) -> None:
     post.arrive("east", ANN)
     while post.wires:
         _, to, message = post.wires.popleft()
-        if isinstance(message, Moved):
+        if isinstance(message, AddressUpdate):
             told.append((to, message.friend))
         post.tell(to, message)
     assert sorted(told) == [("north", False), ("south", True), ("west", True)]
     for domain in ("north", "south", "west"):
-        row = post.stores[domain].whereabouts(ANN)
+        row = post.stores[domain].last_known(ANN)
         assert (row.office, row.epoch) == ("east", 2)
 
 
@@ -67,11 +68,11 @@ def test_a_friend_that_is_visited_has_its_acquaintance_local(post: Post) -> None
     post.carry()
     post.arrive("south", ANN)
     post.carry()
-    assert post.stores["south"].whereabouts(ANN).office == "south"
+    assert post.stores["south"].last_known(ANN).office == "south"
     post.arrive("west", ANN)
     post.carry()
     assert friends(post, ANN) == listed(post, ANN) == {"south"}
-    assert post.stores["south"].whereabouts(ANN).office == "west"
+    assert post.stores["south"].last_known(ANN).office == "west"
 
 
 def test_friends_travel_with_the_mailbox(post: Post) -> None:
@@ -82,7 +83,7 @@ def test_friends_travel_with_the_mailbox(post: Post) -> None:
         post.arrive(domain, ANN)
         post.carry()
     assert friends(post, ANN) == {"south"}
-    assert post.stores["south"].whereabouts(ANN).office == "east"
+    assert post.stores["south"].last_known(ANN).office == "east"
 
 
 def test_late_news_do_not_undo_later_ones(post: Post) -> None:
@@ -90,10 +91,10 @@ def test_late_news_do_not_undo_later_ones(post: Post) -> None:
     post.send("south", BEN, ANN, "hello")
     post.carry()
     post.arrive("west", ANN)
-    late: list[tuple[str, Moved]] = []
+    late: list[tuple[str, AddressUpdate]] = []
     while post.wires:
         _, to, message = post.wires.popleft()
-        if isinstance(message, Moved):
+        if isinstance(message, AddressUpdate):
             late.append((to, message))
         else:
             post.tell(to, message)
@@ -101,31 +102,31 @@ def test_late_news_do_not_undo_later_ones(post: Post) -> None:
     post.carry()
     for to, message in late:
         post.tell(to, message)
-        assert post.stores[to].whereabouts(ANN).office == "east"
-        assert post.only(Noted).epoch == 2
+        assert post.stores[to].last_known(ANN).office == "east"
+        assert post.only(AddressUpdateReceipt).epoch == 2
         post.lose()
 
 
 def test_the_answer_to_an_earlier_update_does_not_count_for_a_later_one(post: Post) -> None:
     """The home is told of epoch 3 although it has answered for epoch 2 meanwhile."""
     post.arrive("west", ANN, 2)
-    post.carry(lambda message: not isinstance(message, Moved | Noted))
+    post.carry(lambda message: not isinstance(message, AddressUpdate | AddressUpdateReceipt))
     post.arrive("west", ANN, 3)
     post.lose()
-    post.tell("west", Noted(ANN, 2, "north", friend=False))
+    post.tell("west", AddressUpdateReceipt(ANN, 2, "north", friend=False))
     post.ring("west")
     post.carry()
-    assert post.stores["north"].whereabouts(ANN).epoch == 3
+    assert post.stores["north"].last_known(ANN).epoch == 3
 
 
 def test_a_home_that_becomes_a_friend_is_told_as_one(post: Post) -> None:
     """It has answered as the home while it became a friend; that does not make the entry in its book."""
     post.arrive("south", ANN, 2)
-    post.carry(lambda message: not isinstance(message, Moved))
+    post.carry(lambda message: not isinstance(message, AddressUpdate))
     post.register("north.pier.ida")
     post.send("south", ANN, "north.pier.ida", "hello")
-    post.carry(lambda message: not isinstance(message, Moved))
-    post.tell("south", Noted(ANN, 2, "north", friend=False))
+    post.carry(lambda message: not isinstance(message, AddressUpdate))
+    post.tell("south", AddressUpdateReceipt(ANN, 2, "north", friend=False))
     post.ring("south")
     post.carry()
     assert friends(post, ANN) == listed(post, ANN) == {"north"}
@@ -134,7 +135,7 @@ def test_a_home_that_becomes_a_friend_is_told_as_one(post: Post) -> None:
 def test_a_friend_is_a_friend_before_it_is_told_so(post: Post) -> None:
     """The answer to a letter is lost and the mailbox moves on: its new office tells the domain."""
     post.send("north", ANN, BEN, "hello")
-    post.carry(lambda message: not isinstance(message, Posted))
+    post.carry(lambda message: not isinstance(message, BundleReceipt))
     assert (friends(post, BEN), listed(post, BEN)) == ({"north"}, set())
     post.arrive("east", BEN)
     post.carry()
@@ -146,22 +147,22 @@ def test_a_letter_that_was_had_before_makes_no_friend(post: Post) -> None:
     deposit = Deposit((Letter(BEN, "pipeline", 1, "x"),))
     post.tell("south", deposit)
     post.tell("north", deposit)
-    post.carry(lambda message: not isinstance(message, Posted) or not message.friend)
+    post.carry(lambda message: not isinstance(message, BundleReceipt) or not message.friend)
     assert friends(post, BEN) == listed(post, BEN) == set()
 
 
 def test_homes_are_asked_about_their_own(post: Post) -> None:
     """Who is unknown gets no answer."""
-    post.tell("north", Query(ANN, "east"))
-    assert post.only(Located) == Located(ANN, "north", 1)
+    post.tell("north", LocationQuery(ANN, "east"))
+    assert post.only(LocationReply) == LocationReply(ANN, "north", 1)
     post.lose()
-    post.tell("north", Query("north.pier.nobody", "east"))
+    post.tell("north", LocationQuery("north.pier.nobody", "east"))
     assert not post.wires
 
 
 def test_answers_nobody_waits_for_are_not_kept(post: Post) -> None:
     """Neither on disk nor in mind."""
-    post.tell("east", Located(ANN, "south", 7))
-    assert post.stores["east"].whereabouts(ANN) is None
+    post.tell("east", LocationReply(ANN, "south", 7))
+    assert post.stores["east"].last_known(ANN) is None
     post.tell("east", Deposit((Letter(ANN, "pipeline", 1, "x"),)))
-    assert isinstance(post.only(Query), Query)
+    assert isinstance(post.only(LocationQuery), LocationQuery)

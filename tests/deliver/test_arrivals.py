@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post, served
 
-from roamcast.deliver.messages import Arrive, Arrived, Claim, Query
+from roamcast.deliver.messages import LocationQuery, MailboxClaim
+from roamcast.deliver.requests import Arrive, Arrived
 from roamcast.errors import ElsewhereError, InputError, NotFoundError
 
 
@@ -29,7 +30,7 @@ def test_arriving_without_knowing_the_epoch_takes_the_next(post: Post) -> None:
     post.carry()
     assert served(post, ANN) == [("south", 2)]
     post.arrive("west", ANN)
-    assert isinstance(post.only(Query), Query)
+    assert isinstance(post.only(LocationQuery), LocationQuery)
     post.carry()
     assert served(post, ANN) == [("west", 3)]
     post.arrive("west", ANN)
@@ -50,7 +51,7 @@ def test_an_arrival_that_is_known_to_be_late_is_refused_at_once(post: Post, epoc
 def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> None:
     """Whichever claim is granted, the mailbox is then in the later epoch; an earlier arrival is refused."""
     post.arrive("south", ANN, 2, "north")
-    claim = post.only(Claim)
+    claim = post.only(MailboxClaim)
     post.lose()
     post.arrive("south", ANN, 5, "north")
     with pytest.raises(ElsewhereError):
@@ -59,7 +60,7 @@ def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> N
     post.tell("north", claim)
     post.carry()
     assert served(post, ANN) == [("south", 5)]
-    home = post.stores["north"].whereabouts(ANN)
+    home = post.stores["north"].last_known(ANN)
     assert (home.office, home.epoch) == ("south", 5)
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from post import ANN, Post
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.letters import Fate
-from roamcast.deliver.messages import (
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.requests import (
     Acknowledge,
     Acknowledged,
-    Awake,
     Deposit,
     Deposited,
+    LettersReady,
+    LetterState,
     Pull,
     Pulled,
-    Send,
-    Trace,
-    Traced,
+    SendLetter,
+    TraceLetter,
+    TraceReply,
 )
 from roamcast.errors import CapacityError, ElsewhereError, InputError
 from roamcast.model import Letter
@@ -27,7 +27,7 @@ def letters(*numbers: int, sender: str = "pipeline", expires: int | None = None)
     return Deposit(tuple(Letter(ANN, sender, number, f"{sender} {number}", expires=expires) for number in numbers))
 
 
-def an_office(rules: Rules | None = None) -> Post:
+def an_office(rules: OfficeLimits | None = None) -> Post:
     post = Post(rules=rules)
     post.register(ANN)
     return post
@@ -51,8 +51,8 @@ def test_an_empty_mailbox_has_no_mail() -> None:
 def test_readers_are_woken_when_there_is_something_to_read() -> None:
     """Not by a letter that is held back."""
     post = an_office()
-    assert Awake(ANN) not in post.tell("north", letters(2))
-    assert Awake(ANN) in post.tell("north", letters(1))
+    assert LettersReady(ANN) not in post.tell("north", letters(2))
+    assert LettersReady(ANN) in post.tell("north", letters(1))
     assert post.bodies("north", ANN) == ["pipeline 1", "pipeline 2"]
 
 
@@ -70,7 +70,7 @@ def test_pull_gives_what_fits() -> None:
     post = an_office()
     post.tell("north", letters(*range(1, 6)))
     assert len(post.pull("north", ANN, limit=2)) == 2
-    assert [filed.place for filed in post.pull("north", ANN, after=3)] == [4, 5]
+    assert [filed.offset for filed in post.pull("north", ANN, after=3)] == [4, 5]
     for size, count in ((0, 1), (20, 2), (29, 2), (30, 3)):
         (pulled,) = post.tell("north", Pull(ANN, 9, size=size))
         assert isinstance(pulled, Pulled)
@@ -101,18 +101,18 @@ def test_who_is_not_served_here_is_told_so() -> None:
 
 def test_a_full_mailbox_refuses_and_the_sender_keeps_the_letter() -> None:
     """The number is not used up: the same letter goes in when there is room."""
-    post = an_office(Rules(capacity=2))
+    post = an_office(OfficeLimits(mailbox_letters=2))
     post.tell("north", letters(1, 2))
     with pytest.raises(CapacityError):
-        post.tell("north", Send(ANN, ANN, "to myself", 1))
+        post.tell("north", SendLetter(ANN, ANN, "to myself", 1))
     post.acknowledge("north", ANN, 1)
-    post.tell("north", Send(ANN, ANN, "to myself", 1))
+    post.tell("north", SendLetter(ANN, ANN, "to myself", 1))
     assert post.bodies("north", ANN) == ["pipeline 2", "to myself"]
 
 
 def test_a_deposit_waits_for_a_full_mailbox() -> None:
     """It is accepted, queued, and filed when there is room."""
-    post = an_office(Rules(capacity=2))
+    post = an_office(OfficeLimits(mailbox_letters=2))
     assert Deposited(2, 1) in post.tell("north", letters(1, 2, 3))
     post.acknowledge("north", ANN, 2)
     assert post.bodies("north", ANN) == ["pipeline 3"]
@@ -120,7 +120,7 @@ def test_a_deposit_waits_for_a_full_mailbox() -> None:
 
 def test_letters_held_back_never_keep_out_the_one_they_wait_for() -> None:
     """With all room for early letters taken, the missing one still goes in, and all come out in order."""
-    post = an_office(Rules(capacity=10, early=3))
+    post = an_office(OfficeLimits(mailbox_letters=10, held_letters=3))
     post.tell("north", letters(2, 3, 4, 5))
     assert post.bodies("north", ANN) == []
     post.tell("north", letters(1))
@@ -131,7 +131,7 @@ def test_letters_held_back_never_keep_out_the_one_they_wait_for() -> None:
 
 def test_a_full_mailbox_still_knows_what_it_has_had() -> None:
     """A letter that was received is taken, full or not, and not put in again."""
-    post = an_office(Rules(capacity=2))
+    post = an_office(OfficeLimits(mailbox_letters=2))
     post.tell("north", letters(1, 2))
     assert post.tell("north", letters(2)) == [Deposited(1, 0, duplicates=1)]
     assert len(post.pull("north", ANN)) == 2
@@ -146,7 +146,7 @@ def test_time_to_live_strikes_visibly() -> None:
     (pulled,) = post.tell("north", Pull(ANN, 10))
     assert isinstance(pulled, Pulled)
     assert ([filed.letter.number for filed in pulled.letters], pulled.expired) == ([2], 1)
-    assert post.tell("north", Trace("t", ANN, "pipeline", 1)) == [Traced("t", Fate.EXPIRED, "north")]
+    assert post.tell("north", TraceLetter("t", ANN, "pipeline", 1)) == [TraceReply("t", LetterState.EXPIRED, "north")]
 
 
 def test_time_to_live_ends_when_a_letter_is_handed_out() -> None:
@@ -160,7 +160,7 @@ def test_time_to_live_ends_when_a_letter_is_handed_out() -> None:
 
 def test_expired_letters_make_room() -> None:
     """A mailbox is not full of letters that nobody will read."""
-    post = an_office(Rules(capacity=2))
+    post = an_office(OfficeLimits(mailbox_letters=2))
     post.tell("north", letters(1, 2, expires=100))
     post.now = 100
     post.tell("north", letters(3))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.letters import START, cursor_of, expired, fitting
-from roamcast.deliver.mailbox import Filed
+from roamcast.deliver.mailbox import START, FiledLetter, cursor_of, is_expired, take_fitting
 from roamcast.model import Letter
 
 
@@ -15,24 +14,24 @@ def test_as_many_fit_as_have_room_and_always_one(bodies: list[str], size: int) -
     """The longest beginning within the size, but never nothing of something."""
     sizes = [len(body.encode()) for body in bodies]
     most = max((n for n in range(len(bodies) + 1) if sum(sizes[:n]) <= size), default=0)
-    assert fitting(bodies, size, lambda body: body) == bodies[: max(most, 1)]
+    assert take_fitting(bodies, size, lambda body: body) == bodies[: max(most, 1)]
 
 
 def test_without_a_size_everything_fits() -> None:
     """None is no bound."""
-    assert fitting(["a" * 1000] * 3, None, lambda body: body) == ["a" * 1000] * 3
+    assert take_fitting(["a" * 1000] * 3, None, lambda body: body) == ["a" * 1000] * 3
 
 
 def test_letters_held_back_come_last_in_a_hand_over() -> None:
     """Cursors sort readable letters by place, then held ones by sender and number."""
-    held = [Filed(Letter("r", "a", 10, ""), None), Filed(Letter("r", "b", 2, ""), None)]
-    readable = [Filed(Letter("r", "z", 9, ""), 1), Filed(Letter("r", "a", 1, ""), 2)]
+    held = [FiledLetter(Letter("r", "a", 10, ""), None), FiledLetter(Letter("r", "b", 2, ""), None)]
+    readable = [FiledLetter(Letter("r", "z", 9, ""), 1), FiledLetter(Letter("r", "a", 1, ""), 2)]
     cursors = [cursor_of(filed) for filed in readable + held]
     assert [START, *cursors] == sorted([*cursors, START])
 
 
 def test_a_letter_expires_at_its_time() -> None:
     """Not before; and one without a time never."""
-    assert not expired(Letter("r", "s", 1, "", expires=10), 9)
-    assert expired(Letter("r", "s", 1, "", expires=10), 10)
-    assert not expired(Letter("r", "s", 1, ""), 2**62)
+    assert not is_expired(Letter("r", "s", 1, "", expires=10), 9)
+    assert is_expired(Letter("r", "s", 1, "", expires=10), 10)
+    assert not is_expired(Letter("r", "s", 1, ""), 2**62)

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import pytest
 from post import ANN, BEN, Post
 
-from roamcast.deliver.messages import Acknowledge, Arrive, Deposit, Due, Pull, Send, Sent, Transmit, Wake
-from roamcast.deliver.messages import Post as PostMessage
+from roamcast.deliver.messages import LetterBundle as PostMessage
+from roamcast.deliver.messages import ScheduleWork, Transmit, WorkDue
 from roamcast.deliver.office import Office
-from roamcast.deliver.pending_work import Duty, Kind
+from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.requests import Acknowledge, Arrive, Deposit, LetterSent, Pull, SendLetter
 from roamcast.errors import ConflictError, InputError, StorageError
 from roamcast.model import Letter
 from roamcast.store.office.memory import MemoryOfficeStore
@@ -55,12 +56,17 @@ def test_many_messages_take_one_commit(post: Post) -> None:
     store = post.stores["north"]
     assert isinstance(store, FullDisk)
     before = store.commits
-    requests = [Send(ANN, ANN, "one", 1), Send(ANN, ANN, "three", 3), Pull(ANN, 0), Send(ANN, ANN, "two", 2)]
+    requests = [
+        SendLetter(ANN, ANN, "one", 1),
+        SendLetter(ANN, ANN, "three", 3),
+        Pull(ANN, 0),
+        SendLetter(ANN, ANN, "two", 2),
+    ]
     one, three, pull, two = post.offices["north"].handle_all(requests, 0)
     assert store.commits == before + 1
     assert isinstance(one, list)
     assert isinstance(two, list)
-    assert (Sent(ANN, ANN, 1, True) in one, Sent(ANN, ANN, 2, True) in two) == (True, True)
+    assert (LetterSent(ANN, ANN, 1, True) in one, LetterSent(ANN, ANN, 2, True) in two) == (True, True)
     assert (type(three), type(pull)) == (ConflictError, InputError)
     assert post.bodies("north", ANN) == ["one", "two"]
 
@@ -69,10 +75,10 @@ def test_when_the_disk_refuses_nothing_has_happened(post: Post) -> None:
     """No effect leaves, and the same request works when there is room."""
     fill(post, "north")
     with pytest.raises(StorageError):
-        post.tell("north", Send(ANN, BEN, "one", 1))
+        post.tell("north", SendLetter(ANN, BEN, "one", 1))
     assert not post.wires
     fill(post, "north", full=False)
-    assert Sent(ANN, BEN, 1, True) in post.tell("north", Send(ANN, BEN, "one", 1))
+    assert LetterSent(ANN, BEN, 1, True) in post.tell("north", SendLetter(ANN, BEN, "one", 1))
     post.carry()
     assert post.bodies("south", BEN) == ["one"]
 
@@ -93,18 +99,18 @@ def test_what_is_due_while_the_disk_refuses_is_due_again(post: Post) -> None:
     """A duty is never dropped."""
     post.send("north", ANN, BEN, "one")
     post.lose()
-    duty = Duty(Kind.POST, BEN)
+    duty = PendingWork(WorkKind.POST, BEN)
     fill(post, "north")
-    assert post.offices["north"].handle(Due(duty), 0) == [Wake(duty, 250_000, 375_000)]
+    assert post.offices["north"].handle(WorkDue(duty), 0) == [ScheduleWork(duty, 250_000, 375_000)]
 
 
 def test_a_new_letter_starts_a_line_that_a_full_disk_had_stopped(post: Post) -> None:
     """What was begun in a transaction that failed is not taken for under way."""
     fill(post, "north")
     with pytest.raises(StorageError):
-        post.tell("north", Send(ANN, BEN, "one", 1))
+        post.tell("north", SendLetter(ANN, BEN, "one", 1))
     fill(post, "north", full=False)
-    effects = post.tell("north", Send(ANN, BEN, "one", 1))
+    effects = post.tell("north", SendLetter(ANN, BEN, "one", 1))
     assert any(isinstance(effect, Transmit) for effect in effects)
 
 
@@ -113,16 +119,18 @@ def test_recovery_names_everything_unfinished(post: Post) -> None:
     post.send("north", ANN, BEN, "one")
     post.arrive("north", BEN)
     post.arrive("south", ANN)
-    post.carry(lambda message: type(message).__name__ not in {"Moved", "PortionTaken", "Post"})
+    post.carry(lambda message: type(message).__name__ not in {"AddressUpdate", "ChunkReceipt", "LetterBundle"})
     post.arrive("west", ANN, 9, "south")
     recovered = {
-        domain: {wake.duty for wake in office.recover() if isinstance(wake, Wake)}
+        domain: {wake.work for wake in office.recover() if isinstance(wake, ScheduleWork)}
         for domain, office in post.offices.items()
     }
-    assert recovered["north"] == {Duty(Kind.HAND, ANN), Duty(Kind.TELL, BEN)}
-    assert recovered["south"] == {Duty(Kind.TELL, ANN), Duty(Kind.HAND, BEN)}
-    assert recovered["west"] == {Duty(Kind.CLAIM, ANN)}
-    assert all(wake.earliest == 0 < wake.latest for wake in post.offices["west"].recover() if isinstance(wake, Wake))
+    assert recovered["north"] == {PendingWork(WorkKind.HAND_OVER, ANN), PendingWork(WorkKind.NOTIFY, BEN)}
+    assert recovered["south"] == {PendingWork(WorkKind.NOTIFY, ANN), PendingWork(WorkKind.HAND_OVER, BEN)}
+    assert recovered["west"] == {PendingWork(WorkKind.CLAIM, ANN)}
+    assert all(
+        wake.earliest == 0 < wake.latest for wake in post.offices["west"].recover() if isinstance(wake, ScheduleWork)
+    )
 
 
 def test_an_office_at_rest_has_nothing_to_recover(post: Post) -> None:
@@ -139,14 +147,14 @@ def test_an_office_at_rest_has_nothing_to_recover(post: Post) -> None:
 NOT_HERE = (
     Pull(ANN, 1),
     Acknowledge(ANN, 1),
-    Send(ANN, BEN, "x"),
+    SendLetter(ANN, BEN, "x"),
     Arrive("nobody"),
     Deposit((Letter("nobody", "s", 1, ""),)),
 )
 
 
 @pytest.mark.parametrize("message", NOT_HERE)
-def test_refusals_leave_no_trace(post: Post, message: Pull | Acknowledge | Send | Arrive | Deposit) -> None:
+def test_refusals_leave_no_trace(post: Post, message: Pull | Acknowledge | SendLetter | Arrive | Deposit) -> None:
     """Asked at an office that knows nothing of them."""
     with pytest.raises((ConflictError, InputError)):
         post.tell("west", message)

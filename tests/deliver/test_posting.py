@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.letters import Key
-from roamcast.deliver.messages import Deposit, Deposited, Due, Moved, Posted, Query, Send, Sent
-from roamcast.deliver.messages import Post as PostMessage
-from roamcast.deliver.pending_work import Duty, Kind
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.mailbox import LetterKey
+from roamcast.deliver.messages import AddressUpdate, BundleReceipt, LocationQuery, WorkDue
+from roamcast.deliver.messages import LetterBundle as PostMessage
+from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.requests import Deposit, Deposited, LetterSent, SendLetter
 from roamcast.errors import CapacityError, ConflictError, ElsewhereError, InputError, NotFoundError
 from roamcast.model import Letter
 
@@ -32,7 +33,7 @@ def test_inside_a_domain_letters_need_no_network(post: Post) -> None:
 def test_who_is_unknown_is_asked_for_at_home(post: Post) -> None:
     """Case 3: query, answer, post; and the second letter goes straight there, which is case 2."""
     post.send("north", ANN, BEN, "one")
-    assert [type(message) for _, _, message in post.wires] == [Query]
+    assert [type(message) for _, _, message in post.wires] == [LocationQuery]
     post.carry()
     assert post.bodies("south", BEN) == ["one"]
     post.send("north", ANN, BEN, "two")
@@ -47,7 +48,7 @@ def test_a_letter_is_kept_until_the_other_office_has_it(post: Post) -> None:
     post.carry(lambda message: not isinstance(message, PostMessage))
     assert post.stores["north"].queue_length(BEN) == 1
     post.ring("north")
-    post.carry(lambda message: not isinstance(message, Posted))
+    post.carry(lambda message: not isinstance(message, BundleReceipt))
     assert post.stores["north"].queue_length(BEN) == 1
     post.ring("north")
     post.carry()
@@ -58,7 +59,7 @@ def test_a_letter_is_kept_until_the_other_office_has_it(post: Post) -> None:
 def test_waits_get_longer_and_begin_anew_after_an_answer(post: Post) -> None:
     """Backoff; jitter is left to whoever sets the timer, between two bounds."""
     post.send("north", ANN, BEN, "one")
-    duty = Duty(Kind.POST, BEN)
+    duty = PendingWork(WorkKind.POST, BEN)
     waits = []
     for _ in range(7):
         wake = post.timers["north"][duty]
@@ -99,11 +100,11 @@ def test_many_letters_go_in_bundles(post: Post) -> None:
 
 def test_numbers_are_dense(post: Post) -> None:
     """The next is taken, an earlier one is acknowledged and ignored, a later one is refused."""
-    assert Sent(ANN, ANN, 1, True) in post.tell("north", Send(ANN, ANN, "one", 1))
-    assert post.tell("north", Send(ANN, ANN, "one", 1)) == [Sent(ANN, ANN, 1, False)]
-    with pytest.raises(ConflictError, match="next letter to this receiver is 2"):
-        post.tell("north", Send(ANN, ANN, "three", 3))
-    assert Sent(ANN, ANN, 2, True) in post.tell("north", Send(ANN, ANN, "two"))
+    assert LetterSent(ANN, ANN, 1, True) in post.tell("north", SendLetter(ANN, ANN, "one", 1))
+    assert post.tell("north", SendLetter(ANN, ANN, "one", 1)) == [LetterSent(ANN, ANN, 1, False)]
+    with pytest.raises(ConflictError, match="next letter to this receiver has number 2"):
+        post.tell("north", SendLetter(ANN, ANN, "three", 3))
+    assert LetterSent(ANN, ANN, 2, True) in post.tell("north", SendLetter(ANN, ANN, "two"))
     assert post.bodies("north", ANN) == ["one", "two"]
 
 
@@ -134,7 +135,7 @@ def test_letters_wait_for_a_receiver_who_is_not_born_yet(post: Post) -> None:
 
 def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
     """The sender keeps them; nobody else is affected."""
-    small = Post(rules=type(post.rules)(queue=2))
+    small = Post(rules=type(post.rules)(queue_letters=2))
     small.register(ANN, BEN, EVE)
     small.send("north", ANN, BEN, "one", "two")
     with pytest.raises(CapacityError):
@@ -148,7 +149,7 @@ def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> N
     post.carry()
     post.dead.add("west")
     clock, minute = 0, 60_000_000
-    due: dict[Duty, int] = {}
+    due: dict[PendingWork, int] = {}
     sent = 0
     while clock < minute:
         post.send("north", ANN, EVE, "waits")
@@ -157,7 +158,7 @@ def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> N
         clock = max(clock, min(due.values()))
         duty = min(due, key=lambda it: due[it])
         del due[duty], post.timers["north"][duty]
-        post.tell("north", Due(duty))
+        post.tell("north", WorkDue(duty))
         sent += 1
         post.send("north", ANN, BEN, str(sent))
         between = [type(message) for source, to, message in post.wires if "west" not in (source, to)]
@@ -169,11 +170,11 @@ def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> N
 
 def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
     """Its next letter is refused, whoever it is to, until some have been posted; others' are taken."""
-    small = Post(rules=type(post.rules)(unposted=2))
+    small = Post(rules=type(post.rules)(unposted_letters=2))
     small.register(ANN, BEN, "north.pier.ida")
     small.send("north", ANN, BEN, "one")
     small.send("north", ANN, EVE, "one")
-    with pytest.raises(CapacityError, match="its letters") as caught:
+    with pytest.raises(CapacityError, match="of this sender") as caught:
         small.send("north", ANN, BEN, "two")
     assert caught.value.hint
     small.send("north", ANN, "north.pier.ida", "here")
@@ -186,14 +187,14 @@ def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
 
 def test_what_the_pipeline_deposits_is_always_taken(post: Post) -> None:
     """It has no other place, and one receiver must not keep the others' letters waiting."""
-    small = Post(rules=type(post.rules)(queue=1, unposted=1))
+    small = Post(rules=type(post.rules)(queue_letters=1, unposted_letters=1))
     letters = tuple(Letter(EVE, "pipeline", number, "{}") for number in (1, 2, 3))
     assert small.tell("north", Deposit(letters))[-1] == Deposited(0, 3)
 
 
 def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:
     """A letter refused stays queued while those around it are taken."""
-    small = Post(rules=type(post.rules)(bundle=5, early=1))
+    small = Post(rules=type(post.rules)(bundle_letters=5, held_letters=1))
     small.register(ANN, BEN)
     early = tuple(Letter(BEN, "pipeline", number, str(number)) for number in (2, 3, 4))
     small.tell("north", Deposit((Letter(BEN, "other", 1, "other"), *early)))
@@ -208,7 +209,7 @@ def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:
 
 def test_letters_refused_do_not_keep_others_waiting(post: Post) -> None:
     """Two offices each with a bundle of early letters in front of what the other's letters wait for."""
-    small = Post(rules=type(post.rules)(bundle=2, early=1))
+    small = Post(rules=type(post.rules)(bundle_letters=2, held_letters=1))
     small.register(BEN)
 
     def batch(*keys: tuple[str, int]) -> Deposit:
@@ -229,12 +230,12 @@ def test_what_passes_an_office_goes_on_to_a_later_epoch_only(post: Post) -> None
     letter = Letter(BEN, "pipeline", 1, "x")
     post.arrive("west", BEN)
     post.carry()
-    assert post.stores["south"].whereabouts(BEN).office == "west"
-    post.tell("south", PostMessage(BEN, (letter,), "north", known=1))
+    assert post.stores["south"].last_known(BEN).office == "west"
+    post.tell("south", PostMessage(BEN, (letter,), "north", known_epoch=1))
     forwarded = post.only(PostMessage)
-    assert (post.wires[-1][1], forwarded.known) == ("west", 2)
+    assert (post.wires[-1][1], forwarded.known_epoch) == ("west", 2)
     post.lose()
-    post.tell("south", PostMessage(BEN, (letter,), "north", known=2))
+    post.tell("south", PostMessage(BEN, (letter,), "north", known_epoch=2))
     assert not post.wires
 
 
@@ -243,11 +244,11 @@ def test_a_letter_passed_on_is_answered_by_who_has_it(post: Post) -> None:
     post.send("north", ANN, BEN, "one")
     post.carry()
     post.arrive("west", BEN)
-    post.carry(lambda message: not (isinstance(message, Moved) and message.friend))
-    assert post.stores["north"].whereabouts(BEN).office == "south"
+    post.carry(lambda message: not (isinstance(message, AddressUpdate) and message.friend))
+    assert post.stores["north"].last_known(BEN).office == "south"
     post.send("north", ANN, BEN, "two")
     post.carry()
-    assert post.stores["north"].whereabouts(BEN).office == "west"
+    assert post.stores["north"].last_known(BEN).office == "west"
     post.send("north", ANN, BEN, "three")
     assert post.wires[-1][1] == "west"
     post.carry()
@@ -263,7 +264,7 @@ def test_a_dead_office_delays_only_who_is_there() -> None:
     post.send("north", ANN, EVE, "one")
     post.carry()
     post.arrive("east", EVE)
-    post.carry(lambda message: not (isinstance(message, Moved) and message.friend))
+    post.carry(lambda message: not (isinstance(message, AddressUpdate) and message.friend))
     post.dead.add("south")
     post.send("north", ANN, EVE, "two")
     post.carry()
@@ -275,14 +276,14 @@ def test_a_dead_office_delays_only_who_is_there() -> None:
 
 def test_a_full_mailbox_costs_little_however_much_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time it is looked at, or something is acknowledged, a few of the letters that wait are read, not all."""
-    small = Post(rules=Rules(bundle=3, capacity=5, early=2))
+    small = Post(rules=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
     small.register(ANN)
     letters = tuple(Letter(ANN, "pipeline", number, str(number)) for number in range(1, 301))
     small.tell("north", Deposit(letters))
     store, looked = small.stores["north"], []
     queued = store.queued
 
-    def counted(receiver: str, after: Key, limit: int) -> list[Letter]:
+    def counted(receiver: str, after: LetterKey, limit: int) -> list[Letter]:
         found = queued(receiver, after, limit)
         looked.append(len(found))
         return found
@@ -295,7 +296,7 @@ def test_a_full_mailbox_costs_little_however_much_waits_for_it(monkeypatch: pyte
 
 def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
     """As its owner reads, whoever it is from and in whatever order it lies in the queue."""
-    small = Post(rules=Rules(bundle=3, capacity=5, early=2))
+    small = Post(rules=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
     small.register(ANN)
     keys = [(sender, number) for sender in "abcdefghijklm" for number in range(1, 8)]
     small.tell("north", Deposit(tuple(Letter(ANN, sender, number, f"{sender}{number}") for sender, number in keys)))
@@ -304,7 +305,7 @@ def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
         small.ring("north")
         if some := small.pull("north", ANN):
             read += [filed.letter.body for filed in some]
-            small.acknowledge("north", ANN, some[-1].place or 0)
+            small.acknowledge("north", ANN, some[-1].offset or 0)
     assert sorted(read) == sorted(f"{sender}{number}" for sender, number in keys)
     assert small.stores["north"].queue_length(ANN) == 0
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, Post
 
-from roamcast.deliver.messages import Arrive, Located, Message, Moved, Posted
-from roamcast.deliver.port import RECALL, Whereabouts
+from roamcast.deliver.messages import AddressUpdate, BundleReceipt, LocationReply, OfficeInput
+from roamcast.deliver.port import RECALL, LastKnownOffice
+from roamcast.deliver.requests import Arrive
 from roamcast.errors import ElsewhereError
 
 
@@ -24,21 +25,21 @@ def post() -> Post:
 
 def is_at_home(post: Post) -> bool:
     tenure = post.stores["north"].tenures([ANN]).get(ANN)
-    return tenure is not None and tenure.settled and not post.stores["south"].tenures([ANN])
+    return tenure is not None and tenure.complete and not post.stores["south"].tenures([ANN])
 
 
 def test_a_recall_does_not_give_up(post: Post) -> None:
     """The mailbox comes home though it was in a later epoch than home knew."""
-    post.tell("north", Arrive(ANN, warrant=RECALL))
+    post.tell("north", Arrive(ANN, move_proof=RECALL))
     post.carry()
     assert is_at_home(post)
 
 
 def test_a_recall_goes_on_after_a_crash(post: Post) -> None:
     """Without an answer too, and whoever arrives at home meanwhile."""
-    post.tell("north", Arrive(ANN, warrant=RECALL))
+    post.tell("north", Arrive(ANN, move_proof=RECALL))
     post.lose()
-    post.tell("north", Arrive(ANN, 5, warrant="signed"))
+    post.tell("north", Arrive(ANN, 5, move_proof="signed"))
     post.lose()
     post.restart("north")
     post.ring("north")
@@ -48,7 +49,7 @@ def test_a_recall_goes_on_after_a_crash(post: Post) -> None:
 
 def test_any_other_claim_comes_too_late(post: Post) -> None:
     """A subscriber that has arrived elsewhere since is not fetched from there."""
-    post.tell("north", Arrive(ANN, 5, warrant="signed"))
+    post.tell("north", Arrive(ANN, 5, move_proof="signed"))
     post.carry()
     assert not is_at_home(post)
 
@@ -56,17 +57,17 @@ def test_any_other_claim_comes_too_late(post: Post) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        Located(ANN, "west", 1000),
-        Posted(ANN, (), (), "west", 1000, True),
-        Posted(ANN, (), (), "west", 1000, False),
+        LocationReply(ANN, "west", 1000),
+        BundleReceipt(ANN, (), (), "west", 1000, True),
+        BundleReceipt(ANN, (), (), "west", 1000, False),
     ],
     ids=["located", "posted to a friend", "posted"],
 )
-def test_a_home_keeps_only_what_its_subscriber_warrants(post: Post, lie: Message) -> None:
+def test_a_home_keeps_only_what_its_subscriber_warrants(post: Post, lie: OfficeInput) -> None:
     """What others say of where it is may be tried, and is forgotten."""
     post.tell("north", Arrive(ANN))  # so that the home wants to know
     post.tell("north", lie)
-    kept = post.stores["north"].whereabouts(ANN)
+    kept = post.stores["north"].last_known(ANN)
     assert kept is not None
     assert (kept.office, kept.epoch) == ("south", 2)
 
@@ -74,10 +75,10 @@ def test_a_home_keeps_only_what_its_subscriber_warrants(post: Post, lie: Message
 def test_a_home_has_nobody_entered_whom_it_has_not_made(post: Post) -> None:
     """The name can still be registered."""
     name = "north.pier.cleo"
-    post.tell("north", Moved(name, "west", 7, True))
-    assert post.stores["north"].whereabouts(name) is None
+    post.tell("north", AddressUpdate(name, "west", 7, True))
+    assert post.stores["north"].last_known(name) is None
     post.register(name)
-    assert post.stores["north"].whereabouts(name) == Whereabouts(name, "north", 1, past=1)
+    assert post.stores["north"].last_known(name) == LastKnownOffice(name, "north", 1, past_epoch=1)
 
 
 def test_a_home_that_is_told_late_still_refuses_what_is_past(post: Post) -> None:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, Post
 
-from roamcast.deliver.letters import Fate
-from roamcast.deliver.messages import Deposit, Deposited, Refused, Register, Remove, Removed, Send, Trace, Traced
+from roamcast.deliver.requests import (
+    ArrivalRefused,
+    Deposit,
+    Deposited,
+    LetterState,
+    Register,
+    Remove,
+    Removed,
+    SendLetter,
+    TraceLetter,
+    TraceReply,
+)
 from roamcast.errors import ConflictError, ElsewhereError, InputError, NotFoundError
 from roamcast.model import Letter
 
@@ -26,14 +36,14 @@ def test_who_has_left_has_no_mailbox(post: Post) -> None:
     assert post.tell("north", Deposit((Letter(ANN, "pipeline", 2, "b"),))) == [Deposited(0, 0, dropped=1)]
     with pytest.raises(ElsewhereError):
         post.pull("north", ANN)
-    assert not post.stores["north"].duties()
+    assert not post.stores["north"].pending_work()
 
 
 def test_a_name_is_never_given_again(post: Post) -> None:
     """Not even one that left before it was ever registered."""
     for name in (ANN, "north.pier.zoe"):
         post.tell("north", Remove(name))
-        with pytest.raises(ConflictError, match="left for good"):
+        with pytest.raises(ConflictError, match="was removed"):
             post.tell("north", Register(name))
 
 
@@ -46,12 +56,12 @@ def test_letters_to_who_has_left_are_waited_for_by_nobody(post: Post) -> None:
     post.send("west", EVE, ANN, "by the home")
     post.carry()
     assert [post.stores[domain].queue_length(ANN) for domain in post.stores] == [0, 0, 0]
-    post.tell("west", Trace("ticket", ANN, EVE, 1))
+    post.tell("west", TraceLetter("ticket", ANN, EVE, 1))
     post.carry()
-    assert post.heard[-1] == ("west", Traced("ticket", Fate.NO_RECEIVER, "north"))
+    assert post.heard[-1] == ("west", TraceReply("ticket", LetterState.NO_RECEIVER, "north"))
     post.register("north.pier.ida")
     with pytest.raises(NotFoundError):
-        post.tell("north", Send("north.pier.ida", ANN, "at the home itself"))
+        post.tell("north", SendLetter("north.pier.ida", ANN, "at the home itself"))
 
 
 def test_letters_that_wait_go_with_their_receiver(post: Post) -> None:
@@ -80,8 +90,8 @@ def test_who_has_left_arrives_nowhere(post: Post) -> None:
         post.arrive("north", ANN, 3)
     post.arrive("south", ANN)
     post.carry()
-    assert Refused(ANN, "", 2) in [effect for domain, effect in post.heard if domain == "south"]
-    assert not post.stores["south"].duties()
+    assert ArrivalRefused(ANN, "", 2) in [effect for domain, effect in post.heard if domain == "south"]
+    assert not post.stores["south"].pending_work()
 
 
 def test_letters_that_came_before_their_receiver_are_there_when_it_is_registered(post: Post) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.messages import Arrive, Claim, Effect, Message, Pull, Register, Send, SendAll, Sent, SentAll
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.messages import MailboxClaim, OfficeEffect, OfficeInput
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Arrive, LetterSent, LettersSent, Pull, Register, SendLetter, SendLetters
 from roamcast.errors import ElsewhereError, RoamcastError
 from roamcast.store.office.memory import MemoryOfficeStore
 
 ANN, BOB, CAT, AWAY = (f"north.pier.{id}" for id in ("ann", "bob", "cat", "away"))
-RULES = Rules(capacity=4, early=3, queue=3)
+RULES = OfficeLimits(mailbox_letters=4, held_letters=3, queue_letters=3)
 
 sends = st.builds(
-    Send,
+    SendLetter,
     st.sampled_from([ANN, BOB, AWAY]),
     st.sampled_from([ANN, BOB, CAT, AWAY, "south.pier.dan", "north.pier.nobody", "no name"]),
     st.sampled_from(["{}", '{"a": 1}']),
@@ -25,41 +26,45 @@ sends = st.builds(
 )
 
 
-def told(message: Message, office: Office) -> list[Effect] | RoamcastError:
+def told(message: OfficeInput, office: Office) -> list[OfficeEffect] | RoamcastError:
     (outcome,) = office.handle_all([message], 7)
     return outcome
 
 
-def new_office(rules: Rules) -> Office:
+def new_office(rules: OfficeLimits) -> Office:
     """One with three mailboxes, and one that has left."""
     office = Office("north", MemoryOfficeStore(), rules)
     for name in (ANN, BOB, CAT, AWAY):
         told(Register(name), office)
-    told(Claim(AWAY, 2, "west", ""), office)
+    told(MailboxClaim(AWAY, 2, "west", ""), office)
     return office
 
 
-def said(outcome: list[Effect] | RoamcastError) -> str:
+def said(outcome: list[OfficeEffect] | RoamcastError) -> str:
     return (
-        repr(outcome) if isinstance(outcome, RoamcastError) else repr([e for e in outcome if not isinstance(e, Sent)])
+        repr(outcome)
+        if isinstance(outcome, RoamcastError)
+        else repr([e for e in outcome if not isinstance(e, LetterSent)])
     )
 
 
 @given(
     groups=st.lists(st.lists(sends, max_size=8), max_size=4),
-    rules=st.sampled_from([RULES, Rules()]),
+    rules=st.sampled_from([RULES, OfficeLimits()]),
 )
-def test_letters_sent_together_fare_as_if_sent_one_by_one(groups: list[list[Send]], rules: Rules) -> None:
+def test_letters_sent_together_fare_as_if_sent_one_by_one(groups: list[list[SendLetter]], rules: OfficeLimits) -> None:
     """The same are taken, with the same numbers, the others refused for the same reason, and all is read the same."""
     together, alone = new_office(rules), new_office(rules)
     for group in groups:
-        outcome = told(SendAll(tuple(group)), together)
+        outcome = told(SendLetters(tuple(group)), together)
         assert isinstance(outcome, list)
-        (sent,) = [effect for effect in outcome if isinstance(effect, SentAll)]
+        (sent,) = [effect for effect in outcome if isinstance(effect, LettersSent)]
         expected: list[object] = []
         for message in group:
             single = told(message, alone)
-            expected += [single] if isinstance(single, RoamcastError) else [e for e in single if isinstance(e, Sent)]
+            expected += (
+                [single] if isinstance(single, RoamcastError) else [e for e in single if isinstance(e, LetterSent)]
+            )
         assert list(map(repr, sent.outcomes)) == list(map(repr, expected))
     for name in (ANN, BOB, CAT, AWAY):
         assert said(told(Pull(name, 99), together)) == said(told(Pull(name, 99), alone))
@@ -67,17 +72,19 @@ def test_letters_sent_together_fare_as_if_sent_one_by_one(groups: list[list[Send
 
 def test_nobody_sends_from_where_it_is_not() -> None:
     """Each letter of one who is elsewhere is refused."""
-    office = new_office(Rules())
-    (effect,) = office.handle(SendAll((Send(AWAY, ANN, "{}"), Send(BOB, ANN, "{}"))), 0)[-1:]
-    assert isinstance(effect, SentAll)
+    office = new_office(OfficeLimits())
+    (effect,) = office.handle(SendLetters((SendLetter(AWAY, ANN, "{}"), SendLetter(BOB, ANN, "{}"))), 0)[-1:]
+    assert isinstance(effect, LettersSent)
     refused, sent = effect.outcomes
     assert isinstance(refused, ElsewhereError)
-    assert sent == Sent(BOB, ANN, 1, True)
+    assert sent == LetterSent(BOB, ANN, 1, True)
 
 
 def test_one_who_comes_back_goes_on_counting() -> None:
     """Numbers go on where they were."""
-    office = new_office(Rules())
-    office.handle(SendAll((Send(ANN, BOB, "{}"), Send(ANN, BOB, "{}"))), 0)
+    office = new_office(OfficeLimits())
+    office.handle(SendLetters((SendLetter(ANN, BOB, "{}"), SendLetter(ANN, BOB, "{}"))), 0)
     office.handle(Arrive(ANN, 5), 0)
-    assert office.handle(SendAll((Send(ANN, BOB, "{}"),)), 0)[-1] == SentAll((Sent(ANN, BOB, 3, True),))
+    assert office.handle(SendLetters((SendLetter(ANN, BOB, "{}"),)), 0)[-1] == LettersSent(
+        (LetterSent(ANN, BOB, 3, True),)
+    )

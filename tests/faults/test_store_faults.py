@@ -14,16 +14,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from roamcast.deliver.messages import Acknowledge, Acknowledged, Deposit, Deposited, Pull, Pulled, Register
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Acknowledge, Acknowledged, Deposit, Deposited, Pull, Pulled, Register
 from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Letter, Subscription
 from roamcast.ranges import Ranges
 from roamcast.store.engine import open_sqlite
-from roamcast.store.office.schema import OFFICE
+from roamcast.store.office.schema import OFFICE_FORMAT
+from roamcast.store.office.sql import SqlOfficeStore
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import SubscriptionAdded
-from roamcast.store.sql import SqlOfficeStore, SqlRegistry
 
 BUNDLE = 10
 NAME = "d.host.r"
@@ -31,10 +33,10 @@ NAME = "d.host.r"
 CHILD = f"""
 import sys
 from pathlib import Path
-from roamcast.deliver.messages import Acknowledge, Deposit, Register
+from roamcast.deliver.requests import Acknowledge, Deposit, Register
 from roamcast.deliver.office import Office
 from roamcast.model import Letter
-from roamcast.store.sql import open_office
+from roamcast.store.office.sql import open_office
 
 office = Office("d", open_office(Path(sys.argv[1]), "d"))
 office.handle(Register("{NAME}"), 0)
@@ -79,7 +81,7 @@ class Post:
 
     def received(self) -> Ranges:
         with self._store.transaction():
-            return self._store.contents(NAME).mailbox.received.get("s", Ranges())
+            return self._store.bookkeeping(NAME).mailbox.received.get("s", Ranges())
 
     def waiting(self) -> int:
         with self._store.transaction():
@@ -126,7 +128,7 @@ def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
 
-        engine = open_sqlite(path, OFFICE)
+        engine = open_sqlite(path, OFFICE_FORMAT)
         post = Post(engine)
         ranges, entries = post.received(), post.pull()
         engine.dispose()
@@ -159,7 +161,7 @@ def check_full(post: Post) -> int:
 
 def test_a_full_disk_refuses_and_changes_nothing(tmp_path: Path) -> None:
     """SQLite's own answer to a full disk becomes a StorageError; all that was delivered stays readable."""
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     on_connect(engine, "PRAGMA max_page_count = 100")
     check_full(Post(engine))
     engine.dispose()
@@ -169,7 +171,7 @@ def test_a_really_full_disk_refuses_and_changes_nothing(small_disk: Path) -> Non
     """The same on a file system with no room left, and once there is room again the store goes on."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(400_000))
-    engine = open_sqlite(small_disk / "store.db", OFFICE)
+    engine = open_sqlite(small_disk / "store.db", OFFICE_FORMAT)
     post = Post(engine)
     count = check_full(post)
     ballast.unlink()
@@ -179,7 +181,7 @@ def test_a_really_full_disk_refuses_and_changes_nothing(small_disk: Path) -> Non
 
 def test_acknowledging_works_on_a_full_disk(tmp_path: Path) -> None:
     """Room is made by reading: what is acknowledged gives its room to new letters."""
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     on_connect(engine, "PRAGMA max_page_count = 100")
     post = Post(engine)
     count = check_full(post)
@@ -190,7 +192,7 @@ def test_acknowledging_works_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_read_only_office_refuses_and_changes_nothing(tmp_path: Path) -> None:
     """Everything raises a StorageError with a hint until it can be written again."""
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     post = Post(engine)
     post.deliver(letters(1, 2))
     on_connect(engine, "PRAGMA query_only = ON")
@@ -200,20 +202,20 @@ def test_a_read_only_office_refuses_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="read-only"):
         post.acknowledge(1)
     engine.dispose()
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     assert [number for _, number, _ in Post(engine).pull()] == [1, 2]
     engine.dispose()
 
 
 def test_a_read_only_registry_refuses_and_changes_nothing(tmp_path: Path) -> None:
     """A change and its record are refused as one."""
-    engine = open_sqlite(tmp_path / "store.db")
+    engine = open_sqlite(tmp_path / "store.db", REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
     on_connect(engine, "PRAGMA query_only = ON")
     with pytest.raises(StorageError, match="read-only"):
         registry.apply([SubscriptionAdded(Subscription("q", "ann", "…")), Record(SUBSCRIPTION, "ann", id="q")], at=1)
     assert registry.subscriptions() == []
-    assert registry.unjournalled() == []
+    assert registry.control_outbox() == []
     engine.dispose()
 
 
@@ -222,19 +224,19 @@ def test_a_file_that_may_not_be_written_is_not_opened(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     path = tmp_path / "store.db"
-    open_sqlite(path).dispose()
+    open_sqlite(path, REGISTRY_FORMAT).dispose()
     path.chmod(0o400)
     with pytest.raises(StorageError, match="not permitted"):
-        open_sqlite(path)
+        open_sqlite(path, REGISTRY_FORMAT)
 
 
 def test_a_read_only_file_system_is_not_opened(small_disk: Path) -> None:
     """A store on a file system mounted read-only is refused at once, with a hint."""
     path = small_disk / "store.db"
-    open_sqlite(path).dispose()
+    open_sqlite(path, REGISTRY_FORMAT).dispose()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StorageError, match="read-only") as caught:
-        open_sqlite(path)
+        open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.hint
 
 
@@ -242,13 +244,13 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The error names the file that could not be made."""
     path = tmp_path / "nowhere" / "store.db"
     with pytest.raises(StorageError) as caught:
-        open_sqlite(path)
+        open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.where == str(path)
 
 
 def test_a_store_locked_by_somebody_else_refuses(tmp_path: Path) -> None:
     """A foreign writer that does not end is named as the cause, and afterwards the store goes on."""
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     post = Post(engine)
     on_connect(engine, "PRAGMA busy_timeout = 0")
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -263,10 +265,10 @@ def test_a_store_locked_by_somebody_else_refuses(tmp_path: Path) -> None:
 
 def test_a_delivery_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
     """When a late statement fails, what earlier ones of the same delivery did is undone, in memory too."""
-    engine = open_sqlite(tmp_path / "store.db", OFFICE)
+    engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     post = Post(engine)
     post.deliver(letters(1, 2))
-    fail = "CREATE TRIGGER refuse BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'no'); END"
+    fail = "CREATE TRIGGER refuse BEFORE UPDATE ON counters BEGIN SELECT RAISE(ABORT, 'no'); END"
     with engine.begin() as connection:
         connection.exec_driver_sql(fail)
     with pytest.raises(ConflictError):

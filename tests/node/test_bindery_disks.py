@@ -142,7 +142,7 @@ def test_a_journal_that_refuses_is_told_later(node: World) -> None:
     assert node.sources("q") == ("a",)
     node.move("ann", 99)
     assert node.told() == TOLD + MOVED + BACK
-    until(lambda: not node.registry.unjournalled(), "the records to be forgotten")
+    until(lambda: not node.registry.control_outbox(), "the records to be forgotten")
 
 
 def test_nothing_is_done_that_is_not_journalled_but_once(node: World) -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_done_that_is_not_journalled_but_once(node: World) -> None:
         with pytest.raises(StorageError):
             ask()
     assert (where(node, "ann"), node.sources("q")) == (0, ("a",))
-    assert len(node.registry.unjournalled()) == len(MOVED)
+    assert len(node.registry.control_outbox()) == len(MOVED)
     assert [s.id for s in node.registry.subscriptions()] == ["q"]
     node.journal.refusals = 0
     node.source("c", (1, 1))

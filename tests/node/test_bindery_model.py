@@ -137,7 +137,7 @@ class Life(RuleBasedStateMachine):
         tickets = dict(enumerate((record for group in kept for record in group), start=1))
         known = len(tickets) - sum(map(len, kept[-transactions:]))
         waiting = {ticket: record for ticket, record in tickets.items() if ticket > known}
-        registry._tables.to_journal = dict(sorted((waiting | registry._tables.to_journal).items()))
+        registry._tables.control_outbox = dict(sorted((waiting | registry._tables.control_outbox).items()))
         self.world.start()
 
     @invariant()
@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
         registry = self.world.registry
         registry_refusals, journal_refusals = registry.refusals, self.world.journal.refusals
         registry.refusals = self.world.journal.refusals = 0
-        lifecycle = {s.id: s for s in registry.with_lifecycle()}
+        lifecycle = {s.id: s for s in registry.subscriptions_with_lifecycle()}
         statuses = answered(self.world, list(lifecycle))
         bound, told = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
@@ -155,7 +155,7 @@ class Life(RuleBasedStateMachine):
         assert {s.id: s.state.value for s in statuses} == states
         where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
         assert surrounded(self.world) == {
-            s.id: where[s.subscriber] for s in registry.around_subscribers() if s.in_pipeline
+            s.id: where[s.subscriber] for s in registry.subscriptions_with_moving_region() if s.in_pipeline
         }
         assert {(s.id, source) for s in fresh(self.world) for source in s.sources} == stored
         assert {e.id: e for e in self.world.control.entities} == {e.id: e for e in registry.entities()}
@@ -224,7 +224,10 @@ def fresh(world: World) -> Any:
     """The statuses by a binder that is told only what is so now."""
     binder = Binder(PLANAR, world.places)
     messages = [registration(entity) for entity in world.registry.entities()]
-    wanted = [Subscribed(s.id, s.subscriber, world.queries.stored(s).query) for s in world.registry.with_lifecycle()]
+    wanted = [
+        Subscribed(s.id, s.subscriber, world.queries.stored(s).query)
+        for s in world.registry.subscriptions_with_lifecycle()
+    ]
     binder.restore([*messages, *wanted], [], [], 1)
     return binder.statuses()
 

@@ -14,24 +14,22 @@ from lies import pretend, replay
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
-from roamcast.deliver.letters import START, Fate, Key
-from roamcast.deliver.mailbox import Filed, Mailbox
+from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, Mailbox
 from roamcast.deliver.messages import (
-    Claim,
-    Inquiry,
-    Located,
-    Moved,
-    Noted,
-    Portion,
-    PortionTaken,
-    Post,
-    Posted,
-    Query,
-    Trace,
-    Traced,
-    Wire,
+    AddressUpdate,
+    AddressUpdateReceipt,
+    BundleReceipt,
+    ChunkReceipt,
+    LetterBundle,
+    LocationQuery,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    PeerMessage,
+    TraceQuery,
 )
-from roamcast.deliver.port import NOBODY, RECALL, Contents
+from roamcast.deliver.port import NOBODY, RECALL, Bookkeeping
+from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
 from roamcast.security.move_proofs import Chain
@@ -39,32 +37,32 @@ from roamcast.security.move_proofs import Chain
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
 FAR = 10**15
 
-LIES: tuple[Wire, ...] = (
-    Post(ANN, (), "south", FAR),
-    Posted(CLEO, (Key(BEN, 1),), (), "west", 0, False),
-    Posted(ANN, (), (), "west", FAR, True),
-    Posted(CLEO, (Key(BEN, 1),), (), "south", 7, True),
-    Posted(CLEO, (Key(BEN, 1),), (), "west", 7, False),
-    Posted(CLEO, (Key(BEN, 1),), (), "west", 7, False, "0" * 64),
-    Query(ANN, "south"),
-    Located(CLEO, NOBODY, FAR),
-    Located(CLEO, "west", 9),
-    Located(ANN, NOBODY, FAR),
-    Located(ANN, "west", FAR),
-    Claim(ANN, FAR, "west", ""),
-    Claim(ANN, 9, "west", RECALL),
-    Claim(ANN, 9, "west", str(Chain("made up").warrant(ANN, 9))),
-    Portion(ANN, 9, "west", START, (), True, Contents()),
-    Portion(ANN, 9, "south", START, (), True, Contents()),
-    PortionTaken(ANN, 2, START, True),
-    Moved(ANN, "west", 9, False),
-    Moved(ANN, "west", FAR, True),
-    Moved(ANN, "west", 2**60, True),
-    Moved(ANN, "west", 9, True, str(Chain("made up").warrant(ANN, 9))),
-    Moved(CLEO, "south", FAR, True),
-    Noted(ANN, 2, "south", True),
-    Inquiry(Trace("ticket", ANN, BEN, 1), "south", FAR),
-    Traced("ticket", Fate.ACKNOWLEDGED, "south"),
+LIES: tuple[PeerMessage, ...] = (
+    LetterBundle(ANN, (), "south", FAR),
+    BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 0, False),
+    BundleReceipt(ANN, (), (), "west", FAR, True),
+    BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "south", 7, True),
+    BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 7, False),
+    BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 7, False, "0" * 64),
+    LocationQuery(ANN, "south"),
+    LocationReply(CLEO, NOBODY, FAR),
+    LocationReply(CLEO, "west", 9),
+    LocationReply(ANN, NOBODY, FAR),
+    LocationReply(ANN, "west", FAR),
+    MailboxClaim(ANN, FAR, "west", ""),
+    MailboxClaim(ANN, 9, "west", RECALL),
+    MailboxClaim(ANN, 9, "west", str(Chain("made up").warrant(ANN, 9))),
+    MailboxChunk(ANN, 9, "west", START, (), True, Bookkeeping()),
+    MailboxChunk(ANN, 9, "south", START, (), True, Bookkeeping()),
+    ChunkReceipt(ANN, 2, START, True),
+    AddressUpdate(ANN, "west", 9, False),
+    AddressUpdate(ANN, "west", FAR, True),
+    AddressUpdate(ANN, "west", 2**60, True),
+    AddressUpdate(ANN, "west", 9, True, str(Chain("made up").warrant(ANN, 9))),
+    AddressUpdate(CLEO, "south", FAR, True),
+    AddressUpdateReceipt(ANN, 2, "south", True),
+    TraceQuery(TraceLetter("ticket", ANN, BEN, 1), "south", FAR),
+    TraceReply("ticket", LetterState.ACKNOWLEDGED, "south"),
 )
 
 
@@ -76,7 +74,7 @@ def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
 
 def test_every_kind_of_message_is_lied_about() -> None:
     """None is left out below."""
-    assert {type(lie) for lie in LIES} == set(get_args(Wire))
+    assert {type(lie) for lie in LIES} == set(get_args(PeerMessage))
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +96,12 @@ def where(home: RunningNode, client: Client) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{type(lie).__name__}-{LIES.index(lie)}")
-def test_a_lie_changes_nothing(deceived: tuple[dict[str, RunningNode], Client, Client], lie: Wire) -> None:
+def test_a_lie_changes_nothing(deceived: tuple[dict[str, RunningNode], Client, Client], lie: PeerMessage) -> None:
     """The home knows its subscriber where it is, and a letter that waits goes on waiting."""
     nodes, ann, ben = deceived
     assert pretend(nodes, "west", "north", lie) == 200
     assert where(nodes["north"], ann) == ("south", 2)
-    assert ben.trace(CLEO, 1).fate == "queued"
+    assert ben.trace(CLEO, 1).state == "queued"
 
 
 def test_a_subscriber_that_was_lied_about_goes_on(nodes: dict[str, RunningNode]) -> None:
@@ -126,23 +124,23 @@ MADE_UP = Letter(ANN, BEN, 1, '{"message": "made up"}')
 @pytest.mark.parametrize(
     "lie",
     [
-        Moved(ANN, "west", FAR, True),
-        Posted(ANN, (), (), "west", FAR, True),
-        Portion(ANN, 2, "west", START, (Filed(MADE_UP, 1),), True, Contents(Mailbox(2))),
-        Located(ANN, "west", FAR),
-        PortionTaken(ANN, 2, START, True),
+        AddressUpdate(ANN, "west", FAR, True),
+        BundleReceipt(ANN, (), (), "west", FAR, True),
+        MailboxChunk(ANN, 2, "west", START, (FiledLetter(MADE_UP, 1),), True, Bookkeeping(Mailbox(2))),
+        LocationReply(ANN, "west", FAR),
+        ChunkReceipt(ANN, 2, START, True),
     ],
     ids=lambda lie: type(lie).__name__,
 )
-def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode], lie: Wire) -> None:
+def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode], lie: PeerMessage) -> None:
     """It is told to both offices while the mailbox is on its way; that comes, with all that was in it."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
     north = nodes["north"].server._app.state.node.post
     carried, held = north.sender.send, threading.Event()
 
-    def hold(to: str, message: Wire) -> None:
-        if isinstance(message, Portion):
+    def hold(to: str, message: PeerMessage) -> None:
+        if isinstance(message, MailboxChunk):
             held.set()
         else:
             carried(to, message)

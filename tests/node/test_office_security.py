@@ -14,8 +14,8 @@ from lies import introduce, peer_of, pretend, say
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
-from roamcast.deliver.letters import START
-from roamcast.deliver.messages import Claim, PortionTaken
+from roamcast.deliver.mailbox import START
+from roamcast.deliver.messages import ChunkReceipt, MailboxClaim
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.sender import MESSAGES
@@ -161,11 +161,11 @@ def test_an_office_cannot_take_a_mailbox_that_was_not_brought_to_it(nodes: dict[
     seen = str(Chain(ann.token or "").warrant(ANN, 2))
     ann.migrate(nodes["north"].url)
     for claim in (
-        Claim(ANN, 9, "west", ""),
-        Claim(ANN, 9, "west", seen),
-        Claim(ANN, 2, "west", seen),
-        Claim(ANN, 9, "north", ""),
-        Claim(ANN, 9, "south", str(Chain(ann.token or "").warrant(ANN, 9))),
+        MailboxClaim(ANN, 9, "west", ""),
+        MailboxClaim(ANN, 9, "west", seen),
+        MailboxClaim(ANN, 2, "west", seen),
+        MailboxClaim(ANN, 9, "north", ""),
+        MailboxClaim(ANN, 9, "south", str(Chain(ann.token or "").warrant(ANN, 9))),
     ):
         assert pretend(nodes, "west", "north", claim) == 200
     ann.send("ann", "still here")
@@ -178,7 +178,7 @@ def test_an_office_that_has_a_visitor_cannot_be_robbed_of_it(nodes: dict[str, Ru
     for domain in ("west", "south"):
         ann.migrate(nodes[domain].url)
     seen = str(Chain(ann.token or "").warrant(ANN, 2))
-    pretend(nodes, "west", "south", Claim(ANN, 9, "west", seen), Claim(ANN, 9, "west", ""))
+    pretend(nodes, "west", "south", MailboxClaim(ANN, 9, "west", seen), MailboxClaim(ANN, 9, "west", ""))
     assert ann.pull() == []
     assert ann._calls.mailbox.url == nodes["south"].url
 
@@ -187,7 +187,7 @@ def test_a_mailbox_is_let_go_of_on_word_of_the_office_it_goes_to(nodes: dict[str
     """Another one that says it has everything is not believed."""
     ann = nodes["north"].subscriber("ann")
     ann.send("ann", "kept")
-    assert pretend(nodes, "west", "north", PortionTaken(ANN, 2, START, complete=True)) == 200
+    assert pretend(nodes, "west", "north", ChunkReceipt(ANN, 2, START, complete=True)) == 200
     assert len(ann.pull()) == 1
 
 

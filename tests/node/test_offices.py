@@ -60,10 +60,10 @@ def test_a_mailbox_that_knows_more_than_a_request_holds_follows_too(nodes: dict[
     ben.send(ANN, "precious")
     north, south = (nodes[domain].server._app.state.node.post.actor for domain in ("north", "south"))
     sent = {f"south.{'h' * 250}.{at}-{'i' * 240}": at for at in range(1, 17_000)}
-    north.ask(lambda store: store.put_contents(ANN, replace(store.contents(ANN), sent=sent))).result()
+    north.query(lambda store: store.put_bookkeeping(ANN, replace(store.bookkeeping(ANN), sent=sent))).result()
     ann.migrate(nodes["south"].url)
     assert [letter.message for letter in ann.pull()] == ["precious"]
-    assert south.ask(lambda store: store.contents(ANN).sent).result() == sent
+    assert south.query(lambda store: store.bookkeeping(ANN).sent).result() == sent
 
 
 def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:
@@ -138,12 +138,12 @@ def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -
     ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
     ann.send("south.node.ben", "hello")
     ben.pull(wait=10)
-    until(lambda: ann.trace("south.node.ben", 1).fate == "readable", "the letter to be there")
+    until(lambda: ann.trace("south.node.ben", 1).state == "readable", "the letter to be there")
     ben.acknowledge(1)
-    assert ann.trace("south.node.ben", 1).fate == "acknowledged"
-    assert ann.trace("south.node.ben", 2).fate == "not arrived"
+    assert ann.trace("south.node.ben", 1).state == "acknowledged"
+    assert ann.trace("south.node.ben", 2).state == "not arrived"
     ann.send("south.node.nobody", "hello?")
-    assert ann.trace("south.node.nobody", 1).fate == "queued"
+    assert ann.trace("south.node.nobody", 1).state == "queued"
     with pytest.raises(NotFoundError):
         ann.send("nobody", "at home it is known that there is none")
 
@@ -170,7 +170,7 @@ def test_letters_whose_time_was_over_are_counted(nodes: dict[str, RunningNode]) 
     """When their receiver comes for them."""
     ann = nodes["north"].subscriber("ann")
     ann.send("ann", "soon", ttl=0.001)
-    until(lambda: ann.trace("ann", 1).fate == "expired", "the end of its time")
+    until(lambda: ann.trace("ann", 1).state == "expired", "the end of its time")
     assert ann.pull() == []
     assert "roamcast_letters_expired_total 1.0" in nodes["north"].http.get("/metrics").text
 
@@ -269,7 +269,7 @@ def test_an_office_that_is_away_delays_nobody_else(nodes: dict[str, RunningNode]
         away = sorted(traffic.letter() for _ in range(20))
         assert away[17] <= max(letters) + SLACK
         assert min(traffic.there_and_back() for _ in range(3)) <= max(migrations) + SLACK
-        assert traffic.ann.trace("west.node.cleo", traffic.sent).fate == "queued"
+        assert traffic.ann.trace("west.node.cleo", traffic.sent).state == "queued"
     with running_node(nodes["west"].data, domain="west", port=port) as west:
         again = west.client(traffic.cleo.token)
         got = until(lambda: letters if len(letters := again.pull(wait=1)) == 40 else None, "all letters to cleo")

@@ -13,8 +13,10 @@ from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Box, Subscription
+from roamcast.store.engine import open_sqlite
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import SubscriptionAdded, SubscriptionRemoved
-from roamcast.store.sql import SqlRegistry, open_sqlite
 
 BOX = {"min_x": -1, "min_y": -2, "max_x": 3, "max_y": 4}
 
@@ -85,7 +87,7 @@ def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None
     """Changes that were stored but not journalled are, in their order, before the node answers."""
     with running_node(tmp_path) as node:
         node.subscriber()
-    engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite")
+    engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
     for id in ("one", "two"):
         subscription = Subscription(id, "anna", 'Select all() Where &terms has ("a")', "{}", 1)

@@ -9,31 +9,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from profiles import thorough
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.letters import START, Key
-from roamcast.deliver.mailbox import Filed
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.mailbox import START, FiledLetter, LetterKey
 from roamcast.deliver.messages import (
-    Acknowledge,
-    Arrive,
-    Arrived,
-    Claim,
-    Due,
-    Effect,
-    Located,
-    Message,
-    Moved,
-    Portion,
-    PortionTaken,
-    Post,
-    Posted,
-    Pull,
-    Pulled,
-    Register,
+    AddressUpdate,
+    BundleReceipt,
+    ChunkReceipt,
+    LetterBundle,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    OfficeEffect,
+    OfficeInput,
+    ScheduleWork,
     Transmit,
-    Wake,
+    WorkDue,
 )
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import Contents
+from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.requests import Acknowledge, Arrive, Arrived, Pull, Pulled, Register
 from roamcast.errors import ElsewhereError
 from roamcast.model import Letter
 from roamcast.store.office.memory import MemoryOfficeStore
@@ -51,7 +45,7 @@ epochs = st.integers(1, 12)
 class Model:
     """All letters ever taken, in reading order as far as it is known; and who has the mailbox, in which epoch.
 
-    That is hearsay behind `past`; `asked` are those that it was claimed from.
+    That is hearsay behind `past_epoch`; `asked_offices` are those that it was claimed from.
     """
 
     office: str = HERE
@@ -61,8 +55,8 @@ class Model:
     acknowledged: int = 0
     claimed: int | None = None
     leaving: bool = False
-    past: int = 1
-    asked: set[str] = field(default_factory=set)
+    past_epoch: int = 1
+    asked_offices: set[str] = field(default_factory=set)
 
     def take(self, keys: list[tuple[str, int]]) -> None:
         for key in keys:
@@ -83,31 +77,31 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.store = MemoryOfficeStore()
         self.model = Model()
-        self.away: tuple[Contents, tuple[Filed, ...]] | None = None
+        self.away: tuple[Bookkeeping, tuple[FiledLetter, ...]] | None = None
 
     @initialize()
     def begin(self) -> None:
-        self.office = Office(HERE, self.store, Rules(portion=100))
+        self.office = Office(HERE, self.store, OfficeLimits(chunk_letters=100))
         assert self.tell(Register(ANN)) == [Arrived(ANN, 1)]
 
-    def tell(self, message: Message) -> list[Effect]:
+    def tell(self, message: OfficeInput) -> list[OfficeEffect]:
         return self.office.handle(message, 0)
 
-    def wires(self, message: Message) -> list[tuple[str, object]]:
+    def wires(self, message: OfficeInput) -> list[tuple[str, object]]:
         return [(effect.to, effect.message) for effect in self.tell(message) if isinstance(effect, Transmit)]
 
-    @rule(keys=st.lists(keys, min_size=1, max_size=6), origin=peers, known=epochs)
-    def post(self, keys: list[tuple[str, int]], origin: str, known: int) -> None:
+    @rule(keys=st.lists(keys, min_size=1, max_size=6), origin=peers, known_epoch=epochs)
+    def post(self, keys: list[tuple[str, int]], origin: str, known_epoch: int) -> None:
         """Taken and answered; or passed on to where it was in a later epoch than the sender knows; or left alone."""
         letters = tuple(Letter(ANN, sender, number, f"{sender}{number}") for sender, number in keys)
-        wires = self.wires(Post(ANN, letters, origin, known))
+        wires = self.wires(LetterBundle(ANN, letters, origin, known_epoch))
         if self.model.office == HERE:
             self.model.take(keys)
             ((to, posted),) = wires
-            assert isinstance(posted, Posted)
-            assert (to, list(posted.taken), posted.full) == (origin, keys, ())
-        elif self.model.epoch > known:
-            assert wires == [(self.model.office, Post(ANN, letters, origin, self.model.epoch))]
+            assert isinstance(posted, BundleReceipt)
+            assert (to, list(posted.accepted), posted.rejected) == (origin, keys, ())
+        elif self.model.epoch > known_epoch:
+            assert wires == [(self.model.office, LetterBundle(ANN, letters, origin, self.model.epoch))]
         else:
             assert wires == []
 
@@ -133,25 +127,25 @@ class Histories(RuleBasedStateMachine):
     @rule(epoch=epochs, peer=peers)
     def claim(self, epoch: int, peer: str) -> None:
         """Granted to a later epoch, with everything in one portion; otherwise answered with where it is."""
-        wires = self.wires(Claim(ANN, epoch, peer, ""))
+        wires = self.wires(MailboxClaim(ANN, epoch, peer, ""))
         model = self.model
         if model.office == HERE and epoch > model.epoch:
             model.office, model.epoch, model.leaving = peer, epoch, True
-            model.past = epoch
+            model.past_epoch = epoch
             ((to, portion),) = wires
-            assert isinstance(portion, Portion)
-            assert portion.contents is not None
+            assert isinstance(portion, MailboxChunk)
+            assert portion.bookkeeping is not None
             assert (to, portion.epoch, portion.last) == (peer, epoch, True)
-            self.away = portion.contents, portion.letters
+            self.away = portion.bookkeeping, portion.letters
         elif model.leaving and (model.office, model.epoch) == (peer, epoch):
-            assert [(to, type(message)) for to, message in wires] == [(peer, Portion)]
+            assert [(to, type(message)) for to, message in wires] == [(peer, MailboxChunk)]
         else:
-            assert wires == [(peer, Located(ANN, model.office, model.epoch))]
+            assert wires == [(peer, LocationReply(ANN, model.office, model.epoch))]
 
     @rule()
     def take_portion(self) -> None:
         """The other side says it has everything."""
-        self.tell(PortionTaken(ANN, self.model.epoch, START, complete=True))
+        self.tell(ChunkReceipt(ANN, self.model.epoch, START, complete=True))
         self.model.leaving = False
 
     @rule(epoch=epochs)
@@ -164,29 +158,29 @@ class Histories(RuleBasedStateMachine):
                 self.tell(Arrive(ANN, epoch))
         elif model.office == HERE:
             assert Arrived(ANN, epoch) in self.tell(Arrive(ANN, epoch))
-            model.epoch = model.past = epoch
+            model.epoch = model.past_epoch = epoch
         else:
             if model.claimed is None:
-                model.asked.clear()
-            model.asked.add(model.office)
-            assert self.wires(Arrive(ANN, epoch)) == [(model.office, Claim(ANN, epoch, HERE, ""))]
+                model.asked_offices.clear()
+            model.asked_offices.add(model.office)
+            assert self.wires(Arrive(ANN, epoch)) == [(model.office, MailboxClaim(ANN, epoch, HERE, ""))]
             model.claimed = epoch
 
     @rule(epoch=epochs)
     def hand_back(self, epoch: int) -> None:
         """A portion of a later epoch is taken if it was claimed there; one of an earlier epoch is past."""
         model = self.model
-        contents, letters = self.away or (Contents(), ())
+        contents, letters = self.away or (Bookkeeping(), ())
         peer = PEERS[0] if model.office == HERE else model.office
-        wires = self.wires(Portion(ANN, epoch, peer, START, letters, True, contents))
-        if epoch <= model.past:
-            assert wires == [(peer, PortionTaken(ANN, epoch, START, complete=True))]
-        elif model.office == HERE or model.claimed is None or peer not in model.asked:
+        wires = self.wires(MailboxChunk(ANN, epoch, peer, START, letters, True, contents))
+        if epoch <= model.past_epoch:
+            assert wires == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
+        elif model.office == HERE or model.claimed is None or peer not in model.asked_offices:
             assert wires == []
         else:
-            assert wires == [(peer, PortionTaken(ANN, epoch, START, complete=True))]
+            assert wires == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
             model.office, model.epoch, model.claimed = HERE, max(epoch, model.claimed), None
-            model.leaving, model.past = False, model.epoch
+            model.leaving, model.past_epoch = False, model.epoch
 
     @rule(office=peers, ahead=st.integers(1, 3))
     def hear_where_it_is(self, office: str, ahead: int) -> None:
@@ -194,7 +188,7 @@ class Histories(RuleBasedStateMachine):
         model = self.model
         if model.claimed is None or model.leaving:
             return
-        self.tell(Moved(ANN, office, model.epoch + ahead, False))
+        self.tell(AddressUpdate(ANN, office, model.epoch + ahead, False))
         model.office, model.epoch = office, model.epoch + ahead
 
     @rule(office=peers, ahead=st.integers(0, 3))
@@ -202,35 +196,35 @@ class Histories(RuleBasedStateMachine):
         """Word of a later epoch ends a claim; the home, which this is, does not take it for where it is."""
         model = self.model
         if model.claimed is not None and not model.leaving:
-            self.tell(Located(ANN, office, max(model.claimed, model.epoch + 1) + ahead))
+            self.tell(LocationReply(ANN, office, max(model.claimed, model.epoch + 1) + ahead))
             model.claimed = None
 
     @rule()
     def crash(self) -> None:
         """What is in the store is all there is; what is unfinished is due."""
-        self.office = Office(HERE, self.store, Rules(portion=100))
-        self.model.asked |= set() if self.model.claimed is None else {self.model.office}
+        self.office = Office(HERE, self.store, OfficeLimits(chunk_letters=100))
+        self.model.asked_offices |= set() if self.model.claimed is None else {self.model.office}
         for wake in self.office.recover():
-            assert isinstance(wake, Wake)
-            self.tell(Due(wake.duty))
+            assert isinstance(wake, ScheduleWork)
+            self.tell(WorkDue(wake.work))
 
     @invariant()
     def the_store_agrees(self) -> None:
         model = self.model
-        kept = self.store.whereabouts(ANN)
+        kept = self.store.last_known(ANN)
         if kept is None:
             return
-        assert (kept.office, kept.epoch, kept.past) == (model.office, model.epoch, model.past)
+        assert (kept.office, kept.epoch, kept.past_epoch) == (model.office, model.epoch, model.past_epoch)
         tenure = self.store.tenures([ANN]).get(ANN)
         assert (tenure is not None and tenure.active) == (model.office == HERE)
         assert (tenure is not None and not tenure.active) == model.leaving
-        claimed = self.store.claimed(ANN)
+        claimed = self.store.pending_claim(ANN)
         assert (None if claimed is None else claimed.epoch) == model.claimed
         if model.office == HERE:
             load = self.store.loads([ANN])[ANN]
             assert load == (len(model.lying) - model.acknowledged, len(model.had) - len(model.lying))
-            received = self.store.contents(ANN).mailbox.received
-            assert {Key(s, n) for s, spans in received.items() for n in range(1, 8) if n in spans} == model.had
+            received = self.store.bookkeeping(ANN).mailbox.received
+            assert {LetterKey(s, n) for s, spans in received.items() for n in range(1, 8) if n in spans} == model.had
 
 
 TestOffice = Histories.TestCase

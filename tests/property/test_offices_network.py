@@ -10,7 +10,7 @@ from post import Post
 from profiles import thorough
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.context import Rules
+from roamcast.deliver.context import OfficeLimits
 from roamcast.errors import ElsewhereError
 
 DOMAINS = ("a", "b", "c")
@@ -25,7 +25,7 @@ class Networks(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.post = Post(DOMAINS, Rules(bundle=2, portion=1))
+        self.post = Post(DOMAINS, OfficeLimits(bundle_letters=2, chunk_letters=1))
         self.post.register(*NAMES)
         self.at = {name: home_of(name) for name in NAMES}
         self.epochs = dict.fromkeys(NAMES, 1)
@@ -104,7 +104,7 @@ class Networks(RuleBasedStateMachine):
         for name in NAMES:
             (tenure,) = (tenure for store in self.post.stores.values() for tenure in store.tenures([name]).values())
             for domain, store in self.post.stores.items():
-                row = store.whereabouts(name)
+                row = store.last_known(name)
                 assert (row is not None and row.acquaintance) == (domain in tenure.friends)
                 if domain == home_of(name) or domain in tenure.friends:
                     assert (row.office, row.epoch) == (self.at[name], tenure.epoch)

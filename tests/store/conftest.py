@@ -11,8 +11,9 @@ from memory_registry import MemoryRegistry
 
 from roamcast.deliver.port import OfficeStore
 from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.store.office.sql import open_office
 from roamcast.store.registry.port import RegistryStore
-from roamcast.store.sql import open_office, open_registry
+from roamcast.store.registry.sql import open_registry
 
 KINDS = ["memory", "sqlite", "postgresql"]
 

@@ -10,18 +10,16 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from roamcast.deliver.chunks import count_of, part_of
-from roamcast.deliver.letters import Key
-from roamcast.deliver.mailbox import Filed, receive
-from roamcast.deliver.port import Claimed, Leaving, OfficeStore, Tenure, Whereabouts
+from roamcast.deliver.chunks import count_items, cut_chunk
+from roamcast.deliver.mailbox import FiledLetter, LetterKey, plan_filing
+from roamcast.deliver.port import LastKnownOffice, Leaving, OfficeStore, PendingClaim, Tenure
 from roamcast.model import Letter
-from roamcast.store.office.letters import Letters
 from roamcast.store.office.memory import MemoryOfficeStore
-from roamcast.store.sql import open_office
+from roamcast.store.office.sql import open_office
 
 NAMES = ["ann", "bob"]
 names = st.sampled_from(NAMES)
-keys = st.builds(Key, st.sampled_from("xyz"), st.integers(1, 6))
+keys = st.builds(LetterKey, st.sampled_from("xyz"), st.integers(1, 6))
 some_letters = st.lists(
     st.builds(
         lambda name, key, expires: Letter(name, *key, f"{name}{key}", expires=expires),
@@ -58,7 +56,7 @@ class Histories(RuleBasedStateMachine):
     def deliver(self, batches: list[list[Letter]], fails: bool) -> None:
         def act(store: OfficeStore) -> None:
             for letters in batches:
-                store.file(receive(store.mailboxes({letter.receiver for letter in letters}), letters))
+                store.file(plan_filing(store.mailboxes({letter.receiver for letter in letters}), letters))
 
         self.both(act, fails=fails)
 
@@ -67,7 +65,7 @@ class Histories(RuleBasedStateMachine):
         """Only places that there have been, as an office sees to it."""
 
         def act(store: OfficeStore) -> object:
-            last = store.contents(name).mailbox.next_place - 1
+            last = store.bookkeeping(name).mailbox.next_offset - 1
             return [store.acknowledge(name, min(place, last)) for place in (through, again) if last]
 
         self.both(act)
@@ -75,7 +73,7 @@ class Histories(RuleBasedStateMachine):
     @rule(name=names, now=st.integers(0, 10))
     def expire(self, name: str, now: int) -> None:
         def act(store: OfficeStore) -> object:
-            over = sorted(store.overdue(name, now), key=lambda filed: filed.place or 0)
+            over = sorted(store.overdue(name, now), key=lambda filed: filed.offset or 0)
             if over:
                 store.expire(name, over)
             return over
@@ -88,9 +86,11 @@ class Histories(RuleBasedStateMachine):
 
         def act(store: OfficeStore) -> None:
             found = store.readable(name, 0, limit)
-            fresh = [Filed(Letter(name, it.letter.sender, it.letter.number, it.letter.body), it.place) for it in found]
+            fresh = [
+                FiledLetter(Letter(name, it.letter.sender, it.letter.number, it.letter.body), it.offset) for it in found
+            ]
             if fresh:
-                store.add(name, fresh)
+                store.add_letters(name, fresh)
 
         self.both(act)
 
@@ -99,16 +99,16 @@ class Histories(RuleBasedStateMachine):
         """What it knows in parts, then its letters."""
 
         def act(store: OfficeStore) -> None:
-            contents = store.contents(name)
-            letters = store.readable(name, 0, 99) + store.held(name, Key("", 0), 99)
-            store.drop_tenure(name)
+            contents = store.bookkeeping(name)
+            letters = store.readable(name, 0, 99) + store.held(name, LetterKey("", 0), 99)
+            store.drop_mailbox(name)
             after, last = 0, False
             while not last:
-                part, last = part_of(contents, after, size)
-                store.add_contents(name, part)
-                after += count_of(part)
+                part, last = cut_chunk(contents, after, size)
+                store.add_bookkeeping(name, part)
+                after += count_items(part)
             if letters:
-                store.add(name, letters)
+                store.add_letters(name, letters)
 
         self.both(act, fails=fails)
 
@@ -119,9 +119,9 @@ class Histories(RuleBasedStateMachine):
 
         def act(store: OfficeStore) -> None:
             store.put_tenure(Tenure(name, epoch, frozenset({"south"}), untold, None, leaving))
-            store.put_whereabouts(Whereabouts(name, "north", epoch, is_told))
-            store.put_sent(name, other, epoch)
-            store.put_claimed(Claimed(other, epoch, None, "w"))
+            store.put_last_known(LastKnownOffice(name, "north", epoch, is_told))
+            store.put_last_sent(name, other, epoch)
+            store.put_claim(PendingClaim(other, epoch, None, "w"))
 
         self.both(act)
 
@@ -130,14 +130,14 @@ class Histories(RuleBasedStateMachine):
         self.both(lambda store: store.enqueue(letters), fails=fails)
 
     @rule(name=names, some=st.lists(keys, max_size=4))
-    def dequeue(self, name: str, some: list[Key]) -> None:
+    def dequeue(self, name: str, some: list[LetterKey]) -> None:
         self.both(lambda store: sorted(letter.body for letter in store.dequeue(name, some)))
 
     @rule(name=names)
     def drop(self, name: str) -> None:
         def act(store: OfficeStore) -> None:
-            store.drop_tenure(name)
-            store.drop_claimed(name)
+            store.drop_mailbox(name)
+            store.drop_claim(name)
 
         self.both(act)
 
@@ -149,43 +149,41 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Whatever is dead goes now."""
-        letters: Letters = self.sql._letters
-        letters.short = True
+        self.sql._delete_all_dead = True
         with self.sql.transaction():
-            self.sql.put_whereabouts(Whereabouts("somebody", "else", 1))
+            self.sql.put_last_known(LastKnownOffice("somebody", "else", 1))
         with self.memory.transaction():
-            self.memory.put_whereabouts(Whereabouts("somebody", "else", 1))
+            self.memory.put_last_known(LastKnownOffice("somebody", "else", 1))
 
     @invariant()
     def all_is_the_same(self) -> None:
         def look(store: OfficeStore) -> object:
             return (
                 store.loads(NAMES),
-                [store.contents(name) for name in NAMES],
+                [store.bookkeeping(name) for name in NAMES],
                 [store.readable(name, 0, 99) for name in NAMES],
                 [store.readable(name, 3, 2) for name in NAMES],
-                [store.held(name, Key("x", 3), 99) for name in NAMES],
+                [store.held(name, LetterKey("x", 3), 99) for name in NAMES],
                 [
-                    store.letter(name, Key(sender, number))
+                    store.letter(name, LetterKey(sender, number))
                     for name in NAMES
                     for sender in "xyz"
                     for number in range(1, 7)
                 ],
                 store.tenures(NAMES),
-                [store.whereabouts(name) for name in NAMES],
-                [store.claimed(name) for name in NAMES],
-                [store.queued(name, Key("", 0), 99) for name in NAMES],
+                [store.last_known(name) for name in NAMES],
+                [store.pending_claim(name) for name in NAMES],
+                [store.queued(name, LetterKey("", 0), 99) for name in NAMES],
                 [store.queue_length(name) for name in NAMES],
-                [store.unposted(sender) for sender in "xyz"],
-                sorted(store.duties()),
+                [store.unposted_count(sender) for sender in "xyz"],
+                sorted(store.pending_work()),
             )
 
         self.both(look)
         with self.sql.transaction():
             ((rows,),) = self.sql._session.rows("SELECT count(*) FROM letters")
-        letters = self.sql._letters
-        assert letters.live + letters.dead == rows
-        assert letters.live == sum(sum(load) for load in self.loads().values())
+        assert self.sql._live + self.sql._dead == rows
+        assert self.sql._live == sum(sum(load) for load in self.loads().values())
 
     def loads(self) -> dict[str, tuple[int, int]]:
         with self.memory.transaction():

@@ -91,7 +91,7 @@ def test_the_id_of_a_removed_subscriber_is_never_given_again(registry: RegistryS
     apply(registry, entity("ann", "subscriber"))
     apply(registry, EntityRemoved("ann"))
     for kind in ("subscriber", "source"):
-        with pytest.raises(ConflictError, match="left"):
+        with pytest.raises(ConflictError, match="was removed"):
             apply(registry, EntityAdded(Entity("ann", kind, "new hash")))  # type: ignore[arg-type]
 
 
@@ -233,5 +233,5 @@ def test_an_erased_position_is_gone_with_the_bindings_of_the_past(registry: Regi
 
 def test_lives_of_a_node_are_numbered_upwards(registry: RegistryStore) -> None:
     """Also when the clock goes back in between."""
-    lives = [registry.begin(at) for at in (100, 5, 5, 200)]
+    lives = [registry.new_incarnation(at) for at in (100, 5, 5, 200)]
     assert lives == [100, 101, 102, 200]

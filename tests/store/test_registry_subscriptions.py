@@ -47,7 +47,7 @@ def test_a_subscription_id_is_taken_once(registry: RegistryStore) -> None:
     for changes in ([added("q"), record("q")], [added("p"), added("p"), record("p")]):
         with pytest.raises(ConflictError):
             apply(registry, *changes)
-    assert len(registry.unjournalled()) == 1
+    assert len(registry.control_outbox()) == 1
 
 
 def test_a_removed_subscription_is_gone(registry: RegistryStore) -> None:
@@ -101,7 +101,7 @@ def test_a_change_of_something_unknown_refuses_all(registry: RegistryStore, chan
     assert registry.entity("x").position is None
     assert [e.id for e in registry.entities()] == ["x"]
     assert registry.live_bindings() == []
-    assert registry.unjournalled() == []
+    assert registry.control_outbox() == []
 
 
 def test_subscriptions_are_listed_by_id(registry: RegistryStore) -> None:
@@ -133,10 +133,10 @@ def test_those_with_a_standing_and_those_with_places_are_found(registry: Registr
         added("c", places=("room",), source="x"),
         followed("b"),
     )
-    assert [s.id for s in registry.with_lifecycle()] == ["b", "d"]
-    assert [s.id for s in registry.naming_places()] == ["c"]
-    assert [s.id for s in registry.around_subscribers()] == ["a"]
-    assert registry.always_running() == {"": 1, "x": 1}
+    assert [s.id for s in registry.subscriptions_with_lifecycle()] == ["b", "d"]
+    assert [s.id for s in registry.subscriptions_naming_places()] == ["c"]
+    assert [s.id for s in registry.subscriptions_with_moving_region()] == ["a"]
+    assert registry.count_without_lifecycle() == {"": 1, "x": 1}
 
 
 def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
@@ -163,7 +163,7 @@ def test_a_standing_ends(registry: RegistryStore) -> None:
     assert registry.subscription("q").lifecycle == Lifecycle("stop", "why", 7, was_active=False)
     apply(registry, LifecycleEnded("q"))
     assert registry.subscription("q") == added("q").subscription
-    assert (registry.with_lifecycle(), registry.always_running()) == ([], {"": 1})
+    assert (registry.subscriptions_with_lifecycle(), registry.count_without_lifecycle()) == ([], {"": 1})
 
 
 def test_the_body_is_replaced(registry: RegistryStore) -> None:
@@ -220,40 +220,40 @@ def test_old_history_is_pruned(registry: RegistryStore) -> None:
 def test_control_records_wait_in_the_order_of_the_changes(registry: RegistryStore) -> None:
     """Each as it was given, behind those before it; the last ticket is told."""
     last = [apply(registry, record("q"), added("q")), apply(registry, record("p"), record("q", REMOVAL))]
-    tickets, records = zip(*registry.unjournalled(), strict=True)
+    tickets, records = zip(*registry.control_outbox(), strict=True)
     assert records == (record("q"), record("p"), record("q", REMOVAL))
     assert list(tickets) == sorted(set(tickets))
     assert last == [tickets[0], tickets[2]]
-    assert registry.unjournalled(after=tickets[0], limit=1) == [(tickets[1], record("p"))]
+    assert registry.control_outbox(after=tickets[0], limit=1) == [(tickets[1], record("p"))]
 
 
 def test_a_record_with_every_field_comes_back(registry: RegistryStore) -> None:
     """Nothing of a record is lost while it waits."""
     whole = Record(EVENT, "s", 2**62, "s:1", 1_700_000_000_000_000, 1.5, -0.25, ("a", "é"), {"level": 0.1}, "{}")
     apply(registry, whole)
-    assert [r for _, r in registry.unjournalled()] == [whole]
+    assert [r for _, r in registry.control_outbox()] == [whole]
 
 
 def test_journalled_records_are_forgotten(registry: RegistryStore) -> None:
     """Up to a ticket; saying it again, or of none, is harmless."""
     apply(registry, record("p"), record("q"))
-    (first, _), second = registry.unjournalled()
+    (first, _), second = registry.control_outbox()
     for through in (first, first, 0):
-        registry.journalled(through)
-    assert registry.unjournalled() == [second]
+        registry.trim_outbox(through)
+    assert registry.control_outbox() == [second]
 
 
 def test_records_are_forgotten_with_the_next_change(registry: RegistryStore) -> None:
     """In one transaction: those up to the ticket, not the new ones."""
     ticket = apply(registry, record("p"))
     registry.apply([record("q")], at=1, journalled=ticket)
-    assert [r for _, r in registry.unjournalled()] == [record("q")]
+    assert [r for _, r in registry.control_outbox()] == [record("q")]
 
 
 def test_a_ticket_is_never_given_twice(registry: RegistryStore) -> None:
     """A late word about an old ticket cannot make a new record forgotten."""
     old = apply(registry, record("p"))
-    registry.journalled(old)
+    registry.trim_outbox(old)
     assert apply(registry, record("q")) > old
 
 

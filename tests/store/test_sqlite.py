@@ -16,13 +16,12 @@ from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.records import SUBSCRIPTION, Record
 from roamcast.model import Lifecycle, Position, Subscription
-from roamcast.store.engine import open_sqlite, reading
-from roamcast.store.kinds import Kind
-from roamcast.store.office.schema import OFFICE
-from roamcast.store.registry.schema import REGISTRY
+from roamcast.store.engine import StoreFormat, open_sqlite, read_transaction
+from roamcast.store.office.schema import OFFICE_FORMAT
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import Entity, EntityAdded, SubscriptionAdded
 from roamcast.store.registry.visitors import SqlVisitors
-from roamcast.store.sql import SqlRegistry
 
 
 @pytest.fixture
@@ -37,18 +36,18 @@ def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
         "q", "ann", "Select …", None, 4, ("room",), Lifecycle("active", None, 5, was_active=True)
     )
     record = Record(SUBSCRIPTION, "ann", id="q", time=1, body="{}")
-    registry = SqlRegistry(open_sqlite(path))
+    registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     registry.apply([EntityAdded(entity), SubscriptionAdded(subscription), Bound("q", "s", 9), record], at=9)
     registry.raise_sequence_bound("s", 77)
     registry.set_pipeline("pipe")
-    waiting = registry.unjournalled()
+    waiting = registry.control_outbox()
     registry.close()
-    registry = SqlRegistry(open_sqlite(path))
+    registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     assert registry.entity("s") == entity
     assert registry.sequence_bound("s") == 77
     assert registry.subscriptions() == [subscription]
     assert registry.live_bindings() == [Bound("q", "s", 9)]
-    assert registry.unjournalled() == waiting
+    assert registry.control_outbox() == waiting
     assert registry.latest() == 9
     assert registry.pipeline() == "pipe"
     registry.close()
@@ -56,7 +55,7 @@ def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
 
 def test_only_its_owner_can_read_the_files(path: Path) -> None:
     """The database and the files beside it are readable and writable for their owner alone."""
-    store = SqlRegistry(open_sqlite(path))
+    store = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     store.set_pipeline("pipe")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     store.close()
@@ -65,8 +64,8 @@ def test_only_its_owner_can_read_the_files(path: Path) -> None:
 
 def test_every_commit_is_synced(path: Path) -> None:
     """The settings on which durability rests are those in force on a connection."""
-    engine = open_sqlite(path)
-    with reading(engine) as connection:
+    engine = open_sqlite(path, REGISTRY_FORMAT)
+    with read_transaction(engine) as connection:
         values = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")
@@ -86,7 +85,7 @@ def plans(engine: Engine, act: Callable[[], object], table: str) -> list[str]:
     event.listen(engine, "before_cursor_execute", noted)
     act()
     event.remove(engine, "before_cursor_execute", noted)
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         return [
             row.detail.replace("COVERING ", "")
             for statement, parameters in statements
@@ -96,7 +95,7 @@ def plans(engine: Engine, act: Callable[[], object], table: str) -> list[str]:
 
 def test_bindings_are_found_by_an_index(path: Path) -> None:
     """Neither ending one, nor the history, nor pruning reads the history of others, or all of one's own."""
-    engine = open_sqlite(path)
+    engine = open_sqlite(path, REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
     subscription = Subscription("q", "ann", "Select …", lifecycle=Lifecycle("start", None, 1))
     registry.apply([SubscriptionAdded(subscription), Bound("q", "a", 1)], at=1)
@@ -115,39 +114,39 @@ def test_bindings_are_found_by_an_index(path: Path) -> None:
 
 def test_a_store_of_another_version_is_refused(path: Path) -> None:
     """The error names both versions and says what to do."""
-    open_sqlite(path).dispose()
+    open_sqlite(path, REGISTRY_FORMAT).dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/6") as caught:
-        open_sqlite(path)
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/7") as caught:
+        open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.hint
 
 
 def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> None:
     """Their tables are part of its format: when it is opened, not when the first visitor comes."""
-    open_sqlite(path).dispose()
+    open_sqlite(path, REGISTRY_FORMAT).dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE visitors")
         connection.execute("CREATE TABLE visitors (name TEXT PRIMARY KEY, epoch BIGINT, link BLOB, token_hash TEXT)")
         connection.execute("UPDATE meta SET value = 'roamcast-store/4' WHERE name = 'schema'")
     connection.close()
     with pytest.raises(ConflictError):
-        SqlVisitors(open_sqlite(path))
+        SqlVisitors(open_sqlite(path, REGISTRY_FORMAT))
 
 
-FORMATS = {"roamcast-store/6": "be19544206a4df3e", "roamcast-office/2": "79c4f7e7d9154da9"}
+FORMATS = {"roamcast-store/7": "594c91d85b13d264", "roamcast-office/3": "37e0b797e21c46fd"}
 
 
-@pytest.mark.parametrize("kind", [REGISTRY, OFFICE], ids=lambda kind: kind.name)
-def test_a_format_has_the_tables_it_always_had(path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [REGISTRY_FORMAT, OFFICE_FORMAT], ids=lambda kind: kind.name)
+def test_a_format_has_the_tables_it_always_had(path: Path, kind: StoreFormat) -> None:
     """Who changes a column or an index gives the format another number, or old stores would fail later."""
     open_sqlite(path, kind).dispose()
     with sqlite3.connect(path) as connection:
         made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name").fetchall()
     connection.close()
     digest = hashlib.sha256("\n".join(" ".join(sql.split()) for (sql,) in made).encode()).hexdigest()
-    assert digest.startswith(FORMATS[kind.format])
+    assert digest.startswith(FORMATS[kind.version])
 
 
 def test_somebody_elses_database_is_refused(path: Path) -> None:
@@ -156,7 +155,7 @@ def test_somebody_elses_database_is_refused(path: Path) -> None:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
     with pytest.raises(CorruptionError):
-        open_sqlite(path)
+        open_sqlite(path, REGISTRY_FORMAT)
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]
     connection.close()
@@ -166,5 +165,5 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     """Whatever is in it, the answer is an error with a hint."""
     path.write_bytes(b"not a database at all " * 500)
     with pytest.raises(CorruptionError) as caught:
-        open_sqlite(path)
+        open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.hint

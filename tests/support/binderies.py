@@ -11,8 +11,8 @@ from typing import Any
 
 from memory_registry import MemoryRegistry
 
-from roamcast.deliver.messages import Deposit, Register, Remove
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.files import FileJournal

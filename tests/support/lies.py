@@ -6,7 +6,7 @@ import httpx
 import orjson
 from nodes import RunningNode
 
-from roamcast.deliver.messages import Wire
+from roamcast.deliver.messages import PeerMessage
 from roamcast.node.peers.membership import INTRODUCTION
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.peer_file import Peer, Peers
@@ -39,7 +39,7 @@ def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, 
     return say(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
 
 
-def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Wire) -> int:
+def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: PeerMessage) -> int:
     """Messages of an office that has joined, and lies; the status of the answer."""
     key = peer_of(nodes[to], to, sender).secret
     session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]

@@ -12,7 +12,14 @@ from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import Record
 from roamcast.model import Lifecycle, Position, Subscription
-from roamcast.store.registry import refusals
+from roamcast.store.registry.port import (
+    entity_exists,
+    id_retired,
+    subscription_exists,
+    unknown_entity,
+    unknown_source,
+    unknown_subscription,
+)
 from roamcast.store.registry.values import (
     AttributesSet,
     Binding,
@@ -38,13 +45,13 @@ class _Tables:
     retired: dict[str, EntityKind] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
-    to_journal: dict[int, Record] = field(default_factory=dict)
+    control_outbox: dict[int, Record] = field(default_factory=dict)
     next_ticket: int = 1
     latest: int = 0
 
     def copied(self) -> _Tables:
         tables = copy(self)
-        for name in ("entities", "retired", "subscriptions", "bindings", "to_journal"):
+        for name in ("entities", "retired", "subscriptions", "bindings", "control_outbox"):
             setattr(tables, name, copy(getattr(self, name)))
         return tables
 
@@ -54,7 +61,7 @@ class MemoryRegistry:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._life = 0
+        self._incarnation = 0
         self._tables = _Tables()
         self._bounds: dict[str, int] = {}
         self._pipeline: str | None = None
@@ -88,7 +95,7 @@ class MemoryRegistry:
         with self._lock:
             entity = self._tables.entities.get(source)
             if entity is None or entity.kind != "source":
-                raise refusals.unknown_source(source)
+                raise unknown_source(source)
             self._bounds[source] = max(bound, self._bounds.get(source, 1))
 
     def subscription(self, id: str) -> Subscription:
@@ -103,16 +110,16 @@ class MemoryRegistry:
     def subscription_count(self, subscriber: str) -> int:
         return len(self.subscriptions(subscriber))
 
-    def with_lifecycle(self) -> list[Subscription]:
+    def subscriptions_with_lifecycle(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.lifecycle is not None]
 
-    def naming_places(self) -> list[Subscription]:
+    def subscriptions_naming_places(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.places]
 
-    def around_subscribers(self) -> list[Subscription]:
+    def subscriptions_with_moving_region(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.has_moving_region]
 
-    def always_running(self) -> Counter[str]:
+    def count_without_lifecycle(self) -> Counter[str]:
         return Counter(s.source for s in self.subscriptions() if s.lifecycle is None)
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
@@ -130,20 +137,20 @@ class MemoryRegistry:
             self._tables.bindings = [b for b in self._tables.bindings if b not in gone]
             return len(gone)
 
-    def unjournalled(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
-        return [(ticket, record) for ticket, record in self._tables.to_journal.items() if ticket > after][:limit]
+    def control_outbox(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
+        return [(ticket, record) for ticket, record in self._tables.control_outbox.items() if ticket > after][:limit]
 
-    def journalled(self, through: int) -> None:
+    def trim_outbox(self, through: int) -> None:
         with self._lock:
             _forget(self._tables, through)
 
     def latest(self) -> int:
         return self._tables.latest
 
-    def begin(self, at: int) -> int:
+    def new_incarnation(self, at: int) -> int:
         with self._lock:
-            self._life = max(at, self._life + 1)
-            return self._life
+            self._incarnation = max(at, self._incarnation + 1)
+            return self._incarnation
 
     def pipeline(self) -> str | None:
         return self._pipeline
@@ -163,7 +170,7 @@ def _apply(tables: _Tables, change: Change) -> None:
             tables.entities[id] = replace(_entity(tables, id), attributes=dict(attributes))
         case TokenSet(id, token_hash):
             if any(other.token_hash == token_hash for other in tables.entities.values() if other.id != id):
-                raise refusals.entity_taken(id)
+                raise entity_exists(id)
             tables.entities[id] = replace(_entity(tables, id), token_hash=token_hash)
         case PositionErased(id):
             tables.entities[id] = replace(_entity(tables, id), position=None)
@@ -183,7 +190,7 @@ def _apply(tables: _Tables, change: Change) -> None:
                 tables.entities[id] = replace(entity, position=change)
         case SubscriptionAdded(subscription):
             if subscription.id in tables.subscriptions:
-                raise refusals.subscription_taken(subscription.id)
+                raise subscription_exists(subscription.id)
             tables.subscriptions[subscription.id] = subscription
         case BodySet(id, body):
             tables.subscriptions[id] = replace(_subscription(tables, id), body=body)
@@ -204,30 +211,30 @@ def _apply(tables: _Tables, change: Change) -> None:
             for binding in [b for b in _live(tables) if (b.subscription, b.source) == (id, source)]:
                 tables.bindings[tables.bindings.index(binding)] = binding._replace(unbound_at=at)
         case Record():
-            tables.to_journal[tables.next_ticket] = change
+            tables.control_outbox[tables.next_ticket] = change
             tables.next_ticket += 1
 
 
 def _add_entity(tables: _Tables, entity: Entity) -> None:
     hashes = {other.token_hash for other in tables.entities.values()}
     if entity.id in tables.entities or entity.token_hash in hashes:
-        raise refusals.entity_taken(entity.id)
+        raise entity_exists(entity.id)
     was = tables.retired.get(entity.id)
     if was is not None and (was, entity.kind) != ("source", "source"):
-        raise refusals.id_used_up(entity.id, was)
+        raise id_retired(entity.id, was)
     tables.retired.pop(entity.id, None)
     tables.entities[entity.id] = replace(entity, attributes=dict(entity.attributes))
 
 
 def _entity(tables: _Tables, id: str) -> Entity:
     if id not in tables.entities:
-        raise refusals.unknown_entity(id)
+        raise unknown_entity(id)
     return tables.entities[id]
 
 
 def _subscription(tables: _Tables, id: str) -> Subscription:
     if id not in tables.subscriptions:
-        raise refusals.unknown_subscription(id)
+        raise unknown_subscription(id)
     return tables.subscriptions[id]
 
 
@@ -241,5 +248,5 @@ def _live(tables: _Tables) -> list[Binding]:
 
 
 def _forget(tables: _Tables, through: int) -> None:
-    for ticket in [ticket for ticket in tables.to_journal if ticket <= through]:
-        del tables.to_journal[ticket]
+    for ticket in [ticket for ticket in tables.control_outbox if ticket <= through]:
+        del tables.control_outbox[ticket]

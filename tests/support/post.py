@@ -6,24 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.mailbox import Filed
-from roamcast.deliver.messages import (
-    Acknowledge,
-    Arrive,
-    Due,
-    Effect,
-    Message,
-    Pull,
-    Pulled,
-    Register,
-    Send,
-    Transmit,
-    Wake,
-    Wire,
-)
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.mailbox import FiledLetter
+from roamcast.deliver.messages import OfficeEffect, OfficeInput, PeerMessage, ScheduleWork, Transmit, WorkDue
 from roamcast.deliver.office import Office
-from roamcast.deliver.pending_work import Duty
+from roamcast.deliver.port import PendingWork
+from roamcast.deliver.requests import Acknowledge, Arrive, Pull, Pulled, Register, SendLetter
 from roamcast.store.office.memory import MemoryOfficeStore
 
 T = TypeVar("T")
@@ -35,32 +23,32 @@ DOMAINS = ("north", "south", "west")
 class Post:
     """Offices whose messages lie in `wires` until they are carried. Timers ring only when told to."""
 
-    def __init__(self, domains: Iterable[str] = DOMAINS, rules: Rules | None = None) -> None:
-        self.rules = rules or Rules(bundle=3, portion=2)
+    def __init__(self, domains: Iterable[str] = DOMAINS, rules: OfficeLimits | None = None) -> None:
+        self.rules = rules or OfficeLimits(bundle_letters=3, chunk_letters=2)
         self.stores = {domain: MemoryOfficeStore() for domain in domains}
         self.offices = {domain: Office(domain, store, self.rules) for domain, store in self.stores.items()}
-        self.wires: deque[tuple[str, str, Wire]] = deque()
-        self.timers: dict[str, dict[Duty, Wake]] = {domain: {} for domain in self.stores}
+        self.wires: deque[tuple[str, str, PeerMessage]] = deque()
+        self.timers: dict[str, dict[PendingWork, ScheduleWork]] = {domain: {} for domain in self.stores}
         self.dead: set[str] = set()
-        self.heard: list[tuple[str, Effect]] = []
+        self.heard: list[tuple[str, OfficeEffect]] = []
         self.now = 0
 
-    def tell(self, domain: str, message: Message) -> list[Effect]:
+    def tell(self, domain: str, message: OfficeInput) -> list[OfficeEffect]:
         """Hand a message to an office; its wires and timers are kept, and all effects returned."""
         effects = self.offices[domain].handle(message, self.now)
         self.take(domain, effects)
         return effects
 
-    def take(self, domain: str, effects: Iterable[Effect]) -> None:
+    def take(self, domain: str, effects: Iterable[OfficeEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Transmit):
                 self.wires.append((domain, effect.to, effect.message))
-            elif isinstance(effect, Wake):
-                self.timers[domain][effect.duty] = effect
+            elif isinstance(effect, ScheduleWork):
+                self.timers[domain][effect.work] = effect
             else:
                 self.heard.append((domain, effect))
 
-    def carry(self, keep: Callable[[Wire], bool] = lambda _: True) -> None:
+    def carry(self, keep: Callable[[PeerMessage], bool] = lambda _: True) -> None:
         """Carry messages until none is left; those that `keep` is false of, and those to the dead, are lost."""
         while self.wires:
             _, to, message = self.wires.popleft()
@@ -79,7 +67,7 @@ class Post:
         """All timers of an office ring."""
         due, self.timers[domain] = self.timers[domain], {}
         for duty in due:
-            self.tell(domain, Due(duty))
+            self.tell(domain, WorkDue(duty))
 
     def restart(self, domain: str) -> None:
         """A crash: only the store is left."""
@@ -95,12 +83,12 @@ class Post:
 
     def send(self, domain: str, sender: str, receiver: str, *bodies: str) -> None:
         for body in bodies:
-            self.tell(domain, Send(sender, receiver, body))
+            self.tell(domain, SendLetter(sender, receiver, body))
 
     def arrive(self, domain: str, name: str, epoch: int | None = None, previous: str | None = None) -> None:
         self.tell(domain, Arrive(name, epoch, previous))
 
-    def pull(self, domain: str, name: str, after: int = 0, limit: int = 100) -> list[Filed]:
+    def pull(self, domain: str, name: str, after: int = 0, limit: int = 100) -> list[FiledLetter]:
         (pulled,) = self.tell(domain, Pull(name, limit, after))
         assert isinstance(pulled, Pulled)
         return list(pulled.letters)

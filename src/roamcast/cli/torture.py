@@ -11,7 +11,7 @@ from roamcast.cli.figures import JsonFile, write_figures
 from roamcast.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from roamcast.lab.torture.run import Outcome, Summary
+    from roamcast.lab.torture.run import SeedResult, TortureSummary
     from roamcast.lab.torture.variants import Variant
 
 __all__ = ["torture"]
@@ -39,15 +39,15 @@ def deliver(
 
     Example: roamcast torture deliver --seeds 1..2000
     """
-    from roamcast.lab.torture.run import Summary, run_seeds, seeds_of, variant_of
+    from roamcast.lab.torture.run import TortureSummary, find_variant, parse_seeds, run_seeds
     from roamcast.lab.torture.variants import VARIANTS
 
     if list_variants:
         for name, broken in VARIANTS.items():
-            typer.echo(f"{name:26}{broken.what}")
+            typer.echo(f"{name:26}{broken.description}")
         return
-    chosen, wanted = variant_of(variant), seeds_of(seeds)
-    summary = Summary(chosen)
+    chosen, wanted = find_variant(variant), parse_seeds(seeds)
+    summary = TortureSummary(chosen)
     with Progress(f"{len(wanted)} seeds") as progress:
         progress.measure = lambda: (summary.seeds, len(wanted))
         for outcome in run_seeds(chosen, wanted, processes=1 if len(wanted) == 1 else None):
@@ -59,9 +59,9 @@ def deliver(
         raise typer.Exit(1)
 
 
-def _report(summary: Summary, file: Path | None) -> None:
-    figures = summary.figures()
-    chosen = "" if summary.variant.name == "sound" else f" --variant {summary.variant.name}"
+def _report(summary: TortureSummary, file: Path | None) -> None:
+    figures = summary.to_json()
+    chosen = "" if summary.variant.name == "correct" else f" --variant {summary.variant.name}"
     for outcome in summary.failed:
         typer.echo(f"seed {outcome.seed}: {outcome.violations[0]}")
         typer.echo(f"  the whole story: roamcast torture deliver --seeds {outcome.seed}{chosen}")
@@ -70,14 +70,12 @@ def _report(summary: Summary, file: Path | None) -> None:
     least = figures["least_in_a_seed"]
     typer.echo("in each seed at least " + ", ".join(f"{least[name]} {name}" for name in least))
     points, pairs = figures["crash_points"], figures["crash_pairs"]
-    typer.echo(
-        f"crashed at {points['struck']} of {points['of']} points, at {pairs['struck']} of {pairs['of']} pairs of them"
-    )
+    typer.echo(f"crashed at {points['hit']} of {points['of']} points, at {pairs['hit']} of {pairs['of']} pairs of them")
     typer.echo(f"{len(summary.failed)} of {summary.seeds} seeds failed" if summary.failed else "no violation")
     write_figures(figures, file)
 
 
-def _tell(variant: Variant, outcome: Outcome) -> None:
+def _tell(variant: Variant, outcome: SeedResult) -> None:
     from roamcast.lab.torture.run import replay
 
     for line in replay(variant, outcome.seed):

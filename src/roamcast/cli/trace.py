@@ -24,4 +24,4 @@ def trace(
     """
     with connect(url, "subscriber", subscriber) as client:
         found = client.trace(to, number)
-    typer.echo(f"{found.fate} (says office {found.office})")
+    typer.echo(f"{found.state} (says office {found.office})")

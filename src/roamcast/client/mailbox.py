@@ -144,7 +144,7 @@ class MailboxAccess:
     def trace(self, to: str, number: int) -> Flow[LetterTrace]:
         return self.call(
             lambda: self.request("GET", f"/v1/letters/{number}", parameters={"to": to}, extra_time=5.0),
-            lambda reply: LetterTrace(reply["receiver"], reply["number"], reply["fate"], reply["office"]),
+            lambda reply: LetterTrace(reply["receiver"], reply["number"], reply["state"], reply["office"]),
         )
 
     def _own_name(self) -> Flow[str]:

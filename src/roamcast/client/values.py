@@ -62,12 +62,12 @@ class SendReceipt:
 class LetterTrace:
     """What became of a letter, as `office` knows.
 
-    `fate` is one of: queued, not arrived, held back, readable, acknowledged, expired, no receiver.
+    `state` is one of: queued, not arrived, held back, readable, acknowledged, expired, no receiver.
     """
 
     receiver: str
     number: int
-    fate: str
+    state: str
     office: str
 
 

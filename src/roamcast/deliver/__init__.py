@@ -1,1 +1,1 @@
-"""Post offices: letters, mailboxes, what was received."""
+"""Post offices: mailboxes, addressing, posting, migration and the outbox."""

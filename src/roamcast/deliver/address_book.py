@@ -1,4 +1,4 @@
-"""Where subscribers are: the home, the address book, friend domains, and telling them all."""
+"""Where subscribers are: home, address book, friend domains, and address updates."""
 
 from __future__ import annotations
 
@@ -6,157 +6,158 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.context import Desk
-from roamcast.deliver.messages import Located, Moved, Noted, Query
-from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.deliver.port import Tenure, Whereabouts
+from roamcast.deliver.context import OfficeContext
+from roamcast.deliver.messages import AddressUpdate, AddressUpdateReceipt, LocationQuery, LocationReply
+from roamcast.deliver.port import LastKnownOffice, PendingWork, Tenure, WorkKind
 
-__all__ = ["Directory"]
+__all__ = ["AddressBook"]
 
 
-class Directory:
-    """Of several things known about a subscriber the one of the latest epoch counts, in whatever order they come.
+class AddressBook:
+    """Among several reports about a subscriber the one of the latest epoch counts, in whatever order they arrive.
 
-    A subscriber is in a domain's address book if and only if that domain is among its friends, once all is settled:
-    the friends are stored first, by the office that serves the subscriber, and only that office's word (a Moved, or a
-    Posted) makes an entry; it is repeated until the entry is made, by the one who tells or by the one who posts.
+    Once all is delivered, a subscriber is in a domain's address book if and only if that domain is among its friends.
+    The office that serves the subscriber stores its friends first. Only that office can make an entry, by an
+    AddressUpdate or a BundleReceipt, which is repeated until the entry is made.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._hints: dict[str, Whereabouts] = {}  # answers of homes about those that no record is kept of
+    def __init__(self, context: OfficeContext) -> None:
+        self._context = context
+        self._hints: dict[str, LastKnownOffice] = {}  # reported offices of subscribers without a stored record
 
     # Addressing: domain, address book, home.
 
-    def known(self, name: str) -> Whereabouts | None:
-        """The latest that is known here without asking; not of those that are served here."""
+    def known(self, name: str) -> LastKnownOffice | None:
+        """The latest office known here without asking; None for a subscriber served here."""
         latest = self._latest(name)
-        return None if latest is None or latest.office == self._desk.domain else latest
+        return None if latest is None or latest.office == self._context.domain else latest
 
-    def kept(self, name: str) -> Whereabouts | None:
-        """As `known`, but at home only what the subscriber has warranted: others may be wrong, or lie."""
-        if home_of(name) != self._desk.domain:
+    def trusted(self, name: str) -> LastKnownOffice | None:
+        """Like `known`, but a home returns only what the subscriber's move proof confirms."""
+        if home_of(name) != self._context.domain:
             return self.known(name)
-        kept = self._desk.store.whereabouts(name)
-        return None if kept is None or kept.office == self._desk.domain else kept
+        stored = self._context.store.last_known(name)
+        return None if stored is None or stored.office == self._context.domain else stored
 
-    def ask_home(self, name: str) -> None:
+    def query_home(self, name: str) -> None:
         home = home_of(name)
-        if home != self._desk.domain:
-            self._desk.transmit(home, Query(name, self._desk.domain))
+        if home != self._context.domain:
+            self._context.transmit(home, LocationQuery(name, self._context.domain))
 
-    def query(self, message: Query) -> None:
-        kept = self._desk.store.whereabouts(message.name)
-        if kept is not None:
-            self._desk.transmit(message.office, Located(kept.name, kept.office, kept.epoch))
+    def location_query(self, message: LocationQuery) -> None:
+        stored = self._context.store.last_known(message.name)
+        if stored is not None:
+            self._context.transmit(message.office, LocationReply(stored.name, stored.office, stored.epoch))
 
-    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False, warranted: bool = False) -> bool:
-        """Whether it is news. An office takes nobody's word that a subscriber is served by itself.
+    def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False, proven: bool = False) -> bool:
+        """Note where a subscriber is said to be. Returns whether that is new.
 
-        A home keeps only what the subscriber has warranted; anything else is worth a try while it asks, no more. Nor
-        can who is served here be elsewhere in a later epoch.
+        Ignores reports that it is served here. A home stores only what is proven by the subscriber; while it looks
+        for the subscriber it also tries unproven reports. A subscriber served here cannot be elsewhere.
         """
-        if office == self._desk.domain:
+        if office == self._context.domain:
             return False
-        kept, latest = self._desk.store.whereabouts(name), self._latest(name)
-        tenure = self._desk.tenure(name)
+        stored, latest = self._context.store.last_known(name), self._latest(name)
+        tenure = self._context.tenure(name)
         served = tenure is not None and tenure.active
-        news = not served and (latest is None or epoch > latest.epoch)
-        if served or (home_of(name) == self._desk.domain and not warranted) or (kept is None and not acquaintance):
-            if news and self._asks(name):
-                self._hints[name] = Whereabouts(name, office, epoch)
-            if kept is not None and acquaintance:
-                self._keep(replace(kept, acquaintance=True))
-            return news
-        if kept is None:
-            kept = Whereabouts(name, office, epoch)
-        elif epoch > kept.epoch:
-            kept = replace(kept, office=office, epoch=epoch)
-        self._keep(replace(kept, acquaintance=kept.acquaintance or acquaintance))
-        return news
+        is_new = not served and (latest is None or epoch > latest.epoch)
+        if served or (home_of(name) == self._context.domain and not proven) or (stored is None and not acquaintance):
+            if is_new and self._is_wanted(name):
+                self._hints[name] = LastKnownOffice(name, office, epoch)
+            if stored is not None and acquaintance:
+                self._store(replace(stored, acquaintance=True))
+            return is_new
+        if stored is None:
+            stored = LastKnownOffice(name, office, epoch)
+        elif epoch > stored.epoch:
+            stored = replace(stored, office=office, epoch=epoch)
+        self._store(replace(stored, acquaintance=stored.acquaintance or acquaintance))
+        return is_new
 
     def forget_hint(self, name: str) -> None:
         self._hints.pop(name, None)
 
-    # Being served here, or having been.
+    # Subscribers that are or were served here.
 
-    def settle(self, tenure: Tenure) -> Tenure:
-        """The subscriber is served here in a new epoch: note it, and tell its home and all its friends."""
-        name, here = tenure.name, self._desk.domain
-        self._keep(Whereabouts(name, here, tenure.epoch, here in tenure.friends, past=tenure.epoch))
-        tenure = replace(tenure, untold=(tenure.friends | {home_of(name)}) - {here})
-        self._desk.store.put_tenure(tenure)
-        self.tell(tenure, tenure.untold)
+    def serve_here(self, tenure: Tenure) -> Tenure:
+        """Record that the subscriber is served here in a new epoch, and notify its home and all its friends."""
+        name, here = tenure.name, self._context.domain
+        self._store(LastKnownOffice(name, here, tenure.epoch, here in tenure.friends, past_epoch=tenure.epoch))
+        tenure = replace(tenure, unnotified=(tenure.friends | {home_of(name)}) - {here})
+        self._context.store.put_tenure(tenure)
+        self.notify(tenure, tenure.unnotified)
         return tenure
 
     def depart(self, name: str, office: str, epoch: int) -> None:
-        """The subscriber is served by another office in a new epoch."""
-        kept = self._desk.store.whereabouts(name)
-        self._keep(Whereabouts(name, office, epoch, kept is not None and kept.acquaintance, past=epoch))
-        self._desk.rest(Duty(Kind.TELL, name))
+        """Record that the subscriber is served by another office in a new epoch."""
+        stored = self._context.store.last_known(name)
+        is_acquaintance = stored is not None and stored.acquaintance
+        self._store(LastKnownOffice(name, office, epoch, is_acquaintance, past_epoch=epoch))
+        self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, name))
 
     # The paper's AddressAdd, AddressUpdate and UdtAdr_Dom.
 
-    def befriend(self, tenure: Tenure, domain: str, *, told: bool) -> Tenure:
+    def add_friend(self, tenure: Tenure, domain: str, *, notified: bool) -> Tenure:
         """The subscriber, served here, has completed an exchange with that domain.
 
-        A domain whose letter was taken for the first time is told by the answer: it asks until it has one, or gets the
-        mailbox itself.
+        A domain whose letter was accepted for the first time is notified by the receipt: it repeats the bundle until
+        it has one, or gets the mailbox itself.
         """
-        if domain in tenure.friends or domain == self._desk.domain:
+        if domain in tenure.friends or domain == self._context.domain:
             return tenure
         friends = tenure.friends | {domain}
-        untold = tenure.untold if told else tenure.untold | {domain}
-        tenure = replace(tenure, friends=friends, untold=untold)
-        self._desk.store.put_tenure(tenure)
-        if not told:
-            self.tell(tenure, {domain})
+        unnotified = tenure.unnotified if notified else tenure.unnotified | {domain}
+        tenure = replace(tenure, friends=friends, unnotified=unnotified)
+        self._context.store.put_tenure(tenure)
+        if not notified:
+            self.notify(tenure, {domain})
         return tenure
 
-    def tell(self, tenure: Tenure, domains: Collection[str]) -> None:
+    def notify(self, tenure: Tenure, domains: Collection[str]) -> None:
         for domain in sorted(domains):
-            moved = Moved(tenure.name, self._desk.domain, tenure.epoch, domain in tenure.friends)
-            self._desk.transmit(domain, moved)
+            update = AddressUpdate(tenure.name, self._context.domain, tenure.epoch, domain in tenure.friends)
+            self._context.transmit(domain, update)
         if domains:
-            self._desk.wake(Duty(Kind.TELL, tenure.name))
+            self._context.retry_later(PendingWork(WorkKind.NOTIFY, tenure.name))
 
-    def go_on_telling(self, name: str) -> None:
-        tenure = self._desk.tenure(name)
-        if tenure is None or not tenure.untold:
-            self._desk.rest(Duty(Kind.TELL, name))
+    def retry_notify(self, name: str) -> None:
+        tenure = self._context.tenure(name)
+        if tenure is None or not tenure.unnotified:
+            self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, name))
         else:
-            self.tell(tenure, tenure.untold)
+            self.notify(tenure, tenure.unnotified)
 
-    def moved(self, message: Moved) -> None:
-        """A home knows whom it has created; others enter in their address book whoever tells them as a friend."""
+    def address_update(self, message: AddressUpdate) -> None:
+        """A home accepts updates for its own subscribers; others accept them from subscribers that are friends."""
         name = message.name
-        is_home = home_of(name) == self._desk.domain
-        if (message.friend and not is_home) or self._desk.store.whereabouts(name) is not None:
-            self.learn(name, message.office, message.epoch, acquaintance=message.friend, warranted=True)
-            self._desk.transmit(message.office, Noted(name, message.epoch, self._desk.domain, message.friend))
+        is_home = home_of(name) == self._context.domain
+        if (message.friend and not is_home) or self._context.store.last_known(name) is not None:
+            self.learn(name, message.office, message.epoch, acquaintance=message.friend, proven=True)
+            receipt = AddressUpdateReceipt(name, message.epoch, self._context.domain, message.friend)
+            self._context.transmit(message.office, receipt)
 
-    def noted(self, message: Noted) -> None:
-        tenure = self._desk.tenure(message.name)
-        if tenure is None or tenure.epoch != message.epoch or message.office not in tenure.untold:
+    def address_update_receipt(self, message: AddressUpdateReceipt) -> None:
+        tenure = self._context.tenure(message.name)
+        if tenure is None or tenure.epoch != message.epoch or message.office not in tenure.unnotified:
             return
         if message.office in tenure.friends and not message.friend:
-            return  # the home became a friend while it was told as the home
-        tenure = replace(tenure, untold=tenure.untold - {message.office})
-        self._desk.store.put_tenure(tenure)
-        if not tenure.untold:
-            self._desk.rest(Duty(Kind.TELL, message.name))
+            return  # the home became a friend after it was notified as the home
+        tenure = replace(tenure, unnotified=tenure.unnotified - {message.office})
+        self._context.store.put_tenure(tenure)
+        if not tenure.unnotified:
+            self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, message.name))
 
-    def _asks(self, name: str) -> bool:
-        """Whether anything here depends on where it is."""
-        return any(Duty(kind, name) in self._desk.tries for kind in (Kind.POST, Kind.CLAIM))
+    def _is_wanted(self, name: str) -> bool:
+        """Whether pending work needs to know where the subscriber is."""
+        return any(PendingWork(kind, name) in self._context.attempts for kind in (WorkKind.POST, WorkKind.CLAIM))
 
-    def _latest(self, name: str) -> Whereabouts | None:
-        kept, hint = self._desk.store.whereabouts(name), self._hints.get(name)
-        return hint if kept is None or (hint is not None and hint.epoch > kept.epoch) else kept
+    def _latest(self, name: str) -> LastKnownOffice | None:
+        stored, hint = self._context.store.last_known(name), self._hints.get(name)
+        return hint if stored is None or (hint is not None and hint.epoch > stored.epoch) else stored
 
-    def _keep(self, whereabouts: Whereabouts) -> None:
-        if self._desk.store.whereabouts(whereabouts.name) != whereabouts:
-            self._desk.store.put_whereabouts(whereabouts)
-        hint = self._hints.get(whereabouts.name)
-        if hint is not None and hint.epoch <= whereabouts.epoch:
-            del self._hints[whereabouts.name]
+    def _store(self, last_known: LastKnownOffice) -> None:
+        if self._context.store.last_known(last_known.name) != last_known:
+            self._context.store.put_last_known(last_known)
+        hint = self._hints.get(last_known.name)
+        if hint is not None and hint.epoch <= last_known.epoch:
+            del self._hints[last_known.name]

@@ -1,4 +1,4 @@
-"""Names of subscribers, and the home that a name tells."""
+"""Names of subscribers, the home a name implies, and errors that say where a subscriber is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from roamcast.errors import InputError
+from roamcast.errors import ElsewhereError, InputError
 
-__all__ = ["Name", "check_name", "home_of"]
+__all__ = ["Name", "check_name", "elsewhere_error", "home_of", "stale_arrival_error"]
 
 _TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,255}"
 _PART = re.compile(_TEXT, re.ASCII)
@@ -17,10 +17,10 @@ _NAME = re.compile(rf"(?:{_TEXT}\.)?{_TEXT}\.{_TEXT}\.{_TEXT}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """`[system.]domain.host.id`: where a subscriber was created, and which of those created there it is.
+    """`[system.]domain.host.id`: where a subscriber was created, and its id there.
 
-    A name never changes, wherever its subscriber goes. A part has up to 256 letters, digits, `_`, `:`
-    and `-`. Raises InputError for anything else.
+    A name never changes, wherever its subscriber goes. Each part has 1 to 256 letters, digits, `_`, `:` or `-`.
+    Raises InputError for anything else.
     """
 
     domain: str
@@ -29,27 +29,27 @@ class Name:
     system: str = ""
 
     def __post_init__(self) -> None:
-        for what, part in (("domain", self.domain), ("host", self.host), ("id", self.id), ("system", self.system)):
-            if not _PART.fullmatch(part) and (part or what != "system"):
+        for field, part in (("domain", self.domain), ("host", self.host), ("id", self.id), ("system", self.system)):
+            if not _PART.fullmatch(part) and (part or field != "system"):
                 raise InputError(
-                    f"{part[:80]!r} cannot be the {what} of a name",
-                    where=what,
-                    hint="a part has 1 to 256 letters, digits, _ : or -, and begins with a letter or digit",
+                    f"{part[:80]!r} is not a valid {field} of a name",
+                    where=field,
+                    hint="use 1 to 256 letters, digits, _ : or -, starting with a letter or digit",
                 )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads exactly what `str` writes."""
+        """Parse exactly what `str` returns."""
         parts = text.split(".")
         if len(parts) not in (3, 4) or not parts[0]:
-            hint = "a name is [system.]domain.host.id, such as north.pier.ann"
+            hint = "a name has the form [system.]domain.host.id, such as north.pier.ann"
             raise InputError(f"{text[:200]!r} is not a name", where="name", hint=hint)
         domain, host, id = parts[-3:]
         return cls(domain, host, id, parts[0] if len(parts) == 4 else "")
 
     @property
     def home(self) -> str:
-        """The office of the domain of creation."""
+        """The office of the domain in which the subscriber was created."""
         return f"{self.system}.{self.domain}" if self.system else self.domain
 
     def __str__(self) -> str:
@@ -57,11 +57,32 @@ class Name:
 
 
 def check_name(text: str) -> None:
-    """Raises InputError for what is not a name; for what is, quickly does nothing."""
+    """Raise InputError if `text` is not a name. Fast for valid names."""
     if not _NAME.fullmatch(text):
         Name.parse(text)
 
 
 def home_of(name: str) -> str:
-    """The home office of a name that has been checked."""
+    """The home office of a valid name."""
     return name.rsplit(".", 2)[0]
+
+
+def elsewhere_error(name: str, office: str | None, epoch: int) -> ElsewhereError:
+    """The mailbox is at another office; None if it is not known which."""
+    where = "another office" if office is None else f"office {office!r}"
+    error = ElsewhereError(
+        f"the mailbox is at {where}", where=name, hint="arrive here first, or send the request to that office"
+    )
+    error.office, error.epoch = office, epoch
+    return error
+
+
+def stale_arrival_error(name: str, office: str, epoch: int) -> ElsewhereError:
+    """The subscriber has arrived at `office` in this or a later epoch."""
+    error = ElsewhereError(
+        f"the subscriber has arrived at office {office!r} since, in epoch {epoch}",
+        where=name,
+        hint="to move the mailbox here, arrive with a higher epoch",
+    )
+    error.office, error.epoch = office, epoch
+    return error

@@ -1,6 +1,6 @@
-"""What a mailbox knows besides its letters, cut into parts: of who writes to very many it fits no message.
+"""Cuts the bookkeeping of a mailbox into chunks, because that of a very busy mailbox does not fit one message.
 
-It is taken as a list of items, in an order that depends on nothing but what is known.
+Bookkeeping is treated as a list of items in an order that depends only on its content.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from itertools import islice
 from typing import NamedTuple
 
 from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.port import Contents
+from roamcast.deliver.port import Bookkeeping
 from roamcast.ranges import Ranges
 
-__all__ = ["count_of", "joined", "part_of"]
+__all__ = ["count_items", "cut_chunk", "merge_chunk"]
 
-_BYTES = 60  # of an item but its name, which quoting may double
-_NOTHING = Ranges()
+_BYTES = 60  # of an item without its name; quoting may double the name
+_NO_NUMBERS = Ranges()
 
 
 class _Item(NamedTuple):
-    """Numbers `first` to `last` that were received of a sender, or have expired; or the last one sent to a receiver."""
+    """Numbers `first` to `last` received from a sender, or expired; or the last number sent to a receiver."""
 
     kind: str
     name: str
@@ -28,52 +28,52 @@ class _Item(NamedTuple):
     last: int
 
 
-def part_of(contents: Contents, after: int, size: int) -> tuple[Contents, bool]:
-    """What comes behind so many items, as much as `size` bytes hold but at least one item; and whether that is all."""
+def cut_chunk(bookkeeping: Bookkeeping, after: int, size: int) -> tuple[Bookkeeping, bool]:
+    """The items after the first `after`, at most `size` bytes but at least one item; and whether these are the last."""
     items: list[_Item] = []
     total = 0
-    for item in islice(_items(contents), after, None):
+    for item in islice(_items(bookkeeping), after, None):
         total += _BYTES + 2 * len(item.name.encode())
         if items and total > size:
-            return _part(contents, items), False
+            return _chunk(bookkeeping, items), False
         items.append(item)
-    return _part(contents, items), True
+    return _chunk(bookkeeping, items), True
 
 
-def count_of(contents: Contents) -> int:
-    """How many items it has."""
-    return sum(1 for _ in _items(contents))
+def count_items(bookkeeping: Bookkeeping) -> int:
+    return sum(1 for _ in _items(bookkeeping))
 
 
-def joined(contents: Contents, part: Contents) -> Contents:
-    """All parts joined, from the first on, are what they were cut from. What a part does not name stays as it is."""
-    return Contents(
-        Mailbox(part.mailbox.next_place, _union(contents.mailbox.received, part.mailbox.received)),
-        part.acknowledged,
-        {**contents.sent, **part.sent},
-        _union(contents.expired, part.expired),
+def merge_chunk(bookkeeping: Bookkeeping, chunk: Bookkeeping) -> Bookkeeping:
+    """Add a chunk. Merging all chunks in order restores the bookkeeping they were cut from."""
+    return Bookkeeping(
+        Mailbox(chunk.mailbox.next_offset, _union(bookkeeping.mailbox.received, chunk.mailbox.received)),
+        chunk.acknowledged,
+        {**bookkeeping.sent, **chunk.sent},
+        _union(bookkeeping.expired, chunk.expired),
     )
 
 
-def _items(contents: Contents) -> Iterator[_Item]:
-    for kind, numbers in (("received", contents.mailbox.received), ("expired", contents.expired)):
+def _items(bookkeeping: Bookkeeping) -> Iterator[_Item]:
+    for kind, numbers in (("received", bookkeeping.mailbox.received), ("expired", bookkeeping.expired)):
         for name in sorted(numbers):
             yield from (_Item(kind, name, *span) for span in numbers[name])
-    for name in sorted(contents.sent):
-        yield _Item("sent", name, contents.sent[name], contents.sent[name])
+    for name in sorted(bookkeeping.sent):
+        yield _Item("sent", name, bookkeeping.sent[name], bookkeeping.sent[name])
 
 
-def _part(contents: Contents, items: Iterable[_Item]) -> Contents:
+def _chunk(bookkeeping: Bookkeeping, items: Iterable[_Item]) -> Bookkeeping:
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for kind, name, first, last in items:
         spans.setdefault((kind, name), []).append((first, last))
     received, expired = (
-        {name: Ranges(tuple(some)) for (kind, name), some in spans.items() if kind == wanted}
-        for wanted in ("received", "expired")
+        {name: Ranges(tuple(of_name)) for (kind, name), of_name in spans.items() if kind == chosen}
+        for chosen in ("received", "expired")
     )
     sent = {name: last for (kind, name), ((_, last), *_) in spans.items() if kind == "sent"}
-    return Contents(Mailbox(contents.mailbox.next_place, received), contents.acknowledged, sent, expired)
+    mailbox = Mailbox(bookkeeping.mailbox.next_offset, received)
+    return Bookkeeping(mailbox, bookkeeping.acknowledged, sent, expired)
 
 
 def _union(numbers: Mapping[str, Ranges], more: Mapping[str, Ranges]) -> dict[str, Ranges]:
-    return {**numbers, **{name: numbers.get(name, _NOTHING).union(ranges) for name, ranges in more.items()}}
+    return {**numbers, **{name: numbers.get(name, _NO_NUMBERS).union(ranges) for name, ranges in more.items()}}

@@ -1,68 +1,67 @@
-"""What the parts of an office share: its rules, its store, and the effects of the message in hand."""
+"""What the parts of an office share: limits, store, retries, and the effects of the message being handled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roamcast.deliver.messages import Effect, Transmit, Wake, Wire
-from roamcast.deliver.pending_work import Duty
-from roamcast.deliver.port import OfficeStore, Tenure
+from roamcast.deliver.messages import OfficeEffect, PeerMessage, ScheduleWork, Transmit
+from roamcast.deliver.port import OfficeStore, PendingWork, Tenure
 
-__all__ = ["Desk", "Rules"]
+__all__ = ["OfficeContext", "OfficeLimits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The bounds an office keeps. Durations are in microseconds."""
+class OfficeLimits:
+    """Limits of an office. Durations are in microseconds."""
 
-    bundle: int = 500
-    """Most letters in a Post."""
-    portion: int = 500
-    """Most letters in a Portion."""
-    first_portion: int = 50
-    """Most letters in the first Portion of a mailbox: until it is there nobody can read."""
-    size: int = 1_000_000
-    """Most bytes of bodies in either, unless one letter has more; and of what a mailbox knows in a Portion."""
-    capacity: int = 100_000
-    """Readable letters from which on a mailbox takes no more."""
-    early: int = 10_000
-    """Letters held back from which on a mailbox takes only those it can hand out."""
-    queue: int = 100_000
-    """Letters to one receiver that subscribers may have waiting to be posted."""
-    unposted: int = 100_000
-    """Letters of one subscriber, to whomever, that may wait to be posted."""
-    first_wait: int = 250_000
-    """How long an answer is waited for; twice as long each time there is none."""
-    longest_wait: int = 5_000_000
+    bundle_letters: int = 500
+    """Letters in a LetterBundle."""
+    chunk_letters: int = 500
+    """Letters in a MailboxChunk."""
+    first_chunk_letters: int = 50
+    """Letters in the first MailboxChunk: nobody can read before it has arrived."""
+    message_bytes: int = 1_000_000
+    """Bytes of letter bodies in either, unless a single letter is larger; and of bookkeeping in a MailboxChunk."""
+    mailbox_letters: int = 100_000
+    """Readable letters at which a mailbox is full."""
+    held_letters: int = 10_000
+    """Held-back letters at which a mailbox accepts only letters that become readable at once."""
+    queue_letters: int = 100_000
+    """Letters of subscribers to one receiver that may be queued for posting."""
+    unposted_letters: int = 100_000
+    """Letters of one subscriber, to all receivers, that may be queued for posting."""
+    first_retry: int = 250_000
+    """Delay before the first retry. It doubles with each retry."""
+    longest_retry: int = 5_000_000
 
 
-class Desk:
-    """`tries` has the duties that a Wake is out for, and how often each was tried. A crash may forget it."""
+class OfficeContext:
+    """`attempts` counts the attempts at each scheduled work. It is not durable."""
 
-    def __init__(self, domain: str, store: OfficeStore, rules: Rules) -> None:
+    def __init__(self, domain: str, store: OfficeStore, limits: OfficeLimits) -> None:
         self.domain = domain
         self.store = store
-        self.rules = rules
+        self.limits = limits
         self.now = 0
-        self.effects: list[Effect] = []
-        self.tries: dict[Duty, int] = {}
+        self.effects: list[OfficeEffect] = []
+        self.attempts: dict[PendingWork, int] = {}
 
     def tenure(self, name: str) -> Tenure | None:
         return self.store.tenures((name,)).get(name)
 
-    def say(self, effect: Effect) -> None:
+    def emit(self, effect: OfficeEffect) -> None:
         self.effects.append(effect)
 
-    def transmit(self, to: str, message: Wire) -> None:
+    def transmit(self, to: str, message: PeerMessage) -> None:
         self.effects.append(Transmit(to, message))
 
-    def wake(self, duty: Duty) -> None:
-        """Go on with it later, and later each time."""
-        tries = self.tries.get(duty, 0)
-        self.tries[duty] = tries + 1
-        wait = min(self.rules.first_wait << min(tries, 32), self.rules.longest_wait)
-        self.effects.append(Wake(duty, wait, wait + wait // 2))
+    def retry_later(self, work: PendingWork) -> None:
+        """Schedule the next attempt, with exponential backoff."""
+        attempts = self.attempts.get(work, 0)
+        self.attempts[work] = attempts + 1
+        delay = min(self.limits.first_retry << min(attempts, 32), self.limits.longest_retry)
+        self.effects.append(ScheduleWork(work, delay, delay + delay // 2))
 
-    def rest(self, duty: Duty) -> None:
-        """It is done, or has just gone on."""
-        self.tries.pop(duty, None)
+    def clear_attempts(self, work: PendingWork) -> None:
+        """The work is done, or has just made progress."""
+        self.attempts.pop(work, None)

@@ -1,4 +1,4 @@
-"""The clerk of an office: puts letters into the mailboxes that are here, and hands them out."""
+"""Filing: puts letters into the mailboxes of this office and hands them out."""
 
 from __future__ import annotations
 
@@ -6,128 +6,136 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roamcast.deliver import refusals
-from roamcast.deliver.context import Desk
-from roamcast.deliver.letters import fitting
-from roamcast.deliver.mailbox import Filed, Mailbox, receive
-from roamcast.deliver.messages import Acknowledge, Acknowledged, Awake, Pull, Pulled
+from roamcast.deliver.addressing import elsewhere_error
+from roamcast.deliver.context import OfficeContext
+from roamcast.deliver.mailbox import FiledLetter, Mailbox, plan_filing, take_fitting
+from roamcast.deliver.requests import Acknowledge, Acknowledged, LettersReady, Pull, Pulled
+from roamcast.errors import InputError
 from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, Ranges
 
-__all__ = ["Clerk", "Intake"]
+__all__ = ["Filing", "FilingResult"]
 
 
-class Intake(NamedTuple):
-    """Letters that are in their mailbox, now or before, those for which there is no room, and how many were new."""
+class FilingResult(NamedTuple):
+    """`accepted` letters are in their mailbox, `new` of them since now; there is no room for the `rejected` ones."""
 
-    taken: list[Letter]
-    full: list[Letter]
+    accepted: list[Letter]
+    rejected: list[Letter]
     new: int
 
 
-class Clerk:
-    """Letters are taken only into mailboxes that are settled here; whoever calls `take` has made sure of it."""
+class Filing:
+    """Only complete mailboxes accept letters. Callers of `file` must check that."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: OfficeContext) -> None:
+        self._context = context
 
-    def take(self, letters: Sequence[Letter]) -> Intake:
-        """Each letter once. A letter that is refused leaves no trace, so that it may come again.
+    def file(self, letters: Sequence[Letter]) -> FilingResult:
+        """File each letter once. A rejected letter leaves no trace, so it can be sent again.
 
-        A mailbox is full when it has so many readable letters, or, for a letter behind one that is missing, so many
-        held back. A letter that closes a gap is never kept out by those that wait for it.
+        A mailbox is full when it has too many readable letters or, for a letter behind a missing one, too many held
+        back. Held-back letters never keep out a letter that closes a gap.
         """
-        store = self._desk.store
+        store = self._context.store
         names = {letter.receiver for letter in letters}
         mailboxes = store.mailboxes(names)
         crowded = self.crowded(names, len(letters))
         if crowded:
             for name in crowded:
-                self._put_away(name)
-            taken, full = self._sift(letters, {name: mailboxes.get(name, Mailbox()) for name in crowded})
+                self._delete_overdue(name)
+            accepted, rejected = self._split(letters, {name: mailboxes.get(name, Mailbox()) for name in crowded})
         else:
-            taken, full = list(letters), []
-        receipt = receive(mailboxes, taken)
-        if receipt.changed:
-            store.file(receipt)
-        for name in sorted(receipt.awake):
-            self._desk.say(Awake(name))
-        return Intake(taken, full, len(receipt.filed))
+            accepted, rejected = list(letters), []
+        plan = plan_filing(mailboxes, accepted)
+        if plan.changed:
+            store.file(plan)
+        for name in sorted(plan.ready):
+            self._context.emit(LettersReady(name))
+        return FilingResult(accepted, rejected, len(plan.filed))
 
     def pull(self, message: Pull) -> None:
-        """Time to live ends with the first hand-out: from then on a letter stays until it is acknowledged."""
-        self.served(message.name)
+        """Hand out letters. A letter cannot expire after it was handed out; it stays until it is acknowledged."""
+        self.check_served(message.name)
         if message.limit <= 0:
-            raise refusals.bad_limit(message.limit)
-        dead = self._put_away(message.name)
+            raise InputError(
+                f"the limit must be at least 1, not {message.limit}", where="limit", hint="ask for at least one letter"
+            )
+        expired = self._delete_overdue(message.name)
         after = max(0, min(message.after, HIGHEST))
-        found = self._desk.store.readable(message.name, after, min(message.limit, HIGHEST))
-        letters = fitting(found, message.size, lambda filed: filed.letter.body)
-        mortal = [filed for filed in letters if filed.letter.expires is not None]
-        if mortal:
-            self._desk.store.add(message.name, [Filed(replace(it.letter, expires=None), it.place) for it in mortal])
-        waiting = self._desk.store.loads((message.name,))[message.name].readable
-        self._desk.say(Pulled(message.name, tuple(letters), dead, waiting))
+        readable = self._context.store.readable(message.name, after, min(message.limit, HIGHEST))
+        letters = take_fitting(readable, message.size, lambda filed: filed.letter.body)
+        expiring = [filed for filed in letters if filed.letter.expires is not None]
+        if expiring:
+            kept = [FiledLetter(replace(letter, expires=None), offset) for letter, offset in expiring]
+            self._context.store.add_letters(message.name, kept)
+        waiting = self._context.store.loads((message.name,))[message.name].readable
+        self._context.emit(Pulled(message.name, tuple(letters), expired, waiting))
 
     def acknowledge(self, message: Acknowledge) -> None:
-        self.served(message.name)
-        mailbox = self._desk.store.mailboxes((message.name,)).get(message.name)
-        next_place = 1 if mailbox is None else mailbox.next_place
-        if not 1 <= message.through < next_place:
-            raise refusals.no_such_place(message.through, next_place)
-        count = self._desk.store.acknowledge(message.name, message.through)
-        self._desk.say(Acknowledged(message.name, count))
+        self.check_served(message.name)
+        mailbox = self._context.store.mailboxes((message.name,)).get(message.name)
+        next_offset = 1 if mailbox is None else mailbox.next_offset
+        if not 1 <= message.through < next_offset:
+            used = f"offsets 1 to {next_offset - 1}" if next_offset > 1 else "no letter yet"
+            raise InputError(
+                f"there is no letter at offset {message.through}",
+                where="through",
+                hint=f"this mailbox has had {used}",
+            )
+        count = self._context.store.acknowledge(message.name, message.through)
+        self._context.emit(Acknowledged(message.name, count))
 
-    def served(self, name: str) -> None:
-        """Raises ElsewhereError unless the subscriber is served here."""
-        tenure = self._desk.tenure(name)
+    def check_served(self, name: str) -> None:
+        """Raise ElsewhereError unless the subscriber is served here."""
+        tenure = self._context.tenure(name)
         if tenure is None or not tenure.active:
-            last = self._desk.store.whereabouts(name)
-            raise refusals.elsewhere(name, last.office if last else None, last.epoch if last else 0)
+            last = self._context.store.last_known(name)
+            raise elsewhere_error(name, last.office if last else None, last.epoch if last else 0)
 
     def crowded(self, names: Collection[str], more: int) -> set[str]:
-        """Those that might not have room for so many letters."""
-        rules = self._desk.rules
-        most, most_held = rules.capacity - more, rules.early - more
-        loads = self._desk.store.loads(names)
+        """Mailboxes that might not have room for `more` letters."""
+        limits = self._context.limits
+        most, most_held = limits.mailbox_letters - more, limits.held_letters - more
+        loads = self._context.store.loads(names)
         return {name for name, (readable, held) in loads.items() if readable + held > most or held > most_held}
 
     def room(self, name: str) -> int:
-        """How many letters the mailbox could take now, if they were the right ones."""
-        rules = self._desk.rules
-        readable, held = self._desk.store.loads((name,))[name]
-        return max(0, rules.capacity - readable) + max(0, rules.early - held)
+        """How many letters the mailbox could accept now, at most."""
+        limits = self._context.limits
+        readable, held = self._context.store.loads((name,))[name]
+        return max(0, limits.mailbox_letters - readable) + max(0, limits.held_letters - held)
 
-    def _put_away(self, name: str) -> int:
-        """Letters whose time to live is over before they were ever handed out; how many there were."""
-        over = self._desk.store.overdue(name, self._desk.now)
-        if over:
-            self._desk.store.expire(name, over)
-        return len(over)
+    def _delete_overdue(self, name: str) -> int:
+        """Delete letters whose time to live ended before they were handed out. Returns how many."""
+        overdue = self._context.store.overdue(name, self._context.now)
+        if overdue:
+            self._context.store.expire(name, overdue)
+        return len(overdue)
 
-    def _sift(self, letters: Iterable[Letter], crowded: dict[str, Mailbox]) -> tuple[list[Letter], list[Letter]]:
-        """Those that can be taken and those that cannot."""
-        rules = self._desk.rules
+    def _split(self, letters: Iterable[Letter], crowded: dict[str, Mailbox]) -> tuple[list[Letter], list[Letter]]:
+        """Letters there is room for, and the others."""
+        limits = self._context.limits
         rooms = {
-            name: [rules.capacity - load.readable, rules.early - load.held]
-            for name, load in self._desk.store.loads(crowded).items()
+            name: [limits.mailbox_letters - load.readable, limits.held_letters - load.held]
+            for name, load in self._context.store.loads(crowded).items()
         }
-        had: dict[tuple[str, str], Ranges] = {}
-        taken: list[Letter] = []
-        full: list[Letter] = []
+        received: dict[tuple[str, str], Ranges] = {}
+        accepted: list[Letter] = []
+        rejected: list[Letter] = []
         for letter in letters:
             if letter.receiver not in crowded:
-                taken.append(letter)
+                accepted.append(letter)
                 continue
-            line = letter.receiver, letter.sender
-            ranges = had.get(line) or crowded[letter.receiver].received.get(letter.sender, Ranges())
-            if letter.number not in ranges:
+            pair = letter.receiver, letter.sender
+            numbers = received.get(pair) or crowded[letter.receiver].received.get(letter.sender, Ranges())
+            if letter.number not in numbers:
                 room = rooms[letter.receiver]
-                kind = 0 if letter.number == ranges.first_gap else 1
+                kind = 0 if letter.number == numbers.first_gap else 1
                 if room[kind] <= 0:
-                    full.append(letter)
+                    rejected.append(letter)
                     continue
                 room[kind] -= 1
-                had[line] = ranges.add(letter.number)
-            taken.append(letter)
-        return taken, full
+                received[pair] = numbers.add(letter.number)
+            accepted.append(letter)
+        return accepted, rejected

@@ -1,151 +1,198 @@
-"""The rule of a mailbox: each letter once, and in the order its sender numbered them.
+"""The rule of a mailbox: each letter once, in the order its sender numbered them.
 
-Pure: what mailboxes have had and the letters that arrive go in, what becomes of them comes out. Stores keep
-the letters; this module says which of them, and in which place.
+Pure functions and values. `plan_filing` decides which letters enter a mailbox and at which offsets; stores carry the
+plan out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from roamcast.model import Letter
-from roamcast.ranges import Ranges, check_bounds
+from roamcast.ranges import HIGHEST, Ranges, check_bounds
 
-__all__ = ["Filed", "Mailbox", "Receipt", "Release", "receive"]
+__all__ = [
+    "START", "Cursor", "FiledLetter", "FilingPlan", "LetterKey", "Mailbox", "Release", "cursor_of", "is_expired",
+    "key_of", "plan_filing", "take_fitting",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class LetterKey(NamedTuple):
+    """Identifies a letter to a given receiver."""
+
+    sender: str
+    number: int
+
+
+class FiledLetter(NamedTuple):
+    """A letter in a mailbox. `offset` is None while it is held back behind a missing one."""
+
+    letter: Letter
+    offset: int | None
+
+
+class Cursor(NamedTuple):
+    """How far a mailbox has been handed over.
+
+    The order is: bookkeeping (offset 0, `number` counts its items), readable letters by offset, then letters held
+    back (offset HIGHEST) by sender and number.
+    """
+
+    offset: int
+    sender: str
+    number: int
+
+
+START = Cursor(0, "", 0)
+
+
+def key_of(letter: Letter) -> LetterKey:
+    return LetterKey(letter.sender, letter.number)
+
+
+def cursor_of(filed: FiledLetter) -> Cursor:
+    letter, offset = filed
+    return Cursor(HIGHEST if offset is None else offset, letter.sender, letter.number)
+
+
+def is_expired(letter: Letter, now: int) -> bool:
+    return letter.expires is not None and letter.expires <= now
+
+
+def take_fitting(items: Iterable[T], size: int | None, body: Callable[[T], str]) -> list[T]:
+    """The longest prefix whose bodies have at most `size` bytes together, but at least one item."""
+    fitting: list[T] = []
+    total = 0
+    for item in items:
+        total += len(body(item).encode())
+        if fitting and size is not None and total > size:
+            break
+        fitting.append(item)
+    return fitting
 
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """What must be known of a mailbox to receive letters: the next free place, and what it has had by sender.
+    """What `plan_filing` needs to know of a mailbox: the next free offset and the numbers received from each sender.
 
-    The numbers behind a sender's first gap are those of the letters held back.
+    Numbers behind a sender's first gap belong to letters held back.
     """
 
-    next_place: int = 1
+    next_offset: int = 1
     received: Mapping[str, Ranges] = field(default_factory=dict)
 
 
 _EMPTY = Mailbox()
-_NOTHING = Ranges()
-
-
-class Filed(NamedTuple):
-    """A letter new to its mailbox and the place it gets; None when it is held back."""
-
-    letter: Letter
-    place: int | None
+_NO_NUMBERS = Ranges()
 
 
 class Release(NamedTuple):
-    """Letters held back until now: numbers `first` to `last` get the places from `place` on."""
+    """Held-back letters that become readable: numbers `first` to `last` get the offsets from `offset` on."""
 
     receiver: str
     sender: str
     first: int
     last: int
-    place: int
+    offset: int
 
 
-class Receipt(NamedTuple):
-    """What receiving letters does.
+class FilingPlan(NamedTuple):
+    """The effect of filing letters.
 
-    `changed` has the mailboxes that got new letters, as they are afterwards; `awake` names those in which
-    letters became readable.
+    `changed` has the mailboxes with new letters, in their new state. `ready` names the mailboxes in which letters
+    become readable.
     """
 
-    filed: list[Filed]
+    filed: list[FiledLetter]
     released: list[Release]
     changed: dict[str, Mailbox]
     duplicates: int
-    awake: frozenset[str]
+    ready: frozenset[str]
 
 
-def receive(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> Receipt:
-    """What becomes of `letters`, taken in the order given; the same as if they came one by one.
+def plan_filing(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> FilingPlan:
+    """Plan the filing of `letters` in the given order. The result is the same as if they came one by one.
 
-    A receiver that `mailboxes` does not name has an empty one. A letter is readable when all lower numbers of
-    its sender are there; it then gets the next place, and those that waited for it follow in number order.
+    A receiver that is not in `mailboxes` has an empty mailbox. A letter is readable when all lower numbers of its
+    sender are there. It then gets the next offset, and the letters held back behind it follow in number order.
     Raises InputError for a number out of bounds.
     """
-    lines: dict[tuple[str, str], _Line] = {}
-    next_places: dict[str, int] = {}
-    filed: list[Filed] = []
+    streams: dict[tuple[str, str], _SenderStream] = {}
+    next_offsets: dict[str, int] = {}
+    filed: list[FiledLetter] = []
     released: list[Release] = []
     for letter in letters:
         receiver, number = letter.receiver, letter.number
-        line = lines.get((receiver, letter.sender))
-        if line is None:
-            before = mailboxes.get(receiver, _EMPTY).received.get(letter.sender, _NOTHING)
-            line = lines[receiver, letter.sender] = _Line(before)
-        if number != line.reach + 1:
+        stream = streams.get((receiver, letter.sender))
+        if stream is None:
+            before = mailboxes.get(receiver, _EMPTY).received.get(letter.sender, _NO_NUMBERS)
+            stream = streams[receiver, letter.sender] = _SenderStream(before)
+        if number != stream.reach + 1:
             check_bounds(number)
-            if number > line.reach and number not in line.early and number not in line.before:
-                line.early[number] = len(filed)
-                filed.append(Filed(letter, None))
+            if number > stream.reach and number not in stream.early and number not in stream.before:
+                stream.early[number] = len(filed)
+                filed.append(FiledLetter(letter, None))
             continue
-        place = next_places.get(receiver)
-        if place is None:
-            place = mailboxes.get(receiver, _EMPTY).next_place
-        filed.append(Filed(letter, place))
-        line.reach, place = number, place + 1
-        while line.early or line.is_broken:
-            number = line.reach + 1
-            if number in line.early:
-                at = line.early.pop(number)
-                filed[at] = Filed(filed[at].letter, place)
-                line.reach, place = number, place + 1
-            elif held := line.before.range_of(number):
-                released.append(Release(receiver, letter.sender, *held, place))
-                line.reach, place = held[1], place + held[1] - held[0] + 1
+        offset = next_offsets.get(receiver)
+        if offset is None:
+            offset = mailboxes.get(receiver, _EMPTY).next_offset
+        filed.append(FiledLetter(letter, offset))
+        stream.reach, offset = number, offset + 1
+        while stream.early or stream.has_gaps:
+            number = stream.reach + 1
+            if number in stream.early:
+                at = stream.early.pop(number)
+                filed[at] = FiledLetter(filed[at].letter, offset)
+                stream.reach, offset = number, offset + 1
+            elif held := stream.before.range_of(number):
+                released.append(Release(receiver, letter.sender, *held, offset))
+                stream.reach, offset = held[1], offset + held[1] - held[0] + 1
             else:
                 break
-        next_places[receiver] = place
-    return Receipt(
-        filed,
-        released,
-        _changed(mailboxes, lines, next_places),
-        len(letters) - len(filed),
-        frozenset(next_places),
-    )
+        next_offsets[receiver] = offset
+    changed = _changed_mailboxes(mailboxes, streams, next_offsets)
+    return FilingPlan(filed, released, changed, len(letters) - len(filed), frozenset(next_offsets))
 
 
-class _Line:
-    """The letters of one sender to one receiver while a batch is received.
+class _SenderStream:
+    """The letters of one sender to one receiver while a batch is filed.
 
-    `reach` is the highest number placed; `early` has, by number, those of the batch that wait, and where they are among
-    the letters filed; `is_broken`: some may wait that came before.
+    `reach` is the highest number with an offset. `early` maps numbers of this batch that are held back to their index
+    in the list of filed letters. `has_gaps`: letters filed earlier may be held back.
     """
 
-    __slots__ = ("before", "early", "is_broken", "reach")
+    __slots__ = ("before", "early", "has_gaps", "reach")
 
     def __init__(self, before: Ranges) -> None:
         self.before = before
         self.reach = before.prefix
-        self.is_broken = before.gaps > 0
+        self.has_gaps = before.gaps > 0
         self.early: dict[int, int] = {}
 
-    def after(self) -> Ranges:
-        """All numbers that were had by now."""
+    def received(self) -> Ranges:
+        """All numbers received so far."""
         first = self.before.first_gap
-        had = self.before.add_range(first, self.reach) if first <= self.reach else self.before
-        return had.merge(list(self.early))[0] if self.early else had
+        numbers = self.before.add_range(first, self.reach) if first <= self.reach else self.before
+        return numbers.merge(list(self.early))[0] if self.early else numbers
 
 
-def _changed(
-    mailboxes: Mapping[str, Mailbox], lines: Mapping[tuple[str, str], _Line], next_places: Mapping[str, int]
+def _changed_mailboxes(
+    mailboxes: Mapping[str, Mailbox], streams: Mapping[tuple[str, str], _SenderStream], next_offsets: Mapping[str, int]
 ) -> dict[str, Mailbox]:
     received: dict[str, dict[str, Ranges]] = {}
-    for (receiver, sender), line in lines.items():
-        after = line.after()
-        if after is line.before:
+    for (receiver, sender), stream in streams.items():
+        numbers = stream.received()
+        if numbers is stream.before:
             continue
         by_sender = received.get(receiver)
         if by_sender is None:
             by_sender = received[receiver] = dict(mailboxes.get(receiver, _EMPTY).received)
-        by_sender[sender] = after
+        by_sender[sender] = numbers
     return {
-        receiver: Mailbox(next_places.get(receiver) or mailboxes.get(receiver, _EMPTY).next_place, by_sender)
+        receiver: Mailbox(next_offsets.get(receiver) or mailboxes.get(receiver, _EMPTY).next_offset, by_sender)
         for receiver, by_sender in received.items()
     }

@@ -1,7 +1,7 @@
-"""What an office is told, and what it wants done: frozen values.
+"""What goes into an office and what comes out: messages between offices, scheduled work and effects.
 
-Subscribers and the pipeline make requests; offices write to each other; the driver says when a duty is due. Offices are
-named by their domain. Times are whole microseconds.
+Frozen values. Offices are named by their domain. Times are whole microseconds. Requests and replies of subscribers
+are in `requests`.
 """
 
 from __future__ import annotations
@@ -9,99 +9,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roamcast.deliver.letters import Cursor, Fate, Key
-from roamcast.deliver.mailbox import Filed
-from roamcast.deliver.pending_work import Duty
-from roamcast.deliver.port import Contents
-from roamcast.deliver.requests import (
-    Acknowledge,
-    Arrive,
-    Deposit,
-    Pull,
-    Register,
-    Remove,
-    Request,
-    Send,
-    SendAll,
-    Trace,
-)
-from roamcast.errors import RoamcastError
+from roamcast.deliver.mailbox import Cursor, FiledLetter, LetterKey
+from roamcast.deliver.port import Bookkeeping, PendingWork
+from roamcast.deliver.requests import Notice, OfficeRequest, Reply, TraceLetter, TraceReply
 from roamcast.model import Letter
 
 __all__ = [
-    "Acknowledge",
-    "Acknowledged",
-    "Arrive",
-    "Arrived",
-    "Awake",
-    "Claim",
-    "Departed",
-    "Deposit",
-    "Deposited",
-    "Due",
-    "Effect",
-    "Expired",
-    "Inquiry",
-    "Located",
-    "Message",
-    "Moved",
-    "News",
-    "Noted",
-    "Portion",
-    "PortionTaken",
-    "Post",
-    "Posted",
-    "Pull",
-    "Pulled",
-    "Query",
-    "Refused",
-    "Register",
-    "Remove",
-    "Removed",
-    "Reply",
-    "Request",
-    "Send",
-    "SendAll",
-    "Sent",
-    "SentAll",
-    "Trace",
-    "Traced",
-    "Transmit",
-    "Wake",
-    "Wire",
-]
+    "AddressUpdate", "AddressUpdateReceipt", "BundleReceipt", "ChunkReceipt", "LetterBundle", "LocationQuery",
+    "LocationReply", "MailboxChunk", "MailboxClaim", "OfficeEffect", "OfficeInput", "PeerMessage", "ScheduleWork",
+    "TraceQuery", "Transmit", "WorkDue",
+]  # fmt: skip
 
 
-# Between offices. Any of these may be lost, repeated, late or out of order.
+# Between offices. Any of these may be lost, repeated, delayed or reordered.
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """Letters for a mailbox, from the office that keeps them until they are taken.
+class LetterBundle:
+    """Letters for a mailbox, from the office that keeps them until it gets a receipt.
 
-    `known` is the epoch in which the receiver was last known to be where this goes: an office that does not have the
-    mailbox passes it on only to where it was in a later one. `stamp` is the origin's, for it to tell that an answer
-    comes from who has these letters; others hand it back and never look inside.
+    `known_epoch` is the epoch in which the receiver was last known to be where this goes. An office without the
+    mailbox forwards the bundle only to where the receiver was in a later epoch. `stamp` lets the origin check that a
+    receipt comes from an office that has these letters; other offices return it unread.
     """
 
     receiver: str
     letters: tuple[Letter, ...]
     origin: str
-    known: int
+    known_epoch: int
     stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """`taken` lie in the mailbox, or have been there; `full` were refused and stay where they are.
+class BundleReceipt:
+    """The `accepted` letters are in the mailbox, or were before. The mailbox has no room for the `rejected` ones.
 
-    Together they are the letters of one Post, whose `stamp` this has. `friend` says that the domain this goes to is
-    among the receiver's friends.
+    Together they are the letters of one LetterBundle, whose `stamp` this has. `friend` says whether the domain this
+    goes to is a friend domain of the receiver.
     """
 
     receiver: str
-    taken: tuple[Key, ...]
-    full: tuple[Key, ...]
+    accepted: tuple[LetterKey, ...]
+    rejected: tuple[LetterKey, ...]
     office: str
     epoch: int
     friend: bool
@@ -109,16 +58,16 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """To a home: where is it?"""
+class LocationQuery:
+    """Ask a home where its subscriber is."""
 
     name: str
     office: str
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """It was there in this epoch."""
+class LocationReply:
+    """The subscriber was at `office` in `epoch`."""
 
     name: str
     office: str
@@ -126,36 +75,36 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The subscriber is with me: deregister it, and hand its mailbox over. Epoch 0 asks for the present one."""
+class MailboxClaim:
+    """The subscriber is with `office`: deregister it and hand over its mailbox. Epoch 0 asks for the current epoch."""
 
     name: str
     epoch: int
     office: str
-    warrant: str
+    move_proof: str
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """A part of a mailbox that now belongs to the office this goes to, in `epoch`.
+class MailboxChunk:
+    """Part of a mailbox that now belongs to the receiving office, in `epoch`.
 
-    Those up to the first with letters have `contents`, in parts if these are many; only the first has `friends`. The
-    next one follows when this one is taken.
+    The chunks up to the first one with letters carry `bookkeeping`, cut into pieces if it is large. Only the first
+    chunk has `friends`. The next chunk follows after the receipt for this one.
     """
 
     name: str
     epoch: int
     office: str
     after: Cursor
-    letters: tuple[Filed, ...]
+    letters: tuple[FiledLetter, ...]
     last: bool
-    contents: Contents | None = None
+    bookkeeping: Bookkeeping | None = None
     friends: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class PortionTaken:
-    """Everything up to `cursor` is on disk here; with `complete` all of it."""
+class ChunkReceipt:
+    """Everything up to `cursor` is on disk here; if `complete`, the whole mailbox."""
 
     name: str
     epoch: int
@@ -164,19 +113,19 @@ class PortionTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """The paper's address update: to the home, and to friend domains (`friend`). `warrant` is that of the arrival."""
+class AddressUpdate:
+    """The paper's AddressUpdate, to the home and to friend domains (`friend`). `move_proof` is that of the arrival."""
 
     name: str
     office: str
     epoch: int
     friend: bool
-    warrant: str = ""
+    move_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """`office` has noted a Moved, as a friend domain or only as the home."""
+class AddressUpdateReceipt:
+    """`office` has stored an AddressUpdate, as a friend domain or only as the home."""
 
     name: str
     epoch: int
@@ -185,34 +134,37 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
-    """What became of a letter? Passed on like a Post."""
+class TraceQuery:
+    """Ask what became of a letter. Forwarded like a LetterBundle."""
 
-    trace: Trace
+    trace: TraceLetter
     origin: str
-    known: int
+    known_epoch: int
+
+
+PeerMessage: TypeAlias = (
+    LetterBundle
+    | BundleReceipt
+    | LocationQuery
+    | LocationReply
+    | MailboxClaim
+    | MailboxChunk
+    | ChunkReceipt
+    | AddressUpdate
+    | AddressUpdateReceipt
+    | TraceQuery
+    | TraceReply
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """The answer to a Trace, on its way to the office that asked and then to who asked there."""
+class WorkDue:
+    """The time of a ScheduleWork has come."""
 
-    ticket: str
-    fate: Fate
-    office: str
+    work: PendingWork
 
 
-Wire: TypeAlias = Post | Posted | Query | Located | Claim | Portion | PortionTaken | Moved | Noted | Inquiry | Traced
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """The time of a Wake has come."""
-
-    duty: Duty
-
-
-Message: TypeAlias = Request | Wire | Due
+OfficeInput: TypeAlias = OfficeRequest | PeerMessage | WorkDue
 
 
 # Effects.
@@ -220,124 +172,22 @@ Message: TypeAlias = Request | Wire | Due
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Try to get the message to another office. No promise is needed that it arrives."""
+    """Try to send the message to another office. Delivery is not guaranteed."""
 
     to: str
-    message: Wire
+    message: PeerMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Say Due at a moment picked at random, this long from now at the earliest and at the latest.
+class ScheduleWork:
+    """Pass WorkDue to the office after a random delay between `earliest` and `latest`.
 
-    It replaces an earlier one for the same duty. Durations are to be taken from a clock that does not jump.
+    Replaces an earlier schedule of the same work. Measure delays with a monotonic clock.
     """
 
-    duty: Duty
+    work: PendingWork
     earliest: int
     latest: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The mailbox is here, in this epoch. Also sent when nobody waits for it any more."""
-
-    name: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An arrival came to nothing: another, in the epoch given, was later than it."""
-
-    name: str
-    office: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Departed:
-    """The mailbox was given to another office: whoever waits for letters here should go there."""
-
-    name: str
-    office: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Awake:
-    """Letters became readable."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The letter is on disk and will be delivered. `new` is false if it had been sent before."""
-
-    sender: str
-    receiver: str
-    number: int
-    new: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SentAll:
-    """What became of each."""
-
-    outcomes: tuple[Sent | RoamcastError, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Deposited:
-    """The letters are on disk. Those whose mailbox is not here, or is full, are queued.
-
-    `duplicates` of those filed had been there before; `dropped` were to subscribers that have left for good.
-    """
-
-    filed: int
-    queued: int
-    duplicates: int = 0
-    dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The name is nobody's any more."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """Letters with their places. `expired` were not handed out because their time to live was over.
-
-    `waiting` is how many letters the mailbox has that can be read, these among them.
-    """
-
-    name: str
-    letters: tuple[Filed, ...]
-    expired: int
-    waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """So many letters were forgotten."""
-
-    name: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """So many letters to a subscriber were put away because somebody asked for them when their time was over."""
-
-    name: str
-    count: int
-
-
-# An answer to the request in hand; and news, for a subscriber or for whoever asked, that may come at any time.
-Reply: TypeAlias = Removed | Sent | SentAll | Deposited | Pulled | Acknowledged
-News: TypeAlias = Arrived | Refused | Departed | Awake | Expired | Traced
-Effect: TypeAlias = Transmit | Wake | Reply | News
+OfficeEffect: TypeAlias = Transmit | ScheduleWork | Reply | Notice

@@ -1,324 +1,342 @@
-"""How a mailbox follows its subscriber: claim, grant, hand-over in portions. The paper's MailTransfer.
+"""Migration: a mailbox follows its subscriber by claim, grant and hand-over in chunks. The paper's MailTransfer.
 
-At any time at most one office has the right to act for a subscriber. The office that has it gives it to one other,
-which has claimed it for a later epoch, and from that moment on only hands over. So epochs rise along the way of a
-mailbox, whatever is lost, late or repeated, and what belongs to an epoch up to the one an office knows of is past.
+At any time at most one office has the right to act for a subscriber. It gives that right to one other office, which
+has claimed it for a later epoch, and from then on only hands over. So the epochs of a mailbox only rise, whatever is
+lost, delayed or repeated, and messages of epochs up to the one an office knows are late.
 
-The new office acts from the portion on that completes what the mailbox knows, nearly always the first: letters can be
-read while the rest is still coming. It takes no new letters, and gives the mailbox to nobody, until it has everything.
-So whoever gets a mailbox back knows that the other side had everything.
+The new office serves the subscriber as soon as it has all the bookkeeping, nearly always after the first chunk:
+letters can be read while the rest arrives. It accepts no new letters, and gives the mailbox to nobody, until it has
+everything. So an office that gets a mailbox back knows that the other side had all of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from roamcast.deliver import refusals
-from roamcast.deliver.address_book import Directory
-from roamcast.deliver.addressing import Name
-from roamcast.deliver.chunks import count_of, part_of
-from roamcast.deliver.context import Desk
-from roamcast.deliver.letters import START, Cursor, Key, cursor_of, fitting
-from roamcast.deliver.mailbox import Filed
-from roamcast.deliver.messages import (
+from roamcast.deliver.address_book import AddressBook
+from roamcast.deliver.addressing import Name, elsewhere_error, stale_arrival_error
+from roamcast.deliver.chunks import count_items, cut_chunk
+from roamcast.deliver.context import OfficeContext
+from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, cursor_of, take_fitting
+from roamcast.deliver.messages import ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
+from roamcast.deliver.port import (
+    NOBODY,
+    RECALL,
+    Arriving,
+    Bookkeeping,
+    LastKnownOffice,
+    Leaving,
+    PendingClaim,
+    PendingWork,
+    Tenure,
+    WorkKind,
+)
+from roamcast.deliver.posting import Posting
+from roamcast.deliver.requests import (
+    ArrivalRefused,
     Arrive,
     Arrived,
-    Awake,
-    Claim,
     Departed,
-    Located,
-    Portion,
-    PortionTaken,
-    Refused,
+    LettersReady,
     Register,
     Remove,
     Removed,
 )
-from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.deliver.port import NOBODY, RECALL, Arriving, Claimed, Contents, Leaving, Tenure, Whereabouts
-from roamcast.deliver.posting import Posting
+from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.ranges import HIGHEST
 
 __all__ = ["Migration"]
 
 
 class Migration:
-    """Both sides of it, and the subscriber's arrival."""
+    """Registration, arrival and removal of subscribers, and both sides of a hand-over."""
 
-    def __init__(self, desk: Desk, directory: Directory, posting: Posting) -> None:
-        self._desk = desk
-        self._directory = directory
+    def __init__(self, context: OfficeContext, address_book: AddressBook, posting: Posting) -> None:
+        self._context = context
+        self._address_book = address_book
         self._posting = posting
-        self._progress: dict[str, Cursor] = {}  # how far the other side is; it says so again when asked again
+        self._progress: dict[str, Cursor] = {}  # acknowledged by the other side; relearned after a crash
 
-    # The subscriber asks.
+    # Requests of the subscriber.
 
     def register(self, message: Register) -> None:
-        """Creation and start: home and active mailbox."""
+        """Create the subscriber: home entry and active mailbox."""
         name = message.name
-        if Name.parse(name).home != self._desk.domain:
-            raise refusals.not_created_here(name, self._desk.domain)
-        kept = self._desk.store.whereabouts(name)
-        if kept is not None and kept.gone:
-            raise refusals.name_used_up(name)
-        if kept is not None and kept.office != self._desk.domain:
-            raise refusals.elsewhere(name, kept.office, kept.epoch)
-        if kept is None:
-            self._desk.store.put_contents(name, Contents())
-            self._directory.settle(Tenure(name, 1))
-            self._posting.go_on(name)
-        self._desk.say(Arrived(name, 1 if kept is None else kept.epoch))
+        self._check_home(name)
+        stored = self._context.store.last_known(name)
+        if stored is not None and stored.is_removed:
+            raise ConflictError("a subscriber with this name was removed", where=name, hint="choose another name")
+        if stored is not None and stored.office != self._context.domain:
+            raise elsewhere_error(name, stored.office, stored.epoch)
+        if stored is None:
+            self._context.store.put_bookkeeping(name, Bookkeeping())
+            self._address_book.serve_here(Tenure(name, 1))
+            self._posting.post_next(name)
+        self._context.emit(Arrived(name, 1 if stored is None else stored.epoch))
 
     def remove(self, message: Remove) -> None:
-        """Only where it was created, and only while its mailbox is there."""
+        """Remove the subscriber. Only possible at its home, and only while its mailbox is there."""
         name = message.name
-        if Name.parse(name).home != self._desk.domain:
-            raise refusals.not_created_here(name, self._desk.domain)
-        kept, tenure = self._desk.store.whereabouts(name), self._desk.tenure(name)
-        if kept is not None and not kept.gone and (tenure is None or not tenure.settled):
-            raise refusals.elsewhere(name, kept.office, kept.epoch)
-        if kept is None or not kept.gone:
-            self._desk.store.erase(name)
-            self._finish(name)
-            self._desk.rest(Duty(Kind.TELL, name))
-            last = kept or Whereabouts(name, NOBODY, 0)
-            gone = Whereabouts(name, NOBODY, last.epoch + 1, past=last.past)
-            self._desk.store.put_whereabouts(gone)
-            self._posting.drop(name)
-        self._desk.say(Removed(name))
+        self._check_home(name)
+        stored, tenure = self._context.store.last_known(name), self._context.tenure(name)
+        if stored is not None and not stored.is_removed and (tenure is None or not tenure.complete):
+            raise elsewhere_error(name, stored.office, stored.epoch)
+        if stored is None or not stored.is_removed:
+            self._context.store.erase_mailbox(name)
+            self._drop_mailbox(name)
+            self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, name))
+            last = stored or LastKnownOffice(name, NOBODY, 0)
+            removed = LastKnownOffice(name, NOBODY, last.epoch + 1, past_epoch=last.past_epoch)
+            self._context.store.put_last_known(removed)
+            self._posting.drop_queue(name)
+        self._context.emit(Removed(name))
 
     def arrive(self, message: Arrive) -> None:
         name, epoch = message.name, message.epoch
         if epoch is not None and not 1 <= epoch < HIGHEST:
-            raise refusals.bad_epoch(epoch)
-        tenure = self._desk.tenure(name)
+            raise InputError(
+                f"{epoch} is not a valid epoch", where="epoch", hint="use one more than that of the last arrival"
+            )
+        tenure = self._context.tenure(name)
         if tenure is not None and tenure.active:
             self._stay(tenure, tenure.epoch + 1 if epoch is None else epoch)
             return
-        known = self._directory.kept(name)
-        is_home = Name.parse(name).home == self._desk.domain
-        if (known is None and is_home) or (known is not None and known.gone):
-            raise refusals.unknown_subscriber(name)
+        known = self._address_book.trusted(name)
+        is_home = Name.parse(name).home == self._context.domain
+        if (known is None and is_home) or (known is not None and known.is_removed):
+            raise NotFoundError("there is no such subscriber", where=name, hint="register it first")
         if known is not None and epoch is not None and epoch <= known.epoch:
-            raise refusals.stale_arrival(name, known.office, known.epoch)
-        claimed = self._desk.store.claimed(name)
-        pending = 0 if claimed is None else claimed.epoch
-        if epoch is not None and epoch < pending:
-            raise refusals.stale_arrival(name, self._desk.domain, pending)
-        warrant = RECALL if claimed is not None and claimed.warrant == RECALL else message.warrant
-        asked = frozenset[str]() if claimed is None else claimed.asked
-        self._desk.store.put_claimed(Claimed(name, epoch or pending, message.previous, warrant, asked))
-        self._desk.rest(Duty(Kind.CLAIM, name))
-        self.go_on_claiming(name)
+            raise stale_arrival_error(name, known.office, known.epoch)
+        claim = self._context.store.pending_claim(name)
+        claimed_epoch = 0 if claim is None else claim.epoch
+        if epoch is not None and epoch < claimed_epoch:
+            raise stale_arrival_error(name, self._context.domain, claimed_epoch)
+        proof = RECALL if claim is not None and claim.move_proof == RECALL else message.move_proof
+        asked = frozenset[str]() if claim is None else claim.asked_offices
+        self._context.store.put_claim(PendingClaim(name, epoch or claimed_epoch, message.previous, proof, asked))
+        self._context.clear_attempts(PendingWork(WorkKind.CLAIM, name))
+        self.send_claim(name)
 
-    def go_on_claiming(self, name: str, *, unanswered: bool = False) -> None:
-        """From the office that was last known to have it, or where the subscriber says it was; else ask its home.
+    def send_claim(self, name: str, *, unanswered: bool = False) -> None:
+        """Claim the mailbox from its last known office or from the previous one; if neither is known, ask the home.
 
-        Without an answer, all of these.
+        If a claim was not answered, do all of these.
         """
-        duty = Duty(Kind.CLAIM, name)
-        claimed = self._desk.store.claimed(name)
-        if claimed is None:
-            self._desk.rest(duty)
+        work = PendingWork(WorkKind.CLAIM, name)
+        claim = self._context.store.pending_claim(name)
+        if claim is None:
+            self._context.clear_attempts(work)
             return
-        known, kept = self._directory.known(name), self._directory.kept(name)
-        if claimed.epoch == 0 and kept is not None:
-            claimed = replace(claimed, epoch=kept.epoch + 1)
-        tried = known and known.office, claimed.previous, kept and kept.office
-        offices = [office for office in tried if office]  # NOBODY is none
+        known, trusted = self._address_book.known(name), self._address_book.trusted(name)
+        if claim.epoch == 0 and trusted is not None:
+            claim = replace(claim, epoch=trusted.epoch + 1)
+        candidates = known and known.office, claim.previous, trusted and trusted.office
+        offices = [office for office in candidates if office]  # also skips NOBODY
         asked = dict.fromkeys(offices if unanswered else offices[:1])
-        asked.pop(self._desk.domain, None)
-        self._put_claimed(replace(claimed, asked=claimed.asked | set(asked)))
+        asked.pop(self._context.domain, None)
+        self._put_claim(replace(claim, asked_offices=claim.asked_offices | set(asked)))
         for office in asked:
-            self._desk.transmit(office, Claim(name, claimed.epoch, self._desk.domain, claimed.warrant))
+            self._context.transmit(office, MailboxClaim(name, claim.epoch, self._context.domain, claim.move_proof))
         if not offices or unanswered:
-            self._directory.ask_home(name)
-        self._desk.wake(duty)
+            self._address_book.query_home(name)
+        self._context.retry_later(work)
 
-    def located(self, message: Located, *, news: bool) -> None:
-        """Another office has it, in an epoch before the one claimed: claim it there. Or in a later one: too late.
+    def location_reply(self, message: LocationReply, *, is_new: bool) -> None:
+        """Claim the mailbox from the office named, or give up if it is there in this or a later epoch.
 
-        For a recall it is never too late.
+        A recall never gives up; it continues with a higher epoch.
         """
-        claimed = self._desk.store.claimed(message.name)
-        if claimed is None or message.office == self._desk.domain:
+        claim = self._context.store.pending_claim(message.name)
+        if claim is None or message.office == self._context.domain:
             return
-        late = 0 < claimed.epoch <= message.epoch
-        if late and claimed.warrant == RECALL and message.epoch < HIGHEST - 1:
-            self._desk.store.put_claimed(replace(claimed, epoch=message.epoch + 1))
-            self.go_on_claiming(message.name)
-        elif late or message.office == NOBODY:
+        too_late = 0 < claim.epoch <= message.epoch
+        if too_late and claim.move_proof == RECALL and message.epoch < HIGHEST - 1:
+            self._context.store.put_claim(replace(claim, epoch=message.epoch + 1))
+            self.send_claim(message.name)
+        elif too_late or message.office == NOBODY:
             self._give_up(message)
-        elif news or claimed.epoch == 0:
-            self.go_on_claiming(message.name)
+        elif is_new or claim.epoch == 0:
+            self.send_claim(message.name)
 
     # The office that has the mailbox.
 
-    def claim(self, message: Claim) -> None:
-        """Grant what is claimed for a later epoch than ours; tell whoever asks in vain where it is."""
+    def claim(self, message: MailboxClaim) -> None:
+        """Grant a claim of a later epoch than ours. Otherwise tell the claimant where the mailbox is."""
         name = message.name
-        tenure = self._desk.tenure(name)
+        tenure = self._context.tenure(name)
         if tenure is not None and tenure.leaving is None:
             if message.epoch <= tenure.epoch:
-                self._desk.transmit(message.office, Located(name, self._desk.domain, tenure.epoch))
-            elif tenure.settled:
+                self._context.transmit(message.office, LocationReply(name, self._context.domain, tenure.epoch))
+            elif tenure.complete:
                 self._grant(tenure, message)
             return
         if tenure is not None and tenure.leaving == Leaving(message.office, message.epoch):
             self.hand_over(name)
             return
-        known = self._directory.known(name)
+        known = self._address_book.known(name)
         if known is not None:
-            self._desk.transmit(message.office, Located(name, known.office, known.epoch))
+            self._context.transmit(message.office, LocationReply(name, known.office, known.epoch))
 
     def hand_over(self, name: str) -> None:
-        """The next portion, or the same again while it is not answered."""
-        tenure = self._desk.tenure(name)
+        """Send the next chunk, or the same one again while there is no receipt."""
+        work = PendingWork(WorkKind.HAND_OVER, name)
+        tenure = self._context.tenure(name)
         if tenure is None or tenure.leaving is None:
-            self._desk.rest(Duty(Kind.HAND, name))
+            self._context.clear_attempts(work)
             return
         after = self._progress.get(name, START)
-        letters: tuple[Filed, ...] = ()
-        contents, known, last = None, True, False
-        if after.place == 0:
-            contents, known = part_of(self._contents(name), after.number, self._desk.rules.size)
-        if known:
-            letters, last = self._portion(name, after)
+        letters: tuple[FiledLetter, ...] = ()
+        bookkeeping, is_bookkeeping_done, last = None, True, False
+        if after.offset == 0:
+            bookkeeping, is_bookkeeping_done = cut_chunk(
+                self._bookkeeping(name), after.number, self._context.limits.message_bytes
+            )
+        if is_bookkeeping_done:
+            letters, last = self._next_letters(name, after)
         friends = tenure.friends if after == START else frozenset[str]()
-        portion = Portion(
-            name, tenure.leaving.epoch, self._desk.domain, after, letters, last, contents=contents, friends=friends
-        )
-        self._desk.transmit(tenure.leaving.office, portion)
-        self._desk.wake(Duty(Kind.HAND, name))
+        epoch, here = tenure.leaving.epoch, self._context.domain
+        chunk = MailboxChunk(name, epoch, here, after, letters, last, bookkeeping=bookkeeping, friends=friends)
+        self._context.transmit(tenure.leaving.office, chunk)
+        self._context.retry_later(work)
 
-    def portion_taken(self, message: PortionTaken) -> None:
-        """The old mailbox goes when the new one has everything."""
+    def chunk_receipt(self, message: ChunkReceipt) -> None:
+        """Send the next chunk, or drop the old mailbox when the new one is complete."""
         name = message.name
-        tenure = self._desk.tenure(name)
+        tenure = self._context.tenure(name)
         if tenure is None or tenure.leaving is None or tenure.leaving.epoch != message.epoch:
             return
         if message.complete:
-            self._finish(name)
+            self._drop_mailbox(name)
         elif message.cursor > self._progress.get(name, START):
             self._progress[name] = message.cursor
-            self._desk.rest(Duty(Kind.HAND, name))
+            self._context.clear_attempts(PendingWork(WorkKind.HAND_OVER, name))
             self.hand_over(name)
 
-    # The office that gets it.
+    # The office that gets the mailbox.
 
-    def portion(self, message: Portion) -> None:
-        """Each portion once; what is past is answered, so that the other side can let go of it."""
+    def chunk(self, message: MailboxChunk) -> None:
+        """Store each chunk once. Late chunks are answered too, so that the other side can drop the mailbox."""
         name = message.name
-        tenure = self._desk.tenure(name)
+        tenure = self._context.tenure(name)
         arriving = None if tenure is None else tenure.arriving
         if tenure is not None and arriving is not None and arriving.epoch == message.epoch:
             if message.after == arriving.cursor and message.office == arriving.office:
-                tenure = self._store(tenure, message)
-        elif self._past(name, message.epoch):
-            self._desk.transmit(message.office, PortionTaken(name, message.epoch, message.after, complete=True))
+                tenure = self._store_chunk(tenure, message)
+        elif self._is_past(name, message.epoch):
+            self._context.transmit(message.office, ChunkReceipt(name, message.epoch, message.after, complete=True))
             return
         else:
-            tenure = self._adopt(message)
+            tenure = self._store_first_chunk(message)
             if tenure is None:
                 return
+        is_complete = tenure.arriving is None
         cursor = message.after if tenure.arriving is None else tenure.arriving.cursor
-        self._desk.transmit(message.office, PortionTaken(name, message.epoch, cursor, tenure.arriving is None))
-        if tenure.arriving is None:
-            self._posting.go_on(name)
+        self._context.transmit(message.office, ChunkReceipt(name, message.epoch, cursor, is_complete))
+        if is_complete:
+            self._posting.post_next(name)
+
+    def _check_home(self, name: str) -> None:
+        if Name.parse(name).home != self._context.domain:
+            raise InputError(
+                f"the name does not belong to domain {self._context.domain!r}",
+                where=name,
+                hint="send this request to the subscriber's home",
+            )
 
     def _stay(self, tenure: Tenure, epoch: int) -> None:
-        """Arrived where it is served already: claims of offices it has thought better of are void from now on."""
+        """The subscriber arrived where it is served already. This voids pending claims of other offices."""
         if epoch < tenure.epoch:
-            raise refusals.stale_arrival(tenure.name, self._desk.domain, tenure.epoch)
+            raise stale_arrival_error(tenure.name, self._context.domain, tenure.epoch)
         if epoch > tenure.epoch:
-            self._directory.settle(replace(tenure, epoch=epoch))
-        self._desk.say(Arrived(tenure.name, epoch))
+            self._address_book.serve_here(replace(tenure, epoch=epoch))
+        self._context.emit(Arrived(tenure.name, epoch))
 
-    def _put_claimed(self, claimed: Claimed) -> None:
-        if self._desk.store.claimed(claimed.name) != claimed:
-            self._desk.store.put_claimed(claimed)
+    def _put_claim(self, claim: PendingClaim) -> None:
+        if self._context.store.pending_claim(claim.name) != claim:
+            self._context.store.put_claim(claim)
 
     def _drop_claim(self, name: str) -> None:
-        self._desk.store.drop_claimed(name)
-        self._desk.rest(Duty(Kind.CLAIM, name))
+        self._context.store.drop_claim(name)
+        self._context.clear_attempts(PendingWork(WorkKind.CLAIM, name))
 
-    def _give_up(self, message: Located) -> None:
+    def _give_up(self, message: LocationReply) -> None:
         self._drop_claim(message.name)
-        self._directory.forget_hint(message.name)
-        self._desk.say(Refused(message.name, message.office, message.epoch))
+        self._address_book.forget_hint(message.name)
+        self._context.emit(ArrivalRefused(message.name, message.office, message.epoch))
 
-    def _grant(self, tenure: Tenure, message: Claim) -> None:
+    def _grant(self, tenure: Tenure, message: MailboxClaim) -> None:
         name = tenure.name
-        leaving = replace(tenure, untold=frozenset(), leaving=Leaving(message.office, message.epoch))
-        self._desk.store.put_tenure(leaving)
-        self._directory.depart(name, message.office, message.epoch)
+        leaving = replace(tenure, unnotified=frozenset(), leaving=Leaving(message.office, message.epoch))
+        self._context.store.put_tenure(leaving)
+        self._address_book.depart(name, message.office, message.epoch)
         self._progress.pop(name, None)
-        self._desk.say(Departed(name, message.office, message.epoch))
+        self._context.emit(Departed(name, message.office, message.epoch))
         self.hand_over(name)
 
-    def _finish(self, name: str) -> None:
-        self._desk.store.drop_tenure(name)
+    def _drop_mailbox(self, name: str) -> None:
+        self._context.store.drop_mailbox(name)
         self._progress.pop(name, None)
-        self._desk.rest(Duty(Kind.HAND, name))
+        self._context.clear_attempts(PendingWork(WorkKind.HAND_OVER, name))
 
-    def _contents(self, name: str) -> Contents:
-        """Which do not change while the mailbox is handed over."""
-        return self._desk.store.contents(name)
+    def _bookkeeping(self, name: str) -> Bookkeeping:
+        """It does not change while the mailbox is handed over."""
+        return self._context.store.bookkeeping(name)
 
-    def _portion(self, name: str, after: Cursor) -> tuple[tuple[Filed, ...], bool]:
-        """The letters behind a cursor, and whether they are the last."""
-        store, rules = self._desk.store, self._desk.rules
-        most = min(rules.portion, rules.first_portion) if after.place == 0 else rules.portion
-        found = store.readable(name, after.place, most + 1)
-        if len(found) <= most:
-            behind = Key(after.sender, after.number) if after.place == HIGHEST else Key("", 0)
-            found = found + store.held(name, behind, most + 1 - len(found))
-        letters = fitting(found[:most], rules.size, lambda filed: filed.letter.body)
-        return tuple(letters), len(letters) == len(found)
+    def _next_letters(self, name: str, after: Cursor) -> tuple[tuple[FiledLetter, ...], bool]:
+        """The letters after a cursor that fit one chunk, and whether these are the last."""
+        store, limits = self._context.store, self._context.limits
+        most = min(limits.chunk_letters, limits.first_chunk_letters) if after.offset == 0 else limits.chunk_letters
+        letters = store.readable(name, after.offset, most + 1)
+        if len(letters) <= most:
+            after_key = LetterKey(after.sender, after.number) if after.offset == HIGHEST else LetterKey("", 0)
+            letters = letters + store.held(name, after_key, most + 1 - len(letters))
+        fitting = take_fitting(letters[:most], limits.message_bytes, lambda filed: filed.letter.body)
+        return tuple(fitting), len(fitting) == len(letters)
 
-    def _past(self, name: str, epoch: int) -> bool:
-        """Whether we have had the mailbox in that epoch or since, or have it. What others say of it is no proof."""
-        kept = self._desk.store.whereabouts(name)
-        return kept is not None and kept.past >= epoch
+    def _is_past(self, name: str, epoch: int) -> bool:
+        """Whether we had the mailbox in that epoch or later. Reports of other offices do not count."""
+        stored = self._context.store.last_known(name)
+        return stored is not None and stored.past_epoch >= epoch
 
-    def _adopt(self, message: Portion) -> Tenure | None:
-        """The first portion of a mailbox. None is taken that was not claimed, nor from who was not asked for it."""
+    def _store_first_chunk(self, message: MailboxChunk) -> Tenure | None:
+        """Start receiving a mailbox. Returns None unless it was claimed, and from that office."""
         name, office, epoch = message.name, message.office, message.epoch
-        claimed = self._desk.store.claimed(name)
-        if message.after != START or message.contents is None or claimed is None or office not in claimed.asked:
+        claim = self._context.store.pending_claim(name)
+        if message.after != START or message.bookkeeping is None or claim is None or office not in claim.asked_offices:
             return None
-        self._finish(name)  # what is left of an earlier stay
-        return self._store(Tenure(name, epoch, message.friends, arriving=Arriving(office, epoch, START)), message)
+        self._drop_mailbox(name)  # the remains of an earlier stay
+        tenure = Tenure(name, epoch, message.friends, arriving=Arriving(office, epoch, START))
+        return self._store_chunk(tenure, message)
 
-    def _store(self, tenure: Tenure, message: Portion) -> Tenure:
-        """Put in a portion, without what its owner has acknowledged here meanwhile."""
-        store, before = self._desk.store, tenure
-        if message.contents is not None and not before.active:
-            store.add_contents(tenure.name, message.contents)
+    def _store_chunk(self, tenure: Tenure, message: MailboxChunk) -> Tenure:
+        """Store a chunk without the letters that the owner has acknowledged here meanwhile."""
+        store, before = self._context.store, tenure
+        if message.bookkeeping is not None and not before.active:
+            store.add_bookkeeping(tenure.name, message.bookkeeping)
         acknowledged = store.acknowledged(tenure.name)
-        letters = [filed for filed in message.letters if filed.place is None or filed.place > acknowledged]
-        store.add(tenure.name, letters)
+        letters = [filed for filed in message.letters if filed.offset is None or filed.offset > acknowledged]
+        store.add_letters(tenure.name, letters)
         arriving = None if message.last else Arriving(message.office, message.epoch, _end_of(message))
         tenure = replace(tenure, arriving=arriving)
         store.put_tenure(tenure)
         if letters:
-            self._desk.say(Awake(tenure.name))
+            self._context.emit(LettersReady(tenure.name))
         return self._serve(tenure) if tenure.active and not before.active else tenure
 
     def _serve(self, tenure: Tenure) -> Tenure:
-        """All that the mailbox knows is here. Its owner may have arrived again while that was on its way."""
-        claimed = self._desk.store.claimed(tenure.name)
-        epoch = tenure.epoch if claimed is None else max(tenure.epoch, claimed.epoch)
+        """All bookkeeping is here: start serving. The owner may have arrived again in the meantime."""
+        claim = self._context.store.pending_claim(tenure.name)
+        epoch = tenure.epoch if claim is None else max(tenure.epoch, claim.epoch)
         self._drop_claim(tenure.name)
-        tenure = self._directory.settle(replace(tenure, epoch=epoch))
-        self._desk.say(Arrived(tenure.name, epoch))
+        tenure = self._address_book.serve_here(replace(tenure, epoch=epoch))
+        self._context.emit(Arrived(tenure.name, epoch))
         return tenure
 
 
-def _end_of(portion: Portion) -> Cursor:
-    """How far it goes."""
-    if portion.letters:
-        return cursor_of(portion.letters[-1])
-    if portion.contents is None:
-        return portion.after
-    return Cursor(0, "", portion.after.number + count_of(portion.contents))
+def _end_of(chunk: MailboxChunk) -> Cursor:
+    """The cursor after a chunk."""
+    if chunk.letters:
+        return cursor_of(chunk.letters[-1])
+    if chunk.bookkeeping is None:
+        return chunk.after
+    return Cursor(0, "", chunk.after.number + count_items(chunk.bookkeeping))

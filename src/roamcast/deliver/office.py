@@ -1,55 +1,56 @@
-"""A post office: messages in, effects out. No clock, thread, socket or random source of its own."""
+"""A post office as a state machine: messages in, effects out. No clock, threads, sockets or randomness of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roamcast.deliver.address_book import Directory
-from roamcast.deliver.context import Desk, Rules
-from roamcast.deliver.filing import Clerk
+from roamcast.deliver.address_book import AddressBook
+from roamcast.deliver.context import OfficeContext, OfficeLimits
+from roamcast.deliver.filing import Filing
 from roamcast.deliver.messages import (
-    Acknowledge,
-    Arrive,
-    Claim,
-    Deposit,
-    Due,
-    Effect,
-    Inquiry,
-    Located,
-    Message,
-    Moved,
-    Noted,
-    Portion,
-    PortionTaken,
-    Post,
-    Posted,
-    Pull,
-    Query,
-    Register,
-    Remove,
-    Send,
-    SendAll,
-    Trace,
-    Traced,
-    Wake,
+    AddressUpdate,
+    AddressUpdateReceipt,
+    BundleReceipt,
+    ChunkReceipt,
+    LetterBundle,
+    LocationQuery,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    OfficeEffect,
+    OfficeInput,
+    ScheduleWork,
+    TraceQuery,
+    WorkDue,
 )
 from roamcast.deliver.migration import Migration
-from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.port import OfficeStore, PendingWork, WorkKind
 from roamcast.deliver.posting import Posting
+from roamcast.deliver.requests import (
+    Acknowledge,
+    Arrive,
+    Deposit,
+    Pull,
+    Register,
+    Remove,
+    SendLetter,
+    SendLetters,
+    TraceLetter,
+    TraceReply,
+)
 from roamcast.deliver.tracing import Tracing
 from roamcast.errors import RoamcastError, StorageError
 
-__all__ = ["Office", "Parts"]
+__all__ = ["Office", "OfficeParts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What an office is made of."""
+class OfficeParts:
+    """The classes an office is built from. Fault simulations replace some of them."""
 
-    directory: type[Directory] = Directory
-    clerk: type[Clerk] = Clerk
+    address_book: type[AddressBook] = AddressBook
+    filing: type[Filing] = Filing
     posting: type[Posting] = Posting
     migration: type[Migration] = Migration
 
@@ -57,142 +58,144 @@ class Parts:
 class Office:
     """The post office of one domain.
 
-    Everything it must not forget is in the store. What it has in memory besides is only how often something was tried
-    and where others might be: a new Office on the same store, after `recover`, goes on with all that was unfinished.
+    All durable state is in the store. In memory there are only retry counters and hints where subscribers might be: a
+    new Office on the same store, after `recover`, continues all unfinished work.
 
-    A request that cannot be granted raises a RoamcastError and changes nothing. Messages of other offices may come
-    late, twice, out of order or not at all.
+    A request that cannot be granted raises a RoamcastError and changes nothing. Messages of other offices may be
+    delayed, repeated, reordered or lost.
     """
 
-    def __init__(self, domain: str, store: OfficeStore, rules: Rules | None = None, parts: Parts | None = None) -> None:
-        rules, parts = rules or Rules(), parts or Parts()
-        self._desk = Desk(domain, store, rules)
-        self._directory = parts.directory(self._desk)
-        self._clerk = parts.clerk(self._desk)
-        self._posting = parts.posting(self._desk, self._directory, self._clerk)
-        self._migration = parts.migration(self._desk, self._directory, self._posting)
-        self._tracing = Tracing(self._desk, self._directory)
+    def __init__(
+        self, domain: str, store: OfficeStore, limits: OfficeLimits | None = None, parts: OfficeParts | None = None
+    ) -> None:
+        limits, parts = limits or OfficeLimits(), parts or OfficeParts()
+        self._context = OfficeContext(domain, store, limits)
+        self._address_book = parts.address_book(self._context)
+        self._filing = parts.filing(self._context)
+        self._posting = parts.posting(self._context, self._address_book, self._filing)
+        self._migration = parts.migration(self._context, self._address_book, self._posting)
+        self._tracing = Tracing(self._context, self._address_book)
 
     @property
     def domain(self) -> str:
-        return self._desk.domain
+        return self._context.domain
 
-    def handle(self, message: Message, now: int) -> list[Effect]:
-        """One message in a transaction of its own, which is on disk when this returns: only then may effects leave.
+    def handle(self, message: OfficeInput, now: int) -> list[OfficeEffect]:
+        """Handle one message in its own transaction. It is durable when this returns; only then carry out the effects.
 
-        `now` is the time of day, for time to live; it may jump. Raises StorageError when the disk refuses; then nothing
-        has changed, and a message of another office may be taken as lost.
+        `now` is the time of day, used for time to live; it may jump. Raises StorageError; then nothing has changed,
+        and a message of another office can be treated as lost.
         """
         (outcome,) = self.handle_all([message], now)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def handle_all(self, messages: Sequence[Message], now: int) -> list[list[Effect] | Exception]:
-        """Many messages in one transaction (group commit), each with its effects or why it failed.
+    def handle_all(self, messages: Sequence[OfficeInput], now: int) -> list[list[OfficeEffect] | Exception]:
+        """Handle many messages in one transaction (group commit). Returns the effects or the error of each.
 
-        No effect of any may leave before this returns. A message that the store cannot take fails alone; when the disk
-        refuses, all do.
+        Carry out no effect before this returns. A message that the store rejects fails alone; if the disk fails, all
+        fail.
         """
         try:
-            with self._desk.store.transaction():
+            with self._context.store.transaction():
                 return [self._outcome(message, now) for message in messages]
         except Exception as error:
-            self._desk.tries.clear()
+            self._context.attempts.clear()
             if len(messages) == 1 or isinstance(error, StorageError):
-                return [self._again(message, error) for message in messages]
+                return [self._reschedule(message, error) for message in messages]
         return [self.handle_all([message], now)[0] for message in messages]
 
-    def recover(self) -> list[Effect]:
-        """At every start: what is unfinished goes on soon, a little apart so that the others are not overrun."""
-        with self._desk.store.transaction():
-            duties = self._desk.store.duties()
-        return [Wake(duty, 0, self._desk.rules.first_wait) for duty in duties]
+    def recover(self) -> list[OfficeEffect]:
+        """Schedule all unfinished work. Call this at every start. Random delays avoid a burst of messages."""
+        with self._context.store.transaction():
+            pending = self._context.store.pending_work()
+        return [ScheduleWork(work, 0, self._context.limits.first_retry) for work in pending]
 
-    def _outcome(self, message: Message, now: int) -> list[Effect] | Exception:
-        self._desk.now = now
-        self._desk.effects = []
+    def _outcome(self, message: OfficeInput, now: int) -> list[OfficeEffect] | Exception:
+        self._context.now = now
+        self._context.effects = []
         try:
-            self._apply(message)
+            self._dispatch(message)
         except StorageError:
             raise
         except RoamcastError as error:
-            return self._again(message, error)
-        return self._desk.effects
+            return self._reschedule(message, error)
+        return self._context.effects
 
-    def _again(self, message: Message, error: Exception) -> list[Effect] | Exception:
-        """Whatever else is lost comes again of itself; what is due must be made due again."""
-        if not isinstance(message, Due):
+    def _reschedule(self, message: OfficeInput, error: Exception) -> list[OfficeEffect] | Exception:
+        """Schedule failed work again. Other messages are repeated by their senders."""
+        if not isinstance(message, WorkDue):
             return error
-        self._desk.effects = []
-        self._desk.wake(message.duty)
-        return self._desk.effects
+        self._context.effects = []
+        self._context.retry_later(message.work)
+        return self._context.effects
 
-    def _apply(self, message: Message) -> None:
+    def _dispatch(self, message: OfficeInput) -> None:
         match message:
-            case Post():
-                self._posting.post(message)
-            case Posted():
-                self._posting.posted(message)
+            case LetterBundle():
+                self._posting.letter_bundle(message)
+            case BundleReceipt():
+                self._posting.bundle_receipt(message)
             case Pull():
-                self._clerk.pull(message)
+                self._filing.pull(message)
             case Acknowledge(name):
-                self._clerk.acknowledge(message)
-                if Duty(Kind.POST, name) in self._desk.tries:
-                    self._posting.go_on(name)  # there may be room now for what waits here
-            case Send():
+                self._filing.acknowledge(message)
+                if PendingWork(WorkKind.POST, name) in self._context.attempts:
+                    self._posting.post_next(name)  # there may be room now for queued letters
+            case SendLetter():
                 self._posting.send(message)
-            case SendAll():
+            case SendLetters():
                 self._posting.send_all(message)
             case Deposit():
                 self._posting.deposit(message)
-            case Due(duty):
-                self._due(duty)
-            case Portion():
-                self._migration.portion(message)
-            case PortionTaken():
-                self._migration.portion_taken(message)
+            case WorkDue(work):
+                self._work_due(work)
+            case MailboxChunk():
+                self._migration.chunk(message)
+            case ChunkReceipt():
+                self._migration.chunk_receipt(message)
             case Arrive():
                 self._migration.arrive(message)
-            case Claim():
+            case MailboxClaim():
                 self._migration.claim(message)
-            case Moved():
-                self._directory.moved(message)
-            case Noted():
-                self._directory.noted(message)
-            case Query():
-                self._directory.query(message)
-            case Located():
-                self._located(message)
+            case AddressUpdate():
+                self._address_book.address_update(message)
+            case AddressUpdateReceipt():
+                self._address_book.address_update_receipt(message)
+            case LocationQuery():
+                self._address_book.location_query(message)
+            case LocationReply():
+                self._location_reply(message)
             case Register():
                 self._migration.register(message)
             case Remove():
                 self._migration.remove(message)
-            case Trace():
+            case TraceLetter():
                 self._tracing.trace(message)
-            case Inquiry():
-                self._tracing.inquiry(message)
-            case Traced():
-                self._tracing.traced(message)
+            case TraceQuery():
+                self._tracing.trace_query(message)
+            case TraceReply():
+                self._context.emit(message)
 
-    def _located(self, message: Located) -> None:
+    def _location_reply(self, message: LocationReply) -> None:
         name = message.name
-        post = Duty(Kind.POST, name) in self._desk.tries
-        if not post and Duty(Kind.CLAIM, name) not in self._desk.tries:
-            return  # an answer to a question that is no longer open
-        news = self._directory.learn(name, message.office, message.epoch)
-        self._migration.located(message, news=news)
-        if post and news:
-            self._posting.go_on(name)
+        is_posting = PendingWork(WorkKind.POST, name) in self._context.attempts
+        if not is_posting and PendingWork(WorkKind.CLAIM, name) not in self._context.attempts:
+            return  # nobody waits for this any more
+        is_new = self._address_book.learn(name, message.office, message.epoch)
+        self._migration.location_reply(message, is_new=is_new)
+        if is_posting and is_new:
+            self._posting.post_next(name)
 
-    def _due(self, duty: Duty) -> None:
-        kind, name = duty
+    def _work_due(self, work: PendingWork) -> None:
+        kind, name = work
         match kind:
-            case Kind.POST:
-                self._posting.go_on(name, unanswered=True)
-            case Kind.TELL:
-                self._directory.go_on_telling(name)
-            case Kind.CLAIM:
-                self._migration.go_on_claiming(name, unanswered=True)
-            case Kind.HAND:
+            case WorkKind.POST:
+                self._posting.post_next(name, unanswered=True)
+            case WorkKind.NOTIFY:
+                self._address_book.retry_notify(name)
+            case WorkKind.CLAIM:
+                self._migration.send_claim(name, unanswered=True)
+            case WorkKind.HAND_OVER:
                 self._migration.hand_over(name)

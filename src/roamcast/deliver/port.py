@@ -1,62 +1,53 @@
-"""The port through which an office keeps what it must not forget, and the records it keeps."""
+"""The port through which an office stores its state, and the records it stores."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from roamcast.deliver.letters import Cursor, Key
-from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
-from roamcast.deliver.pending_work import Duty
+from roamcast.deliver.mailbox import Cursor, FiledLetter, FilingPlan, LetterKey, Mailbox
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
 __all__ = [
-    "NOBODY",
-    "RECALL",
-    "Arriving",
-    "Claimed",
-    "Contents",
-    "Leaving",
-    "Load",
-    "OfficeStore",
-    "Tenure",
-    "Whereabouts",
-]
+    "NOBODY", "RECALL", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
+    "PendingClaim", "PendingWork", "Tenure", "WorkKind",
+]  # fmt: skip
 
 
 NOBODY: Final = ""
+"""The office of a subscriber that was removed."""
 
 RECALL: Final = "recall"
-"""The warrant of a home that calls its own subscriber back, and does not give up."""
+"""The move proof of a home that calls its own subscriber back. Such a claim is never given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where a subscriber was in an epoch, the latest that is known; mostly by hearsay.
+class LastKnownOffice:
+    """The latest known office of a subscriber, usually as reported by another office.
 
-    Kept by its home, by offices whose address book it is in (`acquaintance`), and, for good, by offices it has been
-    served by. `past` is the last epoch in which it was served here, or for which its mailbox was given away here, 0 for
-    none: what comes of one up to that is late, whatever others say. An `office` that is NOBODY says that the subscriber
-    has left for good.
+    Kept by the home, by offices that have the subscriber in their address book (`acquaintance`), and permanently by
+    offices that have served it. `past_epoch` is the last epoch in which it was served here or in which its mailbox was
+    given away from here, 0 if none: messages of epochs up to that one are late, whatever other offices say.
     """
 
     name: str
     office: str
     epoch: int
     acquaintance: bool = False
-    past: int = 0
+    past_epoch: int = 0
 
     @property
-    def gone(self) -> bool:
+    def is_removed(self) -> bool:
         return self.office == NOBODY
 
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """Another office hands the mailbox over, and is this far; up to place 0 with what the mailbox knows."""
+    """Another office is handing the mailbox over and has got as far as `cursor`."""
 
     office: str
     epoch: int
@@ -65,7 +56,7 @@ class Arriving:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The mailbox belongs to another office, in an epoch of its own, and stays here until that one has all of it."""
+    """The mailbox belongs to another office, in a later epoch. It stays here until that office has all of it."""
 
     office: str
     epoch: int
@@ -73,36 +64,36 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """An office's part in the mailbox of a subscriber.
+    """An office's responsibility for the mailbox of a subscriber.
 
-    `friends` are the domains whose address book the subscriber is in (the paper's FriDom), or is about to be; `untold`
-    those of them, and the home, that are not known to have heard of this epoch.
+    `friends` are the domains that have the subscriber in their address book, or soon will (the paper's FriDom).
+    `unnotified` are those of them, and the home, that have not yet confirmed this epoch.
     """
 
     name: str
     epoch: int
     friends: frozenset[str] = frozenset()
-    untold: frozenset[str] = frozenset()
+    unnotified: frozenset[str] = frozenset()
     arriving: Arriving | None = None
     leaving: Leaving | None = None
 
     @property
     def active(self) -> bool:
-        """The subscriber is served here: from when all that its mailbox knows has come, and until it leaves."""
-        return self.leaving is None and (self.arriving is None or self.arriving.cursor.place > 0)
+        """Whether the subscriber is served here: from when all bookkeeping has arrived until the mailbox leaves."""
+        return self.leaving is None and (self.arriving is None or self.arriving.cursor.offset > 0)
 
     @property
-    def settled(self) -> bool:
-        """Active, with everything in it here: only then does the mailbox take letters, or leave."""
+    def complete(self) -> bool:
+        """Whether it is active and everything is here. Only then can the mailbox accept letters, or leave."""
         return self.leaving is None and self.arriving is None
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What a mailbox knows besides its letters. All of it travels with the mailbox.
+class Bookkeeping:
+    """The state of a mailbox apart from its letters. It moves with the mailbox.
 
-    `acknowledged` is the place through which letters were acknowledged; `sent` has the number of the last letter its
-    owner sent to each receiver; `expired` the letters, by sender, whose time to live was over before they were read.
+    Letters through offset `acknowledged` were acknowledged. `sent` has the number of the owner's last letter to each
+    receiver. `expired` has, by sender, the letters whose time to live ended before they were read.
     """
 
     mailbox: Mailbox = field(default_factory=Mailbox)
@@ -112,114 +103,130 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A subscriber is here and its mailbox is asked for. Epoch 0 while the present one is not known.
+class PendingClaim:
+    """A subscriber has arrived and its mailbox is claimed from other offices. Epoch 0: not known yet.
 
-    `asked` are the offices that it was claimed from: from nobody else is it taken.
+    The mailbox is accepted only from `asked_offices`.
     """
 
     name: str
     epoch: int
     previous: str | None
-    warrant: str
-    asked: frozenset[str] = frozenset()
+    move_proof: str
+    asked_offices: frozenset[str] = frozenset()
 
 
-class Load(NamedTuple):
+class MailboxLoad(NamedTuple):
     """How many letters of a mailbox are readable and how many are held back."""
 
     readable: int
     held: int
 
 
+class WorkKind(StrEnum):
+    """What an office retries until it is done."""
+
+    POST = "post"  # post the letters queued for a receiver
+    NOTIFY = "notify"  # tell the home and friend domains where a subscriber is
+    CLAIM = "claim"  # claim the mailbox of a subscriber that has arrived
+    HAND_OVER = "hand over"  # hand a mailbox over
+
+
+class PendingWork(NamedTuple):
+    """Work of one kind for one subscriber. It follows from the stored state, so it survives a crash."""
+
+    kind: WorkKind
+    name: str
+
+
 class OfficeStore(Protocol):
-    """All that one office must not forget. Used by one thread at a time, and only inside a transaction."""
+    """The durable state of one office. Used by one thread at a time, and only inside a transaction."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """What is changed inside is on disk, all of it, when this ends; none of it if this raises.
+        """Make the changes inside the block durable when it ends, all of them, or none if it raises.
 
-        Raises StorageError when the disk refuses. Reads see what was changed before in the same transaction.
+        Raises StorageError. Reads see the earlier changes of the same transaction.
         """
 
-    def whereabouts(self, name: str) -> Whereabouts | None: ...
+    def last_known(self, name: str) -> LastKnownOffice | None: ...
 
-    def put_whereabouts(self, whereabouts: Whereabouts) -> None: ...
+    def put_last_known(self, last_known: LastKnownOffice) -> None: ...
 
     def tenures(self, names: Collection[str]) -> Mapping[str, Tenure]:
-        """Those that exist."""
+        """The tenures that exist."""
 
     def put_tenure(self, tenure: Tenure) -> None: ...
 
-    def drop_tenure(self, name: str) -> None:
-        """With the contents and the letters of the mailbox."""
+    def drop_mailbox(self, name: str) -> None:
+        """Delete the tenure, the bookkeeping and the letters."""
 
-    def erase(self, name: str) -> None:
-        """As `drop_tenure`; and nothing of its letters is left behind, not even of those acknowledged before."""
+    def erase_mailbox(self, name: str) -> None:
+        """Like `drop_mailbox`, but also delete the remains of acknowledged letters from disk."""
 
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
-        """Of those that have contents."""
+        """The mailboxes that have bookkeeping."""
 
-    def contents(self, name: str) -> Contents:
-        """Empty where nothing was put."""
+    def bookkeeping(self, name: str) -> Bookkeeping:
+        """Empty if nothing was stored."""
 
-    def put_contents(self, name: str, contents: Contents) -> None: ...
+    def put_bookkeeping(self, name: str, bookkeeping: Bookkeeping) -> None: ...
 
     def acknowledged(self, name: str) -> int:
-        """Of its contents, without reading the others."""
+        """`bookkeeping(name).acknowledged`, without reading the rest."""
 
-    def add_contents(self, name: str, part: Contents) -> None:
-        """Join it to what is there, at a cost that depends little on how much that is."""
+    def add_bookkeeping(self, name: str, chunk: Bookkeeping) -> None:
+        """Merge a chunk into the stored bookkeeping. The cost depends little on how much is stored."""
 
-    def loads(self, names: Collection[str]) -> Mapping[str, Load]:
-        """Of every name."""
+    def loads(self, names: Collection[str]) -> Mapping[str, MailboxLoad]:
+        """For every name; zero for unknown ones."""
 
-    def file(self, receipt: Receipt) -> None:
-        """Do what receiving letters does."""
+    def file(self, plan: FilingPlan) -> None:
+        """Carry out the result of `plan_filing`."""
 
-    def add(self, name: str, letters: Iterable[Filed]) -> None:
-        """Letters, each with its place. One that is there is replaced."""
+    def add_letters(self, name: str, letters: Iterable[FiledLetter]) -> None:
+        """Insert letters at their offsets, replacing existing ones."""
 
-    def readable(self, name: str, after: int, limit: int) -> list[Filed]:
-        """Those behind a place, in order of place."""
+    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
+        """Letters after an offset, in order."""
 
-    def held(self, name: str, after: Key, limit: int) -> list[Filed]:
-        """Those held back behind a key, in order of sender and number."""
+    def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
+        """Letters held back, after a key, in order of sender and number."""
 
-    def overdue(self, name: str, now: int) -> list[Filed]:
-        """Readable letters whose time to live is over."""
+    def overdue(self, name: str, now: int) -> list[FiledLetter]:
+        """Readable letters whose time to live has ended."""
 
-    def letter(self, name: str, key: Key) -> Filed | None: ...
+    def letter(self, name: str, key: LetterKey) -> FiledLetter | None: ...
 
     def acknowledge(self, name: str, through: int) -> int:
-        """Delete the letters up to and with this place, and note it unless a higher one is; how many there were."""
+        """Delete the letters up to and including this offset. Returns how many. Never lowers `acknowledged`."""
 
-    def expire(self, name: str, letters: Sequence[Filed]) -> None:
-        """Delete these, which are readable, and note that they expired."""
+    def expire(self, name: str, letters: Sequence[FiledLetter]) -> None:
+        """Delete readable letters and record them as expired."""
 
-    def sent(self, sender: str, receiver: str) -> int:
-        """The number of the last letter, 0 for none."""
+    def last_sent(self, sender: str, receiver: str) -> int:
+        """The number of the last letter, 0 if none."""
 
-    def put_sent(self, sender: str, receiver: str, number: int) -> None: ...
+    def put_last_sent(self, sender: str, receiver: str, number: int) -> None: ...
 
     def enqueue(self, letters: Iterable[Letter]) -> None:
-        """Letters to be posted. One that is queued stays as it is."""
+        """Queue letters for posting. A letter that is already queued is left unchanged."""
 
-    def queued(self, receiver: str, after: Key, limit: int) -> list[Letter]:
+    def queued(self, receiver: str, after: LetterKey, limit: int) -> list[Letter]:
         """In order of sender and number."""
 
     def queue_length(self, receiver: str) -> int: ...
 
-    def unposted(self, sender: str) -> int:
-        """How many letters of a sender are queued, to whomever."""
+    def unposted_count(self, sender: str) -> int:
+        """How many letters of a sender are queued, to any receiver."""
 
-    def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
-        """Those that were queued."""
+    def dequeue(self, receiver: str, keys: Iterable[LetterKey]) -> list[Letter]:
+        """Remove letters from the queue. Returns those that were queued."""
 
-    def claimed(self, name: str) -> Claimed | None: ...
+    def pending_claim(self, name: str) -> PendingClaim | None: ...
 
-    def put_claimed(self, claimed: Claimed) -> None: ...
+    def put_claim(self, claim: PendingClaim) -> None: ...
 
-    def drop_claimed(self, name: str) -> None: ...
+    def drop_claim(self, name: str) -> None: ...
 
-    def duties(self) -> list[Duty]:
-        """One for every queue, every mailbox that leaves, every one with domains untold, and every claim."""
+    def pending_work(self) -> list[PendingWork]:
+        """One item for every queue, leaving mailbox, tenure with unnotified domains, and claim."""

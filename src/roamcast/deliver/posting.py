@@ -1,274 +1,275 @@
-"""The paper's MailSender: letters on their way to a mailbox, kept until the office that has it has taken them."""
+"""Posting: sends letters to the office that has the mailbox, until there is a receipt. The paper's MailSender."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from roamcast.deliver import refusals
-from roamcast.deliver.address_book import Directory
+from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import check_name, home_of
-from roamcast.deliver.context import Desk
-from roamcast.deliver.filing import Clerk
-from roamcast.deliver.letters import Key, fitting, key_of
-from roamcast.deliver.messages import Deposit, Deposited, Post, Posted, Send, SendAll, Sent, SentAll
-from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.errors import RoamcastError, StorageError
+from roamcast.deliver.context import OfficeContext
+from roamcast.deliver.filing import Filing
+from roamcast.deliver.mailbox import LetterKey, key_of, take_fitting
+from roamcast.deliver.messages import BundleReceipt, LetterBundle
+from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.requests import Deposit, Deposited, LetterSent, LettersSent, SendLetter, SendLetters
+from roamcast.errors import CapacityError, ConflictError, NotFoundError, RoamcastError, StorageError
 from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, check_bounds
 
 __all__ = ["Posting"]
 
-_FIRST = Key("", 0)
-_AT_ONCE = 8  # bundles from a queue into a mailbox, so that others get their turn in between
+_FIRST = LetterKey("", 0)
+_AT_ONCE = 8  # bundles filed from a queue in one go, so that other messages are not delayed
+_LATER = "keep the letter and send it again later"
 
 
 class Posting:
-    """One line for each receiver, with one bundle on its way at a time.
+    """One queue for each receiver, with at most one bundle in flight.
 
-    A letter leaves its queue only in the transaction that puts it into a mailbox here, or on word of the office that
-    has put it into one. An office passes on what it cannot take, but keeps nothing of it and answers for nothing.
+    A letter leaves its queue only in the transaction that files it here, or on receipt from the office that has filed
+    it. An office forwards bundles it cannot file, but stores nothing of them and sends no receipt.
     """
 
-    def __init__(self, desk: Desk, directory: Directory, clerk: Clerk) -> None:
-        self._desk = desk
-        self._directory = directory
-        self._clerk = clerk
-        self._turns: dict[str, Key] = {}  # where a line goes on, so that letters refused do not keep others waiting
+    def __init__(self, context: OfficeContext, address_book: AddressBook, filing: Filing) -> None:
+        self._context = context
+        self._address_book = address_book
+        self._filing = filing
+        self._resume: dict[str, LetterKey] = {}  # where a queue continues, so that rejected letters do not block it
 
-    def send(self, message: Send) -> None:
-        """Numbers are dense: the next one is taken, an earlier one was sent before, any other is refused."""
-        self._desk.say(self._sent(message))
+    def send(self, message: SendLetter) -> None:
+        """Numbers are dense: the next one is accepted, an earlier one is a duplicate, a later one is refused."""
+        self._context.emit(self._send_one(message))
 
-    def send_all(self, message: SendAll) -> None:
-        """One by one, unless all mailboxes are here and have room, as they mostly do."""
-        outcomes = self._sent_together(message.letters)
+    def send_all(self, message: SendLetters) -> None:
+        """Send one by one, unless all mailboxes are here and have room, which is the usual case."""
+        outcomes = self._send_together(message.letters)
         if outcomes is None:
             outcomes = []
-            for each in message.letters:
+            for letter in message.letters:
                 try:
-                    outcomes.append(self._sent(each))
+                    outcomes.append(self._send_one(letter))
                 except StorageError:
                     raise
                 except RoamcastError as error:
                     outcomes.append(error)
-        self._desk.say(SentAll(tuple(outcomes)))
+        self._context.emit(LettersSent(tuple(outcomes)))
 
-    def _sent(self, message: Send) -> Sent:
-        self._clerk.served(message.sender)
+    def _send_one(self, message: SendLetter) -> LetterSent:
+        self._filing.check_served(message.sender)
         check_name(message.receiver)
-        store, receiver = self._desk.store, message.receiver
-        last = store.sent(message.sender, receiver)
+        store, receiver = self._context.store, message.receiver
+        last = store.last_sent(message.sender, receiver)
         number = last + 1 if message.number is None else message.number
         if number > last + 1:
-            raise refusals.out_of_turn(number, last)
+            raise ConflictError(
+                f"letter {number} is out of order",
+                where="number",
+                hint=f"the next letter to this receiver has number {last + 1}",
+            )
         if number == last + 1:
             self._accept(message, number)
-            store.put_sent(message.sender, receiver, number)
-        return Sent(message.sender, receiver, number, number > last)
+            store.put_last_sent(message.sender, receiver, number)
+        return LetterSent(message.sender, receiver, number, number > last)
 
-    def _sent_together(self, messages: Sequence[Send]) -> list[Sent | RoamcastError] | None:
-        """None, and nothing is done, if anything is out of the ordinary."""
-        store = self._desk.store
+    def _send_together(self, messages: Sequence[SendLetter]) -> list[LetterSent | RoamcastError] | None:
+        """Returns None, and changes nothing, unless every letter can simply be filed here."""
+        store = self._context.store
         receivers, senders = {it.receiver for it in messages}, {it.sender for it in messages}
         tenures = store.tenures(receivers | senders)
-        if not all((tenure := tenures.get(name)) is not None and tenure.settled for name in receivers):
+        if not all((tenure := tenures.get(name)) is not None and tenure.complete for name in receivers):
             return None
         if not all((tenure := tenures.get(name)) is not None and tenure.active for name in senders):
             return None
-        if self._clerk.crowded(receivers, len(messages)):
+        if self._filing.crowded(receivers, len(messages)):
             return None
-        lasts: dict[tuple[str, str], int] = {}
+        last_sent: dict[tuple[str, str], int] = {}
         letters: list[Letter] = []
-        outcomes: list[Sent | RoamcastError] = []
+        outcomes: list[LetterSent | RoamcastError] = []
         for it in messages:
-            line = it.sender, it.receiver
-            last = lasts.get(line)
+            pair = it.sender, it.receiver
+            last = last_sent.get(pair)
             if last is None:
-                last = store.sent(*line)
+                last = store.last_sent(*pair)
             number = last + 1 if it.number is None else it.number
             if number > last + 1:
                 return None
             if number == last + 1:
-                lasts[line] = number
+                last_sent[pair] = number
                 letters.append(self._letter(it, number))
-            outcomes.append(Sent(*line, number, number > last))
-        self._clerk.take(letters)
-        for line, number in lasts.items():
-            store.put_sent(*line, number)
+            outcomes.append(LetterSent(*pair, number, number > last))
+        self._filing.file(letters)
+        for pair, number in last_sent.items():
+            store.put_last_sent(*pair, number)
         return outcomes
 
     def deposit(self, message: Deposit) -> None:
-        """What cannot be filed at once is queued, for one mailbox must not keep those of others waiting.
+        """Queue what cannot be filed at once, so that one mailbox does not delay the others.
 
-        Queues have no bound for it: what is refused would stay with the pipeline, and keep back all that comes after.
+        These queues are unbounded: a refused letter would stay with the pipeline and block everything behind it.
         """
         names = {letter.receiver for letter in message.letters}
         for name in names:
             check_name(name)
         for letter in message.letters:
             check_bounds(letter.number)
-        here = {name for name, tenure in self._desk.store.tenures(names).items() if tenure.settled}
-        gone = {name for name in names - here if self._is_gone(name)}
-        filed, full, new = self._clerk.take([letter for letter in message.letters if letter.receiver in here])
-        later = [letter for letter in message.letters if letter.receiver not in here and letter.receiver not in gone]
-        later += full
-        self._desk.store.enqueue(later)
+        here = {name for name, tenure in self._context.store.tenures(names).items() if tenure.complete}
+        removed = {name for name in names - here if self._is_removed(name)}
+        filed, rejected, new = self._filing.file([letter for letter in message.letters if letter.receiver in here])
+        elsewhere = names - here - removed
+        later = [letter for letter in message.letters if letter.receiver in elsewhere]
+        later += rejected
+        self._context.store.enqueue(later)
         for name in sorted({letter.receiver for letter in later}):
             self.start(name)
         dropped = len(message.letters) - len(filed) - len(later)
-        self._desk.say(Deposited(len(filed), len(later), len(filed) - new, dropped))
+        self._context.emit(Deposited(len(filed), len(later), len(filed) - new, dropped))
 
-    def drop(self, receiver: str) -> None:
-        """Nobody will ever read what is queued for it."""
-        while bundle := self._desk.store.queued(receiver, _FIRST, self._desk.rules.bundle):
-            self._desk.store.dequeue(receiver, map(key_of, bundle))
-        self._turns.pop(receiver, None)
-        self._desk.rest(Duty(Kind.POST, receiver))
+    def drop_queue(self, receiver: str) -> None:
+        """Delete the letters queued for a removed subscriber."""
+        while bundle := self._context.store.queued(receiver, _FIRST, self._context.limits.bundle_letters):
+            self._context.store.dequeue(receiver, map(key_of, bundle))
+        self._resume.pop(receiver, None)
+        self._context.clear_attempts(PendingWork(WorkKind.POST, receiver))
 
     def start(self, receiver: str) -> None:
-        """There is something in the queue: go on unless a bundle is on its way."""
-        if Duty(Kind.POST, receiver) not in self._desk.tries:
-            self.go_on(receiver)
+        """Post the queue unless a bundle is in flight."""
+        if PendingWork(WorkKind.POST, receiver) not in self._context.attempts:
+            self.post_next(receiver)
 
-    def go_on(self, receiver: str, *, unanswered: bool = False) -> None:
-        """The next bundle, or, if there was no answer, the same again."""
-        duty = Duty(Kind.POST, receiver)
-        tenure = self._desk.tenure(receiver)
-        if tenure is not None and tenure.settled:
-            self._file(receiver)
+    def post_next(self, receiver: str, *, unanswered: bool = False) -> None:
+        """Post the next bundle or, if there was no receipt, the same one again."""
+        work = PendingWork(WorkKind.POST, receiver)
+        tenure = self._context.tenure(receiver)
+        if tenure is not None and tenure.complete:
+            self._file_queued(receiver)
         is_here = tenure is not None and tenure.active
-        bundle = self._desk.store.queued(receiver, _FIRST, 1) if is_here else self._next(receiver)
+        bundle = self._context.store.queued(receiver, _FIRST, 1) if is_here else self._next_bundle(receiver)
         if not bundle:
-            self._desk.rest(duty)
-            self._turns.pop(receiver, None)
-            self._directory.forget_hint(receiver)
+            self._context.clear_attempts(work)
+            self._resume.pop(receiver, None)
+            self._address_book.forget_hint(receiver)
             return
         if is_here or self._post(receiver, bundle, unanswered):
-            self._desk.wake(duty)
+            self._context.retry_later(work)
 
-    def post(self, message: Post) -> None:
-        """Letters have come. They are taken, or passed on to where the receiver was in a later epoch, or left alone.
+    def letter_bundle(self, message: LetterBundle) -> None:
+        """File the letters, forward them to where the receiver was in a later epoch, or ignore them.
 
-        With each step the epoch gets higher, so there is no circle. Whoever is left without an answer tries again.
+        The epoch rises with each forwarding, so there are no loops. An origin without a receipt tries again.
         """
-        tenure = self._desk.tenure(message.receiver)
-        if tenure is not None and tenure.settled:
-            taken, full, new = self._clerk.take(message.letters)
+        tenure = self._context.tenure(message.receiver)
+        if tenure is not None and tenure.complete:
+            accepted, rejected, new = self._filing.file(message.letters)
             if new:
-                tenure = self._directory.befriend(tenure, message.origin, told=True)
-            keys = tuple(map(key_of, taken)), tuple(map(key_of, full))
+                tenure = self._address_book.add_friend(tenure, message.origin, notified=True)
+            keys = tuple(map(key_of, accepted)), tuple(map(key_of, rejected))
             friend = message.origin in tenure.friends
-            posted = Posted(message.receiver, *keys, self._desk.domain, tenure.epoch, friend, message.stamp)
-            if message.origin == self._desk.domain:
-                self.posted(posted)  # it was passed on to where it came from
+            receipt = BundleReceipt(message.receiver, *keys, self._context.domain, tenure.epoch, friend, message.stamp)
+            if message.origin == self._context.domain:
+                self.bundle_receipt(receipt)  # it was forwarded back to its origin
             else:
-                self._desk.transmit(message.origin, posted)
-        elif self._is_gone(message.receiver):
-            over = tuple(map(key_of, message.letters))
-            posted = Posted(message.receiver, over, (), self._desk.domain, 0, friend=False, stamp=message.stamp)
-            self._desk.transmit(message.origin, posted)
+                self._context.transmit(message.origin, receipt)
+        elif self._is_removed(message.receiver):
+            keys_of_all = tuple(map(key_of, message.letters))
+            receipt = BundleReceipt(
+                message.receiver, keys_of_all, (), self._context.domain, 0, friend=False, stamp=message.stamp
+            )
+            self._context.transmit(message.origin, receipt)
         elif tenure is None or not tenure.active:
-            self._pass_on(message)
+            self._forward(message)
 
-    def posted(self, message: Posted) -> None:
-        """The other office has them. Both sides become acquainted, as the paper's AddressAdd has it."""
+    def bundle_receipt(self, message: BundleReceipt) -> None:
+        """The other office has filed letters. Both sides become acquainted (the paper's AddressAdd)."""
         receiver = message.receiver
-        if message.friend or Duty(Kind.POST, receiver) in self._desk.tries:
-            self._directory.learn(receiver, message.office, message.epoch, acquaintance=message.friend)
-        gone = self._desk.store.dequeue(receiver, message.taken)
-        for sender in sorted({letter.sender for letter in gone}):
-            tenure = self._desk.tenure(sender)
+        if message.friend or PendingWork(WorkKind.POST, receiver) in self._context.attempts:
+            self._address_book.learn(receiver, message.office, message.epoch, acquaintance=message.friend)
+        dequeued = self._context.store.dequeue(receiver, message.accepted)
+        for sender in sorted({letter.sender for letter in dequeued}):
+            tenure = self._context.tenure(sender)
             if tenure is not None and tenure.active:
-                self._directory.befriend(tenure, message.office, told=False)
-        if message.full:
-            self._turns[receiver] = max(message.full)
-        if gone:
-            self._desk.rest(Duty(Kind.POST, receiver))
+                self._address_book.add_friend(tenure, message.office, notified=False)
+        if message.rejected:
+            self._resume[receiver] = max(message.rejected)
+        if dequeued:
+            self._context.clear_attempts(PendingWork(WorkKind.POST, receiver))
             self.start(receiver)
 
-    def _letter(self, message: Send, number: int) -> Letter:
-        expires = None if message.ttl is None else self._desk.now + message.ttl
-        return Letter(
-            message.receiver,
-            message.sender,
-            number,
-            message.body,
-            message.title,
-            self._desk.domain,
-            self._desk.now,
-            expires,
-        )
+    def _letter(self, message: SendLetter, number: int) -> Letter:
+        now, here = self._context.now, self._context.domain
+        expires = None if message.ttl is None else now + message.ttl
+        return Letter(message.receiver, message.sender, number, message.body, message.title, here, now, expires)
 
-    def _accept(self, message: Send, number: int) -> None:
+    def _accept(self, message: SendLetter, number: int) -> None:
         letter = self._letter(message, number)
-        store, receiver = self._desk.store, message.receiver
-        tenure = self._desk.tenure(receiver)
-        if tenure is not None and tenure.settled:
-            if self._clerk.take([letter]).full:
-                raise refusals.mailbox_full(receiver)
+        store, limits, receiver = self._context.store, self._context.limits, message.receiver
+        tenure = self._context.tenure(receiver)
+        if tenure is not None and tenure.complete:
+            if self._filing.file([letter]).rejected:
+                raise CapacityError("the mailbox is full", where=receiver, hint=_LATER)
             return
-        kept = store.whereabouts(receiver)
-        if kept.gone if kept is not None else home_of(receiver) == self._desk.domain:
-            raise refusals.unknown_receiver(receiver)
-        if store.queue_length(receiver) >= self._desk.rules.queue:
-            raise refusals.queue_full(receiver)
-        if store.unposted(message.sender) >= self._desk.rules.unposted:
-            raise refusals.too_many_unposted(message.sender)
+        stored = store.last_known(receiver)
+        if stored.is_removed if stored is not None else home_of(receiver) == self._context.domain:
+            raise NotFoundError("there is no such subscriber", where=receiver, hint="check the receiver's name")
+        if store.queue_length(receiver) >= limits.queue_letters:
+            raise CapacityError("too many letters to this receiver are queued", where=receiver, hint=_LATER)
+        if store.unposted_count(message.sender) >= limits.unposted_letters:
+            raise CapacityError("too many letters of this sender are queued", where=message.sender, hint=_LATER)
         store.enqueue([letter])
         self.start(receiver)
 
-    def _file(self, receiver: str) -> None:
-        """The mailbox has come here: from the queue into it, as far as there is room, and from where it went on last.
+    def _file_queued(self, receiver: str) -> None:
+        """The mailbox is here now: file the queue as far as there is room, continuing where it stopped last.
 
-        Where nothing is taken of a bundle there is no room for anything behind it of its last sender either.
+        If nothing of a bundle is accepted, there is no room for later letters of its last sender either.
         """
-        store, duty = self._desk.store, Duty(Kind.POST, receiver)
-        after = begun = self._turns.pop(receiver, _FIRST)
+        store, work = self._context.store, PendingWork(WorkKind.POST, receiver)
+        after = start = self._resume.pop(receiver, _FIRST)
         for _ in range(_AT_ONCE):
-            bundle = store.queued(receiver, after, min(self._desk.rules.bundle, max(1, self._clerk.room(receiver))))
+            limit = min(self._context.limits.bundle_letters, max(1, self._filing.room(receiver)))
+            bundle = store.queued(receiver, after, limit)
             if bundle:
-                taken = self._clerk.take(bundle).taken
-                store.dequeue(receiver, map(key_of, taken))
+                accepted = self._filing.file(bundle).accepted
+                store.dequeue(receiver, map(key_of, accepted))
                 last = key_of(bundle[-1])
-                after = last if taken else Key(last.sender, HIGHEST)
-                if taken:
-                    self._desk.rest(duty)  # what is left need not wait for long
-            elif begun == _FIRST:
+                after = last if accepted else LetterKey(last.sender, HIGHEST)
+                if accepted:
+                    self._context.clear_attempts(work)  # retry the rest soon
+            elif start == _FIRST:
                 return
             else:
-                after = begun = _FIRST
-        self._turns[receiver] = after
+                after = start = _FIRST
+        self._resume[receiver] = after
 
-    def _next(self, receiver: str) -> list[Letter]:
-        """A bundle from behind those refused last, or from the beginning again."""
-        queued, limit = self._desk.store.queued, self._desk.rules.bundle
-        turn = self._turns.pop(receiver, _FIRST)
-        found = queued(receiver, turn, limit) or (queued(receiver, _FIRST, limit) if turn != _FIRST else [])
-        return fitting(found, self._desk.rules.size, lambda letter: letter.body)
+    def _next_bundle(self, receiver: str) -> list[Letter]:
+        """The letters after those rejected last; at the end of the queue, from the beginning again."""
+        queued, limit = self._context.store.queued, self._context.limits.bundle_letters
+        after = self._resume.pop(receiver, _FIRST)
+        letters = queued(receiver, after, limit) or (queued(receiver, _FIRST, limit) if after != _FIRST else [])
+        return take_fitting(letters, self._context.limits.message_bytes, lambda letter: letter.body)
 
-    def _is_gone(self, receiver: str) -> bool:
-        kept = self._desk.store.whereabouts(receiver)
-        return kept is not None and kept.gone
+    def _is_removed(self, receiver: str) -> bool:
+        stored = self._context.store.last_known(receiver)
+        return stored is not None and stored.is_removed
 
     def _post(self, receiver: str, bundle: Sequence[Letter], unanswered: bool) -> bool:
-        """To where it was last known to be; without an answer, or without knowing, ask its home.
+        """Post to the last known office. Ask the home if none is known or there was no receipt.
 
-        False, and the line is empty, if it is known to have left for good.
+        Returns False, with the queue dropped, if the receiver was removed.
         """
-        known = self._directory.known(receiver)
-        if known is not None and known.gone:
-            self.drop(receiver)
-            self._directory.forget_hint(receiver)
+        known = self._address_book.known(receiver)
+        if known is not None and known.is_removed:
+            self.drop_queue(receiver)
+            self._address_book.forget_hint(receiver)
             return False
         if known is not None:
-            post = Post(receiver, tuple(bundle), self._desk.domain, known.epoch)
-            self._desk.transmit(known.office, post)
+            message = LetterBundle(receiver, tuple(bundle), self._context.domain, known.epoch)
+            self._context.transmit(known.office, message)
         if known is None or unanswered:
-            self._directory.ask_home(receiver)
+            self._address_book.query_home(receiver)
         return True
 
-    def _pass_on(self, message: Post) -> None:
-        known = self._directory.known(message.receiver)
-        if known is not None and not known.gone and known.epoch > message.known:
-            self._desk.transmit(known.office, replace(message, known=known.epoch))
+    def _forward(self, message: LetterBundle) -> None:
+        known = self._address_book.known(message.receiver)
+        if known is not None and not known.is_removed and known.epoch > message.known_epoch:
+            self._context.transmit(known.office, replace(message, known_epoch=known.epoch))

@@ -1,38 +1,40 @@
-"""What subscribers and the pipeline ask of an office: frozen values."""
+"""Requests of subscribers and of the pipeline to an office, with the replies and notices they get.
+
+Frozen values. Times are whole microseconds.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
+from roamcast.deliver.mailbox import FiledLetter
+from roamcast.errors import RoamcastError
 from roamcast.model import Letter
 
 __all__ = [
-    "Acknowledge",
-    "Arrive",
-    "Deposit",
-    "Pull",
-    "Register",
-    "Remove",
-    "Request",
-    "Send",
-    "SendAll",
-    "Trace",
-]
+    "Acknowledge", "Acknowledged", "ArrivalRefused", "Arrive", "Arrived", "Departed", "Deposit", "Deposited",
+    "LetterSent", "LetterState", "LettersExpired", "LettersReady", "LettersSent", "Notice", "OfficeRequest", "Pull",
+    "Pulled", "Register", "Remove", "Removed", "Reply", "SendLetter", "SendLetters", "TraceLetter", "TraceReply",
+]  # fmt: skip
+
+
+# Requests.
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A subscriber is created in this domain. Again it is harmless."""
+    """Create a subscriber in this domain. Idempotent."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A subscriber that is at home leaves for good: its mailbox goes, and letters to it are dropped. Again is harmless.
+    """Remove a subscriber whose mailbox is at home. Drops the mailbox and all letters to it. Idempotent.
 
-    Nobody has its name again. A name that nobody ever had is kept from being had.
+    The name is never given out again. An unused name can be removed too; it is then blocked.
     """
 
     name: str
@@ -40,25 +42,25 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Arrive:
-    """A subscriber is here and wants its mailbox here.
+    """A subscriber is here and wants its mailbox moved here.
 
-    Each arrival has an epoch of its own, higher than that of any earlier one; the subscriber counts them. None: one
-    more than what is known here. `previous` is the office it was last served by, if it knows. `warrant` is the
-    subscriber's leave to move its mailbox; the office hands it on and never looks inside.
+    The subscriber counts its arrivals: each has a higher epoch than all earlier ones. None means one more than the
+    latest epoch known here. `previous` is the office that served it last, if known. `move_proof` authorises the
+    migration; the office passes it on without interpreting it.
     """
 
     name: str
     epoch: int | None = None
     previous: str | None = None
-    warrant: str = ""
+    move_proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """A subscriber that is here writes to another.
+class SendLetter:
+    """A subscriber served here writes to another.
 
-    With a number (the one after its last to this receiver) repeating the request is harmless; without, it is a new
-    letter each time. `ttl` is how long the letter may wait to be read.
+    With a number (one more than that of its last letter to this receiver) the request is idempotent. Without one,
+    every request sends a new letter. `ttl` is how long the letter may wait to be read.
     """
 
     sender: str
@@ -70,24 +72,24 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class SendAll:
-    """Several letters, in order. Each is taken or refused by itself, as if it came alone; together they are quicker."""
+class SendLetters:
+    """Send several letters in order. Each is accepted or rejected on its own, as if sent alone, but faster."""
 
-    letters: tuple[Send, ...]
+    letters: tuple[SendLetter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Letters of a sender that numbers them itself, as the pipeline does. Again it is harmless."""
+    """Letters of a sender that numbers them itself, such as the pipeline. Idempotent."""
 
     letters: tuple[Letter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The paper's MailReceiver: readable letters in order of place, those behind `after` only.
+    """Read the letters after offset `after`, in order. The paper's MailReceiver.
 
-    At most `limit`, and no more than fit into `size` bytes of bodies, but always one if there is one.
+    Returns at most `limit` letters and at most `size` bytes of bodies, but at least one letter if there is one.
     """
 
     name: str
@@ -98,15 +100,18 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Letters up to and with place `through` may be forgotten. Again, late or out of order it is harmless."""
+    """Delete letters up to and including offset `through`. Idempotent; late or reordered requests do no harm."""
 
     name: str
     through: int
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """What became of a letter that was posted here? Answered now or later, with the ticket; or never: ask again."""
+class TraceLetter:
+    """Ask what became of a letter posted here.
+
+    The TraceReply carries the ticket. It may come later, or never: then ask again.
+    """
 
     ticket: str
     receiver: str
@@ -114,4 +119,138 @@ class Trace:
     number: int
 
 
-Request: TypeAlias = Register | Remove | Arrive | Send | SendAll | Deposit | Pull | Acknowledge | Trace
+OfficeRequest: TypeAlias = (
+    Register | Remove | Arrive | SendLetter | SendLetters | Deposit | Pull | Acknowledge | TraceLetter
+)
+
+
+# Replies, each to the request being handled.
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The subscriber is removed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSent:
+    """The letter is on disk and will be delivered. `new` is false if it had been sent before."""
+
+    sender: str
+    receiver: str
+    number: int
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LettersSent:
+    """The outcome of each letter of a SendLetters, in order."""
+
+    outcomes: tuple[LetterSent | RoamcastError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deposited:
+    """The letters are on disk. Those whose mailbox is elsewhere, or full, are queued.
+
+    `duplicates` of the filed letters had been filed before; `dropped` letters were addressed to removed subscribers.
+    """
+
+    filed: int
+    queued: int
+    duplicates: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Letters with their offsets. `expired` letters were not handed out because their time to live had ended.
+
+    `waiting` counts the readable letters of the mailbox, including these.
+    """
+
+    name: str
+    letters: tuple[FiledLetter, ...]
+    expired: int
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """`count` letters were deleted."""
+
+    name: str
+    count: int
+
+
+Reply: TypeAlias = Removed | LetterSent | LettersSent | Deposited | Pulled | Acknowledged
+
+
+# Notices. They may come at any time, to the subscriber or to whoever asked.
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The mailbox is here, in this epoch. Sent even if nobody waits for it any more."""
+
+    name: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalRefused:
+    """An arrival failed because the subscriber arrived at `office` later, in `epoch`."""
+
+    name: str
+    office: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """The mailbox was given to another office. Clients that wait for letters here should go there."""
+
+    name: str
+    office: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LettersReady:
+    """Letters became readable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LettersExpired:
+    """`count` letters to a subscriber were deleted because a trace found that their time to live had ended."""
+
+    name: str
+    count: int
+
+
+class LetterState(StrEnum):
+    """What became of a letter."""
+
+    QUEUED = "queued"  # at the office where it was posted, which keeps trying
+    NOT_ARRIVED = "not arrived"  # the mailbox has not received it
+    HELD_BACK = "held back"  # in the mailbox, behind a missing letter
+    READABLE = "readable"  # in the mailbox
+    ACKNOWLEDGED = "acknowledged"  # by its receiver
+    EXPIRED = "expired"  # its time to live ended before it was read
+    NO_RECEIVER = "no receiver"  # the home does not know the receiver
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReply:
+    """The answer to a TraceLetter: sent to the office that asked, then to the client that asked there."""
+
+    ticket: str
+    state: LetterState
+    office: str
+
+
+Notice: TypeAlias = Arrived | ArrivalRefused | Departed | LettersReady | LettersExpired | TraceReply

@@ -1,76 +1,74 @@
-"""What became of a letter?"""
+"""Tracing: finds out what became of a letter."""
 
 from __future__ import annotations
 
-from roamcast.deliver.address_book import Directory
+from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.context import Desk
-from roamcast.deliver.letters import Fate, Key, expired
-from roamcast.deliver.messages import Expired, Inquiry, Trace, Traced
+from roamcast.deliver.context import OfficeContext
+from roamcast.deliver.mailbox import LetterKey, is_expired
+from roamcast.deliver.messages import TraceQuery
+from roamcast.deliver.requests import LettersExpired, LetterState, TraceLetter, TraceReply
 from roamcast.ranges import Ranges
 
 __all__ = ["Tracing"]
 
 
 class Tracing:
-    """Inquiries take the way of a letter, and may be lost: whoever asks may ask again.
+    """Trace queries take the way of a letter. They may be lost: the client asks again.
 
-    They change nothing, except that a letter which is said to have expired is put away: the word must stay true.
+    They change nothing, except that a letter reported as expired is deleted, so that the report stays true.
     """
 
-    def __init__(self, desk: Desk, directory: Directory) -> None:
-        self._desk = desk
-        self._directory = directory
+    def __init__(self, context: OfficeContext, address_book: AddressBook) -> None:
+        self._context = context
+        self._address_book = address_book
 
-    def trace(self, message: Trace) -> None:
-        key = Key(message.sender, message.number)
-        queued = self._desk.store.queued(message.receiver, Key(key.sender, key.number - 1), 1)
+    def trace(self, message: TraceLetter) -> None:
+        key = LetterKey(message.sender, message.number)
+        queued = self._context.store.queued(message.receiver, LetterKey(key.sender, key.number - 1), 1)
         if queued and (queued[0].sender, queued[0].number) == key:
-            self._desk.say(Traced(message.ticket, Fate.QUEUED, self._desk.domain))
+            self._context.emit(TraceReply(message.ticket, LetterState.QUEUED, self._context.domain))
         else:
-            self.inquiry(Inquiry(message, self._desk.domain, 0))
+            self.trace_query(TraceQuery(message, self._context.domain, 0))
 
-    def inquiry(self, message: Inquiry) -> None:
-        """Answer it where the mailbox is; pass it on to where that was in a later epoch, or to the home."""
+    def trace_query(self, message: TraceQuery) -> None:
+        """Answer if the mailbox is here. Otherwise forward to where it was in a later epoch, or to the home."""
         name = message.trace.receiver
-        tenure = self._desk.tenure(name)
+        tenure = self._context.tenure(name)
         if tenure is not None and tenure.active:
-            if (fate := self._fate(message.trace, complete=tenure.settled)) is not None:
-                self._answer(message, fate)
+            if (state := self._state(message.trace, complete=tenure.complete)) is not None:
+                self._reply(message, state)
             return
-        known = self._directory.known(name)
-        if known is not None and known.gone:
-            self._answer(message, Fate.NO_RECEIVER)
-        elif known is not None and known.epoch > message.known:
-            self._desk.transmit(known.office, Inquiry(message.trace, message.origin, known.epoch))
-        elif known is None and home_of(name) == self._desk.domain:
-            self._answer(message, Fate.NO_RECEIVER)
-        elif known is None and message.origin == self._desk.domain:
-            self._desk.transmit(home_of(name), message)
+        known = self._address_book.known(name)
+        if known is not None and known.is_removed:
+            self._reply(message, LetterState.NO_RECEIVER)
+        elif known is not None and known.epoch > message.known_epoch:
+            self._context.transmit(known.office, TraceQuery(message.trace, message.origin, known.epoch))
+        elif known is None and home_of(name) == self._context.domain:
+            self._reply(message, LetterState.NO_RECEIVER)
+        elif known is None and message.origin == self._context.domain:
+            self._context.transmit(home_of(name), message)
 
-    def traced(self, message: Traced) -> None:
-        self._desk.say(message)
-
-    def _answer(self, message: Inquiry, fate: Fate) -> None:
-        traced = Traced(message.trace.ticket, fate, self._desk.domain)
-        if message.origin == self._desk.domain:
-            self._desk.say(traced)
+    def _reply(self, message: TraceQuery, state: LetterState) -> None:
+        reply = TraceReply(message.trace.ticket, state, self._context.domain)
+        if message.origin == self._context.domain:
+            self._context.emit(reply)
         else:
-            self._desk.transmit(message.origin, traced)
+            self._context.transmit(message.origin, reply)
 
-    def _fate(self, trace: Trace, *, complete: bool) -> Fate | None:
-        """None while it may be among the letters that have yet to be handed over."""
-        contents = self._desk.store.contents(trace.receiver)
-        if trace.number in contents.expired.get(trace.sender, Ranges()):
-            return Fate.EXPIRED
-        if trace.number not in contents.mailbox.received.get(trace.sender, Ranges()):
-            return Fate.NOT_ARRIVED
-        filed = self._desk.store.letter(trace.receiver, Key(trace.sender, trace.number))
-        if filed is not None and filed.place is not None and expired(filed.letter, self._desk.now):
-            # By the clock of another office, or by this one when it jumps, there might be time left.
-            self._desk.store.expire(trace.receiver, [filed])
-            self._desk.say(Expired(trace.receiver, 1))
-            return Fate.EXPIRED
+    def _state(self, trace: TraceLetter, *, complete: bool) -> LetterState | None:
+        """None while the letter may be among those that have not been handed over yet."""
+        bookkeeping = self._context.store.bookkeeping(trace.receiver)
+        if trace.number in bookkeeping.expired.get(trace.sender, Ranges()):
+            return LetterState.EXPIRED
+        if trace.number not in bookkeeping.mailbox.received.get(trace.sender, Ranges()):
+            return LetterState.NOT_ARRIVED
+        filed = self._context.store.letter(trace.receiver, LetterKey(trace.sender, trace.number))
+        if filed is not None and filed.offset is not None and is_expired(filed.letter, self._context.now):
+            # Delete it now: by another office's clock, or by this one after a jump, it might not be expired.
+            self._context.store.expire(trace.receiver, [filed])
+            self._context.emit(LettersExpired(trace.receiver, 1))
+            return LetterState.EXPIRED
         if filed is not None:
-            return Fate.HELD_BACK if filed.place is None else Fate.READABLE
-        return Fate.ACKNOWLEDGED if complete else None
+            return LetterState.HELD_BACK if filed.offset is None else LetterState.READABLE
+        return LetterState.ACKNOWLEDGED if complete else None

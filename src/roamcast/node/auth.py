@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.deliver.refusals import elsewhere
+from roamcast.deliver.addressing import elsewhere_error
 from roamcast.errors import AuthenticationError, CapacityError, PermissionDeniedError
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.names import SubscriberNames
@@ -66,7 +66,7 @@ class Authenticator:
         if token is not None and (name := self._visitors.by_token(hash_of(token))) is not None:
             return Reader(name, hash_of(token))
         if token is not None and (departure := self._visitors.departed(hash_of(token))) is not None:
-            raise elsewhere(departure.name, departure.office, departure.epoch)
+            raise elsewhere_error(departure.name, departure.office, departure.epoch)
         caller = self.caller(token)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(

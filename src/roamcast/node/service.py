@@ -37,10 +37,11 @@ from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.settings import NodeSettings
 from roamcast.space import SPACES
-from roamcast.store.postgres import open_postgres
-from roamcast.store.registry.schema import REGISTRY
+from roamcast.store.engine import open_postgres, open_sqlite
+from roamcast.store.office.sql import open_office
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import Entity
-from roamcast.store.sql import SqlRegistry, open_office, open_sqlite
 
 __all__ = ["Node", "acknowledged"]
 
@@ -247,5 +248,5 @@ class Node:
 def _opened(settings: NodeSettings, folder: DataFolder) -> Engine:
     """The registry's database."""
     if settings.store is None:
-        return open_sqlite(folder.store(settings.domain))
-    return open_postgres(settings.store, settings.domain, REGISTRY)
+        return open_sqlite(folder.store(settings.domain), REGISTRY_FORMAT)
+    return open_postgres(settings.store, settings.domain, REGISTRY_FORMAT)

@@ -1,1 +1,1 @@
-"""What a node keeps: its registry and its mailboxes."""
+"""The databases of a node: its registry and its post office."""

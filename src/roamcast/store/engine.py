@@ -1,158 +1,252 @@
-"""Databases: how a file of SQLite is opened, how transactions begin, and what refusals mean."""
+"""Databases: open a store in SQLite or PostgreSQL, begin transactions, convert database errors.
+
+A PostgreSQL database can hold the stores of many nodes, each in its own schema.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from roamcast.durable import storage_errors, sync_folder
-from roamcast.errors import ConflictError, CorruptionError, RoamcastError, StorageError
-from roamcast.store.kinds import Kind, prepare
-from roamcast.store.registry.schema import REGISTRY
+from roamcast.errors import ConflictError, CorruptionError, InputError, RoamcastError, StorageError
 
-__all__ = ["begins", "open_sqlite", "opened", "portions", "reading", "writing"]
+__all__ = [
+    "BigSerial", "SortedText", "StoreFormat", "chunked", "meta_table", "open_postgres", "open_sqlite", "open_store",
+    "read_transaction", "write_transaction",
+]  # fmt: skip
 
 T = TypeVar("T")
 
+# SQLite assigns keys itself only if the type is plain INTEGER.
+BigSerial = BigInteger().with_variant(Integer, "sqlite")
+# Ordered by code point, as in Python and SQLite.
+SortedText = Text().with_variant(Text(collation="C"), "postgresql")
+
+_VERSION = "schema"  # row of `meta`
 _WRITES = "roamcast_writes"
+_LONGEST_SCHEMA = 63  # bytes in a schema name; PostgreSQL truncates longer ones
 
 _PRAGMAS = (
-    "PRAGMA busy_timeout = 10000",  # first, so that the others wait for their turn too
+    "PRAGMA busy_timeout = 10000",  # first, so that the others wait for locks too
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
-    "PRAGMA cache_size = -65536",  # 64 MB: what a batch touches should fit
-    "PRAGMA wal_autocheckpoint = 16000",  # pages, 64 MB: letters for many mailboxes touch the same pages every time
+    "PRAGMA cache_size = -65536",  # 64 MB: room for the pages of one group
+    "PRAGMA wal_autocheckpoint = 16000",  # pages, 64 MB: groups for many mailboxes change the same pages repeatedly
+)
+# Servers can be configured not to wait for the disk; override that for our connections.
+_SYNC_COMMITS = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 
-_REFUSALS = {
-    sqlite3.SQLITE_FULL: ("the disk is full", "free some space; what was acknowledged is safe"),
-    sqlite3.SQLITE_READONLY: (
-        "the store is read-only",
-        "make it writable, or choose another folder with --data",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "the store cannot be opened",
-        "check who owns the data folder, and the space left",
-    ),
-    sqlite3.SQLITE_IOERR: (
-        "the disk reports an input/output error",
-        "check the disk, and the space left on it",
-    ),
-    sqlite3.SQLITE_BUSY: (
-        "another process keeps the store locked",
-        "end it: a folder serves one node at a time",
-    ),
+_DISK_FULL = "the disk is full", "free some disk space; acknowledged data is safe"
+_SQLITE_ERRORS = {
+    sqlite3.SQLITE_FULL: _DISK_FULL,
+    sqlite3.SQLITE_READONLY: ("the database is read-only", "make it writable, or choose another folder with --data"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot open the database", "check the owner of the data folder and the free space"),
+    sqlite3.SQLITE_IOERR: ("input/output error", "check the disk and the free space"),
+    sqlite3.SQLITE_BUSY: ("the database is locked by another process", "stop it: a data folder serves one node"),
 }
-# By the beginning of PostgreSQL's SQLSTATE.
-_STATES = {
-    "53100": ("the disk is full", "free some space; what was acknowledged is safe"),
-    "53": ("the database is short of resources", "see what its log says"),
-    "25006": ("the store is read-only", "give the URL of the server that takes writes"),
-    "28": ("the database does not let us in", "check user and password in the URL of the store"),
-    "42501": ("the database does not permit it", "grant this user CREATE on the database"),
+_SQLITE_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# By prefix of PostgreSQL's SQLSTATE.
+_POSTGRES_ERRORS = {
+    "53100": _DISK_FULL,
+    "53": ("the database is out of resources", "check the server's log"),
+    "25006": ("the database is read-only", "use the URL of a server that accepts writes"),
+    "28": ("the database refused the login", "check user and password in the store URL"),
+    "42501": ("the database denied permission", "grant this user CREATE on the database"),
 }
-_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def open_sqlite(path: Path, kind: Kind = REGISTRY) -> Engine:
-    """The store in the file at `path`, made (readable for its owner alone) if it is not there.
+@dataclass(frozen=True, slots=True)
+class StoreFormat:
+    """The purpose of a store, its format version, its tables, and the initial rows of its `meta` table."""
 
-    Raises StorageError when the disk refuses, CorruptionError when the file is not a store, ConflictError
-    when it is a store of another version.
+    name: str
+    version: str
+    tables: MetaData
+    initial_meta: Mapping[str, str] = field(default_factory=dict)
+
+
+def meta_table(tables: MetaData) -> Table:
+    columns = Column("name", SortedText, primary_key=True), Column("value", SortedText, nullable=False)
+    return Table("meta", tables, *columns)
+
+
+def open_store(where: Path | str, domain: str, format: StoreFormat) -> Engine:
+    """Open a store of a domain: in a folder, or in the PostgreSQL database of a URL. Creates it if necessary.
+
+    Raises StorageError, CorruptionError if it is not a roamcast store, ConflictError if it has another version.
     """
+    if isinstance(where, str):
+        return open_postgres(where, domain, format)
+    return open_sqlite(where / f"{format.name}.sqlite", format)
+
+
+def open_sqlite(path: Path, format: StoreFormat) -> Engine:
+    """Open the store in the file at `path`, or create it with access for its owner only. Raises as `open_store`."""
     with storage_errors(path):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         sync_folder(path.parent)
-    # Overflow without bound: there are no more connections than threads that ask for one.
+    # Unlimited overflow: there are never more connections than threads.
     engine = create_engine(URL.create("sqlite", database=str(path)), max_overflow=-1)
-    event.listen(engine, "connect", _connected)
-    # A transaction that turns from reading to writing may fail for good; a writer says so at once, and waits.
-    begins(engine, reading="BEGIN", writing="BEGIN IMMEDIATE")
-    return opened(engine, kind, str(path))
+
+    def connect(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # transactions begin as below, never implicitly
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+
+    event.listen(engine, "connect", connect)
+    # Upgrading a read transaction to a write can fail for good, so writers lock at once.
+    _set_begin(engine, read_transaction="BEGIN", write_transaction="BEGIN IMMEDIATE")
+    return _prepare(engine, format, str(path))
 
 
-def begins(engine: Engine, *, reading: str, writing: str) -> None:
-    """How transactions begin that read, and that write alone."""
+def open_postgres(url: str, domain: str, format: StoreFormat) -> Engine:
+    """Open the store of a domain in the database at `url` (postgresql://…), or create it. Raises as `open_store`.
 
-    def begun(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql(writing if writes else reading)
-
-    event.listen(engine, "begin", begun)
-
-
-def opened(engine: Engine, kind: Kind, where: str) -> Engine:
-    """The engine, with the tables there."""
+    A commit is durable when it returns, unless the server runs with `fsync = off`.
+    """
+    schema = f"roamcast_{domain}_{format.name}"
+    if len(schema.encode()) > _LONGEST_SCHEMA:
+        raise InputError("the domain name is too long for PostgreSQL", where=domain, hint="choose a shorter one")
     try:
-        with writing(engine) as connection:
-            prepare(connection, kind, where)
+        address = make_url(url).set(drivername="postgresql+psycopg")
+    except ArgumentError as error:
+        hint = "use a URL such as postgresql://user@host/database"
+        raise InputError(f"not a database URL: {error}", where="store", hint=hint) from error
+    engine = create_engine(address, max_overflow=-1, pool_pre_ping=True)
+
+    def connect(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            cursor.execute(f'SET search_path TO "{schema}"')
+            cursor.execute(_SYNC_COMMITS)
+        connection.commit()
+
+    event.listen(engine, "connect", connect)
+    _set_begin(
+        engine,
+        read_transaction="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+        write_transaction=f"SELECT pg_advisory_xact_lock({zlib.crc32(schema.encode())})",
+    )
+    return _prepare(engine, format, schema)
+
+
+@contextmanager
+def read_transaction(engine: Engine) -> Iterator[Connection]:
+    """A transaction that sees one consistent snapshot."""
+    with _storage_errors(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def write_transaction(engine: Engine) -> Iterator[Connection]:
+    """An exclusive write transaction. Durable when the block ends, rolled back if it raises."""
+    with _storage_errors(engine), engine.execution_options(**{_WRITES: True}).begin() as connection:
+        yield connection
+
+
+def chunked(values: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of at most 500 values: databases limit the number of parameters of a statement."""
+    rest = iter(values)
+    while chunk := list(islice(rest, 500)):
+        yield chunk
+
+
+def _set_begin(engine: Engine, *, read_transaction: str, write_transaction: str) -> None:
+    """Set the statements that begin read and write transactions."""
+
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql(write_transaction if writes else read_transaction)
+
+    event.listen(engine, "begin", begin)
+
+
+def _prepare(engine: Engine, format: StoreFormat, where: str) -> Engine:
+    """Create the tables of a new store, or check the version of an existing one."""
+    try:
+        with write_transaction(engine) as connection:
+            _create_or_check(connection, format, where)
     except BaseException:
         engine.dispose()
         raise
     return engine
 
 
-@contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that sees one state of the store."""
-    with _storage_errors(engine), engine.begin() as connection:
-        yield connection
-
-
-@contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction alone among writers, durable when it ends; undone if it fails."""
-    with _storage_errors(engine), engine.execution_options(**{_WRITES: True}).begin() as connection:
-        yield connection
-
-
-def portions(values: Iterable[T]) -> Iterator[list[T]]:
-    """A few hundred at a time: databases limit how many values a statement may carry."""
-    rest = iter(values)
-    while some := list(islice(rest, 500)):
-        yield some
-
-
-def _connected(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself; `begins` does
-    for pragma in _PRAGMAS:
-        connection.execute(pragma)
+def _create_or_check(connection: Connection, format: StoreFormat, where: str) -> None:
+    names = inspect(connection).get_table_names()
+    meta = format.tables.tables["meta"]
+    if not names:
+        format.tables.create_all(connection, checkfirst=False)
+        rows = {_VERSION: format.version, **format.initial_meta}
+        connection.execute(meta.insert(), [{"name": name, "value": value} for name, value in rows.items()])
+        return
+    version = connection.scalar(select(meta.c.value).filter_by(name=_VERSION)) if meta.name in names else None
+    if version is None:
+        raise CorruptionError(
+            "this database is not a roamcast store", where=where, hint="choose another folder with --data"
+        )
+    if version != format.version:
+        raise ConflictError(
+            f"the store has format {version}; this version of roamcast reads {format.version}",
+            where=where,
+            hint="use the version of roamcast that wrote it, or choose another folder with --data",
+        )
 
 
 @contextmanager
 def _storage_errors(engine: Engine) -> Iterator[None]:
-    """Turn what a database says into an error of ours with a hint."""
+    """Convert database errors to RoamcastErrors with a hint."""
     try:
         yield
     except DBAPIError as error:
-        raise _named(error.orig, engine) from error
-    except engine.dialect.loaded_dbapi.Error as error:  # from statements that did not go through SQLAlchemy
-        raise _named(error, engine) from error
+        raise _converted(error.orig, engine) from error
+    except engine.dialect.loaded_dbapi.Error as error:  # from statements that bypass SQLAlchemy
+        raise _converted(error, engine) from error
 
 
-def _named(error: BaseException | None, engine: Engine) -> RoamcastError:
+def _converted(error: BaseException | None, engine: Engine) -> RoamcastError:
     where = str(engine.url.database)
     if isinstance(error, engine.dialect.loaded_dbapi.IntegrityError):
-        return ConflictError(f"the store refuses: {error}", where=where, hint="it contradicts what is stored")
+        return ConflictError(f"integrity error: {error}", where=where, hint="it contradicts what is stored")
     if engine.dialect.name != "sqlite":
         state = getattr(error, "sqlstate", None) or ""
         message, hint = next(
-            (refusal for prefix, refusal in _STATES.items() if state.startswith(prefix)),
-            (f"the database refuses: {error}", "check that the server runs, and the URL of the store"),
+            (known for prefix, known in _POSTGRES_ERRORS.items() if state.startswith(prefix)),
+            (f"database error: {error}", "check that the server is running, and the store URL"),
         )
         return StorageError(message, where=where, hint=hint)
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the others are details
-    if code in _BROKEN:
-        return CorruptionError(f"not a readable store: {error}", where=where, hint="restore it from a backup")
-    message, hint = _REFUSALS.get(code, (f"the store refuses: {error}", "check the data folder"))
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
+    if code in _SQLITE_CORRUPT:
+        return CorruptionError(f"not a readable database: {error}", where=where, hint="restore it from a backup")
+    message, hint = _SQLITE_ERRORS.get(code, (f"database error: {error}", "check the data folder"))
     return StorageError(message, where=where, hint=hint)

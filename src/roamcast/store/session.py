@@ -1,4 +1,4 @@
-"""Plain SQL on the connection of a transaction: per statement, SQLAlchemy costs far more than SQLite does."""
+"""Plain SQL on the connection of a transaction. SQLAlchemy costs far more per statement than SQLite itself."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from roamcast.store.engine import portions
+from roamcast.store.engine import chunked
 
 __all__ = ["Session"]
 
 
 class Session:
-    """Parameters are marked `?`; statements have no other `?` and no `%`. `wrote`: something may have been changed."""
+    """Runs SQL with `?` parameters. Statements must not contain `%` or any other `?`.
+
+    `wrote` tells whether a statement may have changed something.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._cursor = connection.connection.cursor()
@@ -23,24 +26,24 @@ class Session:
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         self._cursor.execute(self._translate(sql), parameters)
-        return self._cursor.fetchall()  # type: ignore[return-value]  # both drivers give plain tuples
+        return self._cursor.fetchall()  # type: ignore[return-value]  # both drivers return plain tuples
 
     def rows_among(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
-        """What `sql`, which ends with IN, finds for all the values."""
-        return [row for some in portions(values) for row in self.rows(f"{sql} ({_marks(len(some))})", *some)]
+        """The rows for any of the values. `sql` must end with IN."""
+        return [row for chunk in chunked(values) for row in self.rows(f"{sql} ({_marks(len(chunk))})", *chunk)]
 
     def row(self, sql: str, *parameters: Any) -> tuple[Any, ...] | None:
         self._cursor.execute(self._translate(sql), parameters)
         return self._cursor.fetchone()
 
     def run(self, sql: str, *parameters: Any) -> int:
-        """How many rows it changed."""
+        """Execute a statement. Returns the number of changed rows."""
         self.wrote = True
         self._cursor.execute(self._translate(sql), parameters)
         return self._cursor.rowcount
 
     def run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        """The same for each row of parameters, in one go."""
+        """Execute a statement once for each row of parameters. Returns the number of changed rows."""
         if not rows:
             return 0
         self.wrote = True

@@ -159,7 +159,7 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
     assert node.registry.subscriptions() == []
     assert node.mailboxes.waiting("ann") == 0
     for _ in range(2):
-        with pytest.raises(ConflictError, match="left"):
+        with pytest.raises(ConflictError, match="was removed"):
             node.subscriber("ann")
         node.restart()
     node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 2, "{}")])

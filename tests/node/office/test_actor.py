@@ -9,20 +9,10 @@ from contextlib import contextmanager
 import pytest
 from nodes import LIMIT, until
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.messages import (
-    Acknowledge,
-    Awake,
-    Deposit,
-    Deposited,
-    News,
-    Pull,
-    Query,
-    Register,
-    Send,
-    Transmit,
-)
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.messages import LocationQuery, Transmit
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Acknowledge, Deposit, Deposited, LettersReady, Notice, Pull, Register, SendLetter
 from roamcast.errors import InputError, StorageError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.office.actor import OfficeActor
@@ -66,7 +56,7 @@ def store() -> Store:
 
 @pytest.fixture
 def actor(store: Store) -> Iterator[OfficeActor]:
-    rules = Rules(first_wait=10_000, longest_wait=20_000)
+    rules = OfficeLimits(first_retry=10_000, longest_retry=20_000)
     actor = OfficeActor(Office("north", store, rules), store, lambda: 0)
     yield actor
     store.free.set()
@@ -86,7 +76,7 @@ def test_what_comes_meanwhile_is_one_transaction(store: Store, actor: OfficeActo
 
 def test_nothing_leaves_before_it_is_on_disk(store: Store, actor: OfficeActor) -> None:
     """Neither the answer nor what is to be known elsewhere."""
-    left: list[Transmit | News] = []
+    left: list[Transmit | Notice] = []
     actor.tell(Register(ANN)).result(LIMIT)
     actor.connect(left.extend)
     store.free.clear()
@@ -96,7 +86,7 @@ def test_nothing_leaves_before_it_is_on_disk(store: Store, actor: OfficeActor) -
     assert left == []
     store.free.set()
     told.result(LIMIT)
-    until(lambda: left == [Awake(ANN)], "the news")
+    until(lambda: left == [LettersReady(ANN)], "the news")
 
 
 def test_a_refusal_harms_nobody_else(actor: OfficeActor) -> None:
@@ -123,14 +113,14 @@ def test_what_is_unanswered_is_said_again(store: Store, actor: OfficeActor) -> N
     """For ever, though the disk refuses in between; and at once when another office is heard of."""
     asked = threading.Semaphore(0)
 
-    def outlet(leaving: list[Transmit | News]) -> None:
+    def outlet(leaving: list[Transmit | Notice]) -> None:
         for effect in leaving:
-            if isinstance(effect, Transmit) and isinstance(effect.message, Query):
+            if isinstance(effect, Transmit) and isinstance(effect.message, LocationQuery):
                 asked.release()
 
     actor.connect(outlet)  # type: ignore[arg-type]
     actor.tell(Register(ANN)).result(LIMIT)
-    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.tell(SendLetter(ANN, "south.dock.ben", "{}")).result(LIMIT)
     for _ in range(3):
         assert asked.acquire(timeout=LIMIT)
     store.refusals = 3
@@ -142,25 +132,25 @@ def test_what_is_unanswered_is_said_again(store: Store, actor: OfficeActor) -> N
 
 def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, actor: OfficeActor) -> None:
     """A failure that nobody has thought of must not be the end of a timer."""
-    left: list[Transmit | News] = []
+    left: list[Transmit | Notice] = []
     actor.connect(left.extend)
     actor.tell(Register(ANN)).result(LIMIT)
-    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.tell(SendLetter(ANN, "south.dock.ben", "{}")).result(LIMIT)
     store.bugs = 3
     until(lambda: store.bugs == 0, "the failures")
     left.clear()
-    until(lambda: Transmit("south", Query("south.dock.ben", "north")) in left, "the question to the home")
+    until(lambda: Transmit("south", LocationQuery("south.dock.ben", "north")) in left, "the question to the home")
 
 
 def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, actor: OfficeActor) -> None:
     """What is to be posted is read from the store."""
     actor.tell(Register(ANN)).result(LIMIT)
-    actor.tell(Send(ANN, "south.dock.ben", "{}")).result(LIMIT)
+    actor.tell(SendLetter(ANN, "south.dock.ben", "{}")).result(LIMIT)
     actor.close()
-    left: list[Transmit | News] = []
+    left: list[Transmit | Notice] = []
     again = OfficeActor(Office("north", store), store, lambda: 0)
     again.connect(left.extend)
-    until(lambda: Transmit("south", Query("south.dock.ben", "north")) in left, "the question to the home")
+    until(lambda: Transmit("south", LocationQuery("south.dock.ben", "north")) in left, "the question to the home")
     again.close()
 
 

@@ -9,24 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.letters import START, Cursor, Fate, Key, key_of
-from roamcast.deliver.mailbox import Filed, Mailbox
+from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, Mailbox, key_of
 from roamcast.deliver.messages import (
-    Claim,
-    Inquiry,
-    Located,
-    Moved,
-    Noted,
-    Portion,
-    PortionTaken,
-    Post,
-    Posted,
-    Query,
-    Trace,
-    Traced,
-    Wire,
+    AddressUpdate,
+    AddressUpdateReceipt,
+    BundleReceipt,
+    ChunkReceipt,
+    LetterBundle,
+    LocationQuery,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    PeerMessage,
+    TraceQuery,
 )
-from roamcast.deliver.port import Contents
+from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError
 from roamcast.model import Letter
 from roamcast.node.peers.message_codec import decode, encode, size_of
@@ -38,10 +36,10 @@ numbers = st.integers(0, HIGHEST)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 letters = st.builds(Letter, names, texts, st.integers(1, HIGHEST), texts, texts, texts, numbers, st.none() | numbers)
 bundles = st.lists(letters, max_size=3, unique_by=key_of)
-keys = st.builds(Key, texts, numbers)
+keys = st.builds(LetterKey, texts, numbers)
 ranges = st.sets(st.integers(1, 50)).map(lambda some: Ranges().merge(sorted(some))[0])
-contents = st.builds(
-    Contents,
+bookkeeping = st.builds(
+    Bookkeeping,
     st.builds(Mailbox, numbers, st.dictionaries(texts, ranges, max_size=3)),
     numbers,
     st.dictionaries(texts, numbers, max_size=3),
@@ -50,49 +48,56 @@ contents = st.builds(
 
 
 @st.composite
-def posts(draw: st.DrawFn) -> Post:
+def posts(draw: st.DrawFn) -> LetterBundle:
     name = draw(names)
-    return Post(
+    return LetterBundle(
         name, tuple(replace(it, receiver=name) for it in draw(bundles)), draw(domains), draw(numbers), draw(texts)
     )
 
 
 @st.composite
-def portions(draw: st.DrawFn) -> Portion:
+def portions(draw: st.DrawFn) -> MailboxChunk:
     name = draw(names)
     bundle = [replace(it, receiver=name) for it in draw(bundles)]
     places = sorted(draw(st.sets(st.integers(1, HIGHEST), max_size=len(bundle))))
-    filed = tuple(map(Filed, bundle, [*places, *[None] * (len(bundle) - len(places))]))
+    filed = tuple(map(FiledLetter, bundle, [*places, *[None] * (len(bundle) - len(places))]))
     cursor = draw(st.builds(Cursor, numbers, texts, numbers))
-    more = draw(st.none() | contents), draw(st.frozensets(domains))
-    return Portion(name, draw(numbers), draw(domains), cursor, filed, draw(st.booleans()), *more)
+    more = draw(st.none() | bookkeeping), draw(st.frozensets(domains))
+    return MailboxChunk(name, draw(numbers), draw(domains), cursor, filed, draw(st.booleans()), *more)
 
 
 messages = st.one_of(
     posts(),
     st.builds(
-        Posted, names, st.lists(keys).map(tuple), st.lists(keys).map(tuple), domains, numbers, st.booleans(), texts
+        BundleReceipt,
+        names,
+        st.lists(keys).map(tuple),
+        st.lists(keys).map(tuple),
+        domains,
+        numbers,
+        st.booleans(),
+        texts,
     ),
-    st.builds(Query, names, domains),
-    st.builds(Located, names, domains | st.just(""), numbers),
-    st.builds(Claim, names, numbers, domains, texts),
+    st.builds(LocationQuery, names, domains),
+    st.builds(LocationReply, names, domains | st.just(""), numbers),
+    st.builds(MailboxClaim, names, numbers, domains, texts),
     portions(),
-    st.builds(PortionTaken, names, numbers, st.builds(Cursor, numbers, texts, numbers), st.booleans()),
-    st.builds(Moved, names, domains, numbers, st.booleans()),
-    st.builds(Noted, names, numbers, domains, st.booleans()),
-    st.builds(Inquiry, st.builds(Trace, texts, names, texts, numbers), domains, numbers),
-    st.builds(Traced, texts, st.sampled_from(Fate), domains),
+    st.builds(ChunkReceipt, names, numbers, st.builds(Cursor, numbers, texts, numbers), st.booleans()),
+    st.builds(AddressUpdate, names, domains, numbers, st.booleans()),
+    st.builds(AddressUpdateReceipt, names, numbers, domains, st.booleans()),
+    st.builds(TraceQuery, st.builds(TraceLetter, texts, names, texts, numbers), domains, numbers),
+    st.builds(TraceReply, texts, st.sampled_from(LetterState), domains),
 )
 
 
 @given(st.lists(messages, max_size=4))
-def test_messages_are_read_as_they_were_written(some: list[Wire]) -> None:
+def test_messages_are_read_as_they_were_written(some: list[PeerMessage]) -> None:
     """Every kind of them, whatever they say."""
     assert decode(encode(some)) == some
 
 
 @given(messages)
-def test_the_size_of_a_message_is_never_underrated(message: Wire) -> None:
+def test_the_size_of_a_message_is_never_underrated(message: PeerMessage) -> None:
     """So that no batch is refused for its size."""
     assert len(encode([message])) <= size_of(message)
 
@@ -101,12 +106,12 @@ BROKEN = (
     b"",
     b"[]",
     b'{"messages": 1}',
-    b'{"messages": [["Post"]]}',
+    b'{"messages": [["LetterBundle"]]}',
     b'{"messages": [["Register", {"name": "a.b.c"}]]}',
-    b'{"messages": [["Query", {"name": "nobody", "office": "north"}]]}',
-    b'{"messages": [["Query", {"name": "a.b.c"}]]}',
-    b'{"messages": [["Moved", {"name": "a.b.c", "office": "n", "epoch": -1, "friend": true}]]}',
-    b'{"messages": [["Moved", {"name": "a.b.c", "office": "n", "epoch": 9223372036854775808, "friend": true}]]}',
+    b'{"messages": [["LocationQuery", {"name": "nobody", "office": "north"}]]}',
+    b'{"messages": [["LocationQuery", {"name": "a.b.c"}]]}',
+    b'{"messages": [["AddressUpdate", {"name": "a.b.c", "office": "n", "epoch": -1, "friend": true}]]}',
+    b'{"messages": [["AddressUpdate", {"name":"a.b.c", "office":"n", "epoch":9223372036854775808, "friend":true}]]}',
 )
 
 
@@ -121,25 +126,25 @@ def test_what_no_office_would_say_is_refused(body: bytes) -> None:
 ANN, BEN = "north.pier.ann", "harbour.south.dock.ben"
 ONE, TWO = Letter(ANN, "p", 1, "{}"), Letter(ANN, "p", 2, "{}")
 LIES = (
-    Post(BEN, (ONE,), "north", 1),
-    Post(ANN, (replace(ONE, number=0),), "north", 1),
-    Post(ANN, (ONE, ONE), "north", 1),
-    Portion(BEN, 2, "north", START, (Filed(ONE, 1),), last=True),
-    Portion(ANN, 2, "north", START, (Filed(ONE, 1), Filed(TWO, 1)), last=True),
-    Portion(ANN, 2, "north", START, (Filed(ONE, 1), Filed(ONE, 2)), last=True),
-    Portion(ANN, 2, "north", START, (Filed(ONE, 0),), last=True),
+    LetterBundle(BEN, (ONE,), "north", 1),
+    LetterBundle(ANN, (replace(ONE, number=0),), "north", 1),
+    LetterBundle(ANN, (ONE, ONE), "north", 1),
+    MailboxChunk(BEN, 2, "north", START, (FiledLetter(ONE, 1),), last=True),
+    MailboxChunk(ANN, 2, "north", START, (FiledLetter(ONE, 1), FiledLetter(TWO, 1)), last=True),
+    MailboxChunk(ANN, 2, "north", START, (FiledLetter(ONE, 1), FiledLetter(ONE, 2)), last=True),
+    MailboxChunk(ANN, 2, "north", START, (FiledLetter(ONE, 0),), last=True),
 )
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_letters_that_cannot_be_together_are_refused(lie: Wire) -> None:
+def test_letters_that_cannot_be_together_are_refused(lie: PeerMessage) -> None:
     """Those for another receiver, without a number, two with one number, or two at one place."""
     with pytest.raises(InputError):
         decode(encode([lie]))
 
 
 @given(messages, st.data())
-def test_a_message_with_a_part_missing_is_never_misread(message: Wire, data: st.DataObject) -> None:
+def test_a_message_with_a_part_missing_is_never_misread(message: PeerMessage, data: st.DataObject) -> None:
     """It is refused, or the part was one that may be left out."""
     whole = orjson.loads(encode([message]))
     fields = whole["messages"][0][1]
@@ -149,4 +154,4 @@ def test_a_message_with_a_part_missing_is_never_misread(message: Wire, data: st.
         decode(orjson.dumps(whole))
     except InputError:
         return
-    assert part in {"contents", "friends", "stamp", "warrant"}
+    assert part in {"bookkeeping", "friends", "stamp", "move_proof"}

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from nodes import LIMIT
 
-from roamcast.deliver.letters import START
-from roamcast.deliver.messages import Portion, Query, Wire
-from roamcast.deliver.port import Contents
+from roamcast.deliver.mailbox import START
+from roamcast.deliver.messages import LocationQuery, MailboxChunk, PeerMessage
+from roamcast.deliver.port import Bookkeeping
 from roamcast.errors import UnavailableError
 from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer, Peers
@@ -21,8 +21,8 @@ from roamcast.node.peers.sender import PeerSender
 from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.signing import new_key
 
-POISON = Query("south.node.poison", "north")
-OTHERS = [Query(f"south.node.n{number}", "north") for number in range(20)]
+POISON = LocationQuery("south.node.poison", "north")
+OTHERS = [LocationQuery(f"south.node.n{number}", "north") for number in range(20)]
 
 
 class Picky(SignedHttp):
@@ -30,7 +30,7 @@ class Picky(SignedHttp):
 
     def __init__(self, peers: Peers) -> None:
         super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient(), most=1_000)
-        self.taken: list[Wire] = []
+        self.accepted: list[PeerMessage] = []
         self.refusals = 0
 
     async def post(self, peer: Peer, path: str, body: bytes) -> bytes:
@@ -38,7 +38,7 @@ class Picky(SignedHttp):
         if POISON in messages or len(body) > 8 * 1024 * 1024:
             self.refusals += 1
             raise UnavailableError("office 'south' refuses: HTTP 400")
-        self.taken += messages
+        self.accepted += messages
         return b"{}"
 
 
@@ -49,7 +49,7 @@ def signed_http(tmp_path: Path) -> Picky:
     return Picky(peers)
 
 
-async def carried(signed_http: Picky, messages: list[Wire], done: Callable[[], bool]) -> int:
+async def carried(signed_http: Picky, messages: list[PeerMessage], done: Callable[[], bool]) -> int:
     """Say all of these again and again, as an office does, until it is done; how often the other was reached anew."""
     reached: list[None] = []
     sender = PeerSender(signed_http, signed_http._peers, lambda: reached.append(None), Random(1))
@@ -65,13 +65,13 @@ async def carried(signed_http: Picky, messages: list[Wire], done: Callable[[], b
 def test_a_message_that_is_never_taken_keeps_no_other_back(signed_http: Picky) -> None:
     """Though they are said together, again and again; and a refusal is no reason to hurry."""
     some = [*OTHERS[:10], POISON, *OTHERS[10:]]
-    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.taken))) == 1
+    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.accepted))) == 1
     assert signed_http.refusals > 0
 
 
 def test_a_message_that_is_too_large_is_never_sent(signed_http: Picky) -> None:
     """It would only be refused; those with it come."""
-    contents = Contents(sent={f"{'x' * 500}{number}": 1 for number in range(20_000)})
-    large = Portion("north.node.ann", 2, "north", START, (), last=True, contents=contents)
-    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.taken)))
+    contents = Bookkeeping(sent={f"{'x' * 500}{number}": 1 for number in range(20_000)})
+    large = MailboxChunk("north.node.ann", 2, "north", START, (), last=True, bookkeeping=contents)
+    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.accepted)))
     assert signed_http.refusals == 0

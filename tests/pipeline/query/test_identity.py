@@ -21,8 +21,10 @@ from roamcast.model import Box, Subscription
 from roamcast.pipeline.query.identity import Pipeline, open_pipeline
 from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import Manifest
+from roamcast.store.engine import open_sqlite
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import SubscriptionAdded
-from roamcast.store.sql import SqlRegistry, open_sqlite
 
 
 def opened(data: Path, **options: bool) -> Pipeline:
@@ -277,7 +279,7 @@ def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
     work(tmp_path)
     shutil.rmtree(tmp_path / PIPELINE / "state")
     (tmp_path / "nodes" / "local").mkdir(parents=True)
-    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite"))
+    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT))
     body = SubscriptionBody(Box(0, 0, 1, 1), ("fire",)).to_json()
     registry.apply([SubscriptionAdded(Subscription(id_, "ann", "", body)) for id_ in ("s1", "s2")], at=1)
     registry.close()

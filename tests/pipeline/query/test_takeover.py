@@ -15,8 +15,10 @@ from roamcast.model import Box, Lifecycle, Subscription
 from roamcast.pipeline.query.takeover import from_registries, from_state
 from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, Table
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
+from roamcast.store.engine import open_sqlite
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import Change, SubscriptionAdded
-from roamcast.store.sql import SqlRegistry, open_sqlite
 
 BODY = SubscriptionBody(Box(0, 0, 1, 1), ("fire",)).to_json()
 FOLLOWS = "Select Where &context = light and &location in nearest\nOn @ > 5\nEvery 10 s"
@@ -25,7 +27,7 @@ FOLLOWS = "Select Where &context = light and &location in nearest\nOn @ > 5\nEve
 def register(data: Path, *changes: Change, node: str = "local") -> None:
     """A node's registry in a data folder, with these changes made."""
     (data / "nodes" / node).mkdir(parents=True)
-    registry = SqlRegistry(open_sqlite(data / "nodes" / node / "store.sqlite"))
+    registry = SqlRegistry(open_sqlite(data / "nodes" / node / "store.sqlite", REGISTRY_FORMAT))
     registry.apply(changes, at=1)
     registry.close()
 
@@ -56,7 +58,7 @@ def test_subscriptions_that_run_come_from_the_registries(tmp_path: Path) -> None
 def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     """With their beginning and what their subscription asks for; they are not the first any more."""
     register(tmp_path, match("s1"), follow("b1"), follow("b2"), Bound("b1", "cam", 7), Bound("b1", "car", 8))
-    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite"))
+    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT))
     registry.apply([Unbound("b1", "cam", 9)], at=9)
     registry.close()
     (row,) = from_registries(tmp_path)[BINDINGS.name].to_pylist()

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from roamcast.deliver.letters import START, Key
-from roamcast.deliver.mailbox import Filed, receive
-from roamcast.deliver.messages import Arrive, Portion, Register, Send
+from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, plan_filing
+from roamcast.deliver.messages import MailboxChunk
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import Arriving, Claimed, Contents, Leaving, Load, Tenure, Whereabouts
+from roamcast.deliver.port import Arriving, Bookkeeping, LastKnownOffice, Leaving, MailboxLoad, PendingClaim, Tenure
+from roamcast.deliver.requests import Arrive, Register, SendLetter
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 from roamcast.store.office import accounts as office_accounts
 from roamcast.store.office import letters as office_letters
-from roamcast.store.sql import SqlOfficeStore, open_office, open_registry
+from roamcast.store.office.sql import SqlOfficeStore, open_office
+from roamcast.store.registry.sql import open_registry
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -49,7 +50,7 @@ def letters(*numbers: int, receiver: str = "r", sender: str = "s") -> list[Lette
 
 def deliver(store: SqlOfficeStore, letters: list[Letter]) -> None:
     with store.transaction():
-        store.file(receive(store.mailboxes({letter.receiver for letter in letters}), letters))
+        store.file(plan_filing(store.mailboxes({letter.receiver for letter in letters}), letters))
 
 
 def places(store: SqlOfficeStore, name: str = "r") -> list[tuple[int | None, int]]:
@@ -59,32 +60,32 @@ def places(store: SqlOfficeStore, name: str = "r") -> list[tuple[int | None, int
 
 def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOfficeStore]) -> None:
     """Records, contents, letters readable and held, queues and claims all last."""
-    contents = Contents(sent={"q": 7}, expired={"s": Ranges().add(2)})
+    contents = Bookkeeping(sent={"q": 7}, expired={"s": Ranges().add(2)})
     tenure = Tenure("r", 3, frozenset({"a"}), frozenset({"a"}), Arriving("o", 3, START), Leaving("p", 4))
     store = reopen()
     with store.transaction():
-        store.put_whereabouts(Whereabouts("r", "o", 3, True, 2))
+        store.put_last_known(LastKnownOffice("r", "o", 3, True, 2))
         store.put_tenure(tenure)
-        store.put_contents("r", contents)
+        store.put_bookkeeping("r", contents)
         store.enqueue(letters(1, receiver="q"))
-        store.put_claimed(Claimed("q", 4, None, "warrant"))
+        store.put_claim(PendingClaim("q", 4, None, "warrant"))
     deliver(store, letters(1, 2, 3, 5))
     with store.transaction():
         store.acknowledge("r", 2)
-        duties = store.duties()
+        duties = store.pending_work()
     store.close()
     store = reopen()
     with store.transaction():
-        assert store.whereabouts("r") == Whereabouts("r", "o", 3, True, 2)
+        assert store.last_known("r") == LastKnownOffice("r", "o", 3, True, 2)
         assert store.tenures(["r"]) == {"r": tenure}
-        assert store.loads(["r"]) == {"r": Load(1, 1)}
-        found = store.contents("r")
+        assert store.loads(["r"]) == {"r": MailboxLoad(1, 1)}
+        found = store.bookkeeping("r")
         assert (found.acknowledged, found.sent, found.expired) == (2, contents.sent, contents.expired)
         assert found.mailbox.received == {"s": Ranges().add_range(1, 3).add(5)}
-        assert store.queued("q", Key("", 0), 9) == letters(1, receiver="q")
-        assert (store.queue_length("q"), store.sent("r", "q")) == (1, 7)
-        assert store.claimed("q") == Claimed("q", 4, None, "warrant")
-        assert store.duties() == duties
+        assert store.queued("q", LetterKey("", 0), 9) == letters(1, receiver="q")
+        assert (store.queue_length("q"), store.last_sent("r", "q")) == (1, 7)
+        assert store.pending_claim("q") == PendingClaim("q", 4, None, "warrant")
+        assert store.pending_work() == duties
     deliver(store, letters(4))
     assert places(store) == [(3, 3), (4, 4), (5, 5)]
 
@@ -100,7 +101,7 @@ def test_what_somebody_else_wrote_is_noticed(reopen: Callable[[], SqlOfficeStore
         one.enqueue(letters(1, receiver="q"))
         assert one.queue_length("q") == 1
     with other.transaction():
-        other.dequeue("q", [Key("s", 1)])
+        other.dequeue("q", [LetterKey("s", 1)])
     with one.transaction():
         assert one.queue_length("q") == 0
 
@@ -110,14 +111,14 @@ def test_a_mailbox_that_comes_back_has_none_of_its_old_letters(reopen: Callable[
     store = reopen()
     deliver(store, letters(1, 2, 4))
     with store.transaction():
-        store.drop_tenure("r")
-        store.put_contents("r", Contents())
-        store.add("r", [Filed(letter, 1) for letter in letters(9)])
+        store.drop_mailbox("r")
+        store.put_bookkeeping("r", Bookkeeping())
+        store.add_letters("r", [FiledLetter(letter, 1) for letter in letters(9)])
     assert places(store) == [(1, 9)]
     with store.transaction():
-        assert store.held("r", Key("", 0), 9) == []
-        assert store.letter("r", Key("s", 1)) is None
-        assert store.loads(["r"]) == {"r": Load(1, 0)}
+        assert store.held("r", LetterKey("", 0), 9) == []
+        assert store.letter("r", LetterKey("s", 1)) is None
+        assert store.loads(["r"]) == {"r": MailboxLoad(1, 0)}
 
 
 def test_the_dead_are_swept_and_the_living_stay(
@@ -125,7 +126,7 @@ def test_the_dead_are_swept_and_the_living_stay(
 ) -> None:
     """There are never many more dead letters than living ones, whatever comes and goes."""
     monkeypatch.setattr(office_letters, "_SLACK", 20)
-    monkeypatch.setattr(office_letters, "_STRETCH", 10)
+    monkeypatch.setattr(office_letters, "_SWEEP_ROWS", 10)
     store = reopen()
     receivers = ["a", "b", "c"]
     for number in range(1, 101):
@@ -135,13 +136,12 @@ def test_the_dead_are_swept_and_the_living_stay(
             with store.transaction():
                 store.acknowledge(name, place)
     with store.transaction():
-        store.drop_tenure("b")
+        store.drop_mailbox("b")
         ((rows,),) = store._session.rows("SELECT count(*) FROM letters")
     assert rows <= 100 + 100 + 20 + 10
     assert places(store, "a") == []
     assert places(store, "c") == [(number, number) for number in range(1, 101)]
-    ledger = store._letters
-    assert (ledger.live, ledger.live + ledger.dead) == (100, rows)
+    assert (store._live, store._live + store._dead) == (100, rows)
 
 
 def test_a_place_that_is_taken_back_does_not_raise_the_dead(reopen: Callable[[], SqlOfficeStore]) -> None:
@@ -150,22 +150,22 @@ def test_a_place_that_is_taken_back_does_not_raise_the_dead(reopen: Callable[[],
     deliver(store, letters(1, 2, 3))
     with store.transaction():
         store.acknowledge("r", 2)
-        store.put_contents("r", Contents())
+        store.put_bookkeeping("r", Bookkeeping())
     assert places(store) == [(3, 3)]
 
 
 def test_what_is_remembered_has_a_limit(reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it everything is read again, and nothing is lost."""
-    monkeypatch.setattr(office_accounts, "_MOST", 3)
+    monkeypatch.setattr(office_accounts, "_MOST_CACHED", 3)
     store = reopen()
     for number in range(1, 4):
         for name in "abcdef":
             deliver(store, letters(number, receiver=name))
             with store.transaction():
-                store.put_sent("a", name, number)
+                store.put_last_sent("a", name, number)
     assert [places(store, name) for name in "af"] == [[(1, 1), (2, 2), (3, 3)]] * 2
     with store.transaction():
-        assert store.contents("a").sent == dict.fromkeys("abcdef", 3)
+        assert store.bookkeeping("a").sent == dict.fromkeys("abcdef", 3)
 
 
 class Noting:
@@ -194,20 +194,20 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
     deliver(store, letters(2))
     with store.transaction():
         store._session._cursor = Noting(store._session._cursor, asked)
-        store.file(receive(store.mailboxes(["r"]), letters(1)))
+        store.file(plan_filing(store.mailboxes(["r"]), letters(1)))
         store.readable("r", 0, 9)
-        store.held("r", Key("a", 1), 9)
+        store.held("r", LetterKey("a", 1), 9)
         store.overdue("r", 5)
-        store.expire("r", [Filed(letters(2)[0], 2)])
+        store.expire("r", [FiledLetter(letters(2)[0], 2)])
         store.acknowledge("r", 1)
         store.enqueue(letters(1, 2, receiver="q"))
-        store.queued("q", Key("a", 1), 9)
-        store.unposted("s")
-        store.dequeue("q", [Key("s", 1), Key("s", 2)])
+        store.queued("q", LetterKey("a", 1), 9)
+        store.unposted_count("s")
+        store.dequeue("q", [LetterKey("s", 1), LetterKey("s", 2)])
     with store.transaction():
         store._session._cursor = Noting(store._session._cursor, asked)
-        store.letter("r", Key("s", 1))
-        store.erase("r")
+        store.letter("r", LetterKey("s", 1))
+        store.erase_mailbox("r")
     store.close()
     with sqlite3.connect(file) as connection:
         plans = {
@@ -220,14 +220,14 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
     connection.close()
     assert plans == {
         "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number>? AND number<?)",
-        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND mailbox_offset>?)",
         "SEARCH letters USING INDEX letters_held (mailbox=? AND (sender,number)>(?,?))",
-        "SEARCH letters USING INDEX letters_mortal (mailbox=? AND expires<?)",
-        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place=?)",
-        "SEARCH letters USING INDEX letters_readable (mailbox=? AND place>? AND place<?)",
+        "SEARCH letters USING INDEX letters_expiring (mailbox=? AND expires<?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND mailbox_offset=?)",
+        "SEARCH letters USING INDEX letters_readable (mailbox=? AND mailbox_offset>? AND mailbox_offset<?)",
         "SEARCH letters USING INDEX letters_held (mailbox=?)",
         "SEARCH letters USING INDEX letters_held (mailbox=? AND sender=? AND number=?)",
-        "SEARCH letters USING INDEX letters_heads (mailbox=? AND sender=? AND number<?)",
+        "SEARCH letters USING INDEX letters_runs (mailbox=? AND sender=? AND number<?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH letters USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         "SEARCH queue USING PRIMARY KEY (receiver=? AND (sender,number)>(?,?))",
@@ -244,12 +244,12 @@ def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, fi
     deliver(store, letters(1, sender="t"))
     deliver(store, letters(101, 102))
     with store.transaction():
-        found = [store.letter("r", Key("s", number)) for number in (1, 57, 100, 101, 102, 103)]
-    assert [filed and filed.place for filed in found] == [1, 57, 100, 102, 103, None]
+        found = [store.letter("r", LetterKey("s", number)) for number in (1, 57, 100, 101, 102, 103)]
+    assert [filed and filed.offset for filed in found] == [1, 57, 100, 102, 103, None]
     store.close()
     with sqlite3.connect(file) as connection:
         heads = connection.execute(
-            "SELECT sender, number FROM letters WHERE heads IS NOT NULL ORDER BY place"
+            "SELECT sender, number FROM letters WHERE starts_run IS NOT NULL ORDER BY mailbox_offset"
         ).fetchall()
     connection.close()
     assert heads == [("s", 1), ("t", 1), ("s", 101)]
@@ -263,14 +263,14 @@ def test_a_letter_is_found_when_the_one_it_followed_has_expired(reopen: Callable
         store.expire("r", store.overdue("r", 5))
     deliver(store, letters(2))
     with store.transaction():
-        assert store.letter("r", Key("s", 2)) == Filed(*letters(2), 3)
+        assert store.letter("r", LetterKey("s", 2)) == FiledLetter(*letters(2), 3)
 
 
 def test_nothing_is_done_outside_a_transaction(tmp_path: Path) -> None:
     """It is a mistake of the program, and said so."""
     store = open_office(tmp_path, "north")
     with pytest.raises(RuntimeError, match="transaction"):
-        store.whereabouts("r")
+        store.last_known("r")
     store.close()
 
 
@@ -322,9 +322,9 @@ def test_what_contradicts_the_store_fails_alone(reopen: Callable[[], SqlOfficeSt
     office = Office("a", store)
     office.handle(Register("a.node.s"), 0)
     office.handle(Arrive("b.node.x", 2, "b", "w"), 0)
-    wrong = tuple(Filed(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
-    portion = Portion("b.node.x", 2, "b", START, wrong, last=True, contents=Contents())
-    good, bad = office.handle_all([Send("a.node.s", "a.node.s", "{}"), portion], 0)
+    wrong = tuple(FiledLetter(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
+    portion = MailboxChunk("b.node.x", 2, "b", START, wrong, last=True, bookkeeping=Bookkeeping())
+    good, bad = office.handle_all([SendLetter("a.node.s", "a.node.s", "{}"), portion], 0)
     assert isinstance(good, list)
     assert isinstance(bad, ConflictError)
     assert places(store, "a.node.s") == [(1, 1)]

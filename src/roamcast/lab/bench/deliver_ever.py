@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from roamcast.deliver.messages import Acknowledge, Deposit, Pull, Pulled, Register
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Acknowledge, Deposit, Pull, Pulled, Register
 from roamcast.model import Letter
-from roamcast.store.sql import open_office
+from roamcast.store.office.sql import open_office
 
 __all__ = ["bench_ever"]
 
@@ -55,5 +55,5 @@ def _read(office: Office, names: Sequence[str]) -> None:
         for outcome in office.handle_all([Pull(name, 1_000) for name in some], 0):
             (pulled,) = outcome if isinstance(outcome, list) else []
             if isinstance(pulled, Pulled) and pulled.letters:
-                acknowledgements.append(Acknowledge(pulled.name, pulled.letters[-1].place or 0))
+                acknowledgements.append(Acknowledge(pulled.name, pulled.letters[-1].offset or 0))
         office.handle_all(acknowledgements, 0)

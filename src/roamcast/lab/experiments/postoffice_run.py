@@ -7,26 +7,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from roamcast.deliver.messages import (
-    Acknowledge,
-    Arrive,
-    Arrived,
-    Awake,
-    Claim,
-    Located,
-    Message,
-    Moved,
-    Noted,
-    Portion,
-    Post,
-    Pull,
-    Pulled,
-    Query,
-    Register,
-    Send,
+    AddressUpdate,
+    AddressUpdateReceipt,
+    LetterBundle,
+    LocationQuery,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    OfficeInput,
+    PeerMessage,
     Transmit,
-    Wire,
 )
 from roamcast.deliver.office import Office
+from roamcast.deliver.requests import Acknowledge, Arrive, Arrived, LettersReady, Pull, Pulled, Register, SendLetter
 from roamcast.lab.experiments.postoffice_model import Costs
 from roamcast.store.office.memory import MemoryOfficeStore
 
@@ -66,7 +59,7 @@ class Town:
         self._places: dict[str, tuple[str, int]] = {}
         self._now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._carried: list[Wire] = []
+        self._carried: list[PeerMessage] = []
         self._count = 0
         self._woken = 0.0
 
@@ -85,14 +78,14 @@ class Town:
         self._carried.clear()
         self._tell(to, Arrive(name, epoch + 1, previous))
         self._run()
-        counted = sum(isinstance(message, Claim | Moved) for message in self._carried)
+        counted = sum(isinstance(message, MailboxClaim | AddressUpdate) for message in self._carried)
         return Migration(counted, len(self._carried))
 
     def write(self, sender: str, receiver: str, *, moves_to: str | None = None) -> Bill:
         """One letter, read as soon as it can be. Who moves arrives elsewhere when the letter is where it was before."""
         self._carried.clear()
         posted = self._now
-        self._tell(self._places[sender][0], Send(sender, receiver, ""))
+        self._tell(self._places[sender][0], SendLetter(sender, receiver, ""))
         self._run()
         away = self._woken
         if moves_to is not None:
@@ -108,7 +101,7 @@ class Town:
         office = self._offices[self._places[receiver][0]]
         (pulled,) = office.handle(Pull(receiver, _MOST), 0)
         if isinstance(pulled, Pulled):
-            office.handle(Acknowledge(receiver, pulled.letters[-1].place or 0), 0)
+            office.handle(Acknowledge(receiver, pulled.letters[-1].offset or 0), 0)
 
     def _bill(self, receiver: str, elapsed: float) -> Bill:
         """Messages of the migration itself are on its own bill."""
@@ -116,11 +109,13 @@ class Town:
         fetched = costs.ctl + costs.mail
         way = everything = 0.0
         for message in self._carried:
-            if isinstance(message, Post | Query | Located):
+            if isinstance(message, LetterBundle | LocationQuery | LocationReply):
                 way += self._size(message)
-            elif isinstance(message, Portion):
+            elif isinstance(message, MailboxChunk):
                 way += costs.mail * len(message.letters)
-            if not (isinstance(message, Claim | Moved | Noted) and message.name == receiver):
+            if not (
+                isinstance(message, MailboxClaim | AddressUpdate | AddressUpdateReceipt) and message.name == receiver
+            ):
                 everything += self._size(message)
         acknowledgement = costs.ctl
         return Bill(
@@ -130,19 +125,19 @@ class Town:
             everything + fetched + acknowledgement,
         )
 
-    def _size(self, message: Wire) -> float:
+    def _size(self, message: PeerMessage) -> float:
         """Letters are large; everything else is a control message, also what a mailbox knows."""
-        if isinstance(message, Post):
+        if isinstance(message, LetterBundle):
             return self._costs.mail * len(message.letters)
-        if isinstance(message, Portion):
-            return self._costs.mail * len(message.letters) + self._costs.ctl * (message.contents is not None)
+        if isinstance(message, MailboxChunk):
+            return self._costs.mail * len(message.letters) + self._costs.ctl * (message.bookkeeping is not None)
         return self._costs.ctl
 
-    def _tell(self, domain: str, message: Message) -> None:
+    def _tell(self, domain: str, message: OfficeInput) -> None:
         for effect in self._offices[domain].handle(message, 0):
             if isinstance(effect, Transmit):
                 self._transmit(effect)
-            elif isinstance(effect, Awake | Arrived):
+            elif isinstance(effect, LettersReady | Arrived):
                 self._woken = self._now
 
     def _transmit(self, effect: Transmit) -> None:

@@ -1,1 +1,1 @@
-"""Fault simulation: the real protocol over a world that fails in every way, and checkers without tolerance."""
+"""Fault simulation: the real protocol over failing networks, hosts and disks, with strict checks."""

@@ -1,4 +1,4 @@
-"""What must hold, checked by one who sees everything and forgives nothing."""
+"""Checks of the delivery guarantees by an observer that sees the whole simulation."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.letters import Fate
-from roamcast.deliver.messages import Post, Pulled, Trace
+from roamcast.deliver.messages import LetterBundle
+from roamcast.deliver.requests import LetterState, Pulled, TraceLetter
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
 if TYPE_CHECKING:
-    from roamcast.lab.torture.host import Station
-    from roamcast.lab.torture.world import World
+    from roamcast.lab.torture.host import Host
+    from roamcast.lab.torture.simulation import TortureSimulation
 
-__all__ = ["Ledger"]
+__all__ = ["DeliveryChecker"]
 
-Way = tuple[tuple[str, int], ...]
+Route = tuple[tuple[str, int], ...]
 
 
-class Ledger:
-    """All letters ever sent, all that were read, all who ever had a mailbox; and the violations found."""
+class DeliveryChecker:
+    """Records all letters sent and read and all owners of mailboxes, and reports violations."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -34,141 +34,145 @@ class Ledger:
         self._owners: dict[tuple[str, int], str] = {}
         self._active: dict[str, str] = {}
         self._latest: dict[str, str] = {}
-        self._answers: list[tuple[Trace, Fate]] = []
+        self._answers: list[tuple[TraceLetter, LetterState]] = []
 
     # Letters.
 
     def sent(self, letter: Letter) -> None:
-        """`letter.expires` says only whether it may."""
+        """Record a letter. `letter.expires` only says whether it may expire."""
         self.letters += 1
         self._sent.setdefault((letter.receiver, letter.sender), []).append(letter)
 
     def read(self, letter: Letter) -> None:
-        """Its receiver has it for the first time, as far as the receiver can tell by its place."""
-        line = letter.receiver, letter.sender
-        sent, read = self._sent.get(line, []), self._read.setdefault(line, [])
-        what = _named(letter)
+        """Check a letter that its receiver reads for the first time, judging by its offset."""
+        pair = letter.receiver, letter.sender
+        sent, read = self._sent.get(pair, []), self._read.setdefault(pair, [])
+        name = _describe(letter)
         if not 1 <= letter.number <= len(sent) or sent[letter.number - 1].body != letter.body:
-            self._say(f"invented: {what} was never sent as {letter.body!r}")
+            self._report(f"invented: {name} was never sent as {letter.body!r}")
         elif letter.number in read:
-            self._say(f"duplicated: {what} was read twice")
+            self._report(f"duplicated: {name} was read twice")
         else:
             skipped = range(read[-1] + 1 if read else 1, letter.number)
             missing = [number for number in skipped if sent[number - 1].expires is None]
             if read and letter.number < read[-1]:
-                self._say(f"reordered: {what} was read after {read[-1]}")
+                self._report(f"reordered: {name} was read after {read[-1]}")
             elif missing:
-                self._say(f"reordered: {what} was read before {missing[0]}")
+                self._report(f"reordered: {name} was read before {missing[0]}")
             read.append(letter.number)
 
     def handed_out(self, pulled: Pulled, acknowledged: int) -> None:
-        places = [place for _, place in pulled.letters if place is not None]
-        if places != sorted(set(places)):
-            self._say(f"reordered: {pulled.name} was handed places {places}")
-        if places and places[0] <= acknowledged:
-            self._say(f"duplicated: {pulled.name} was handed place {places[0]}, acknowledged through {acknowledged}")
+        offsets = [offset for _, offset in pulled.letters if offset is not None]
+        if offsets != sorted(set(offsets)):
+            self._report(f"reordered: {pulled.name} got offsets {offsets}")
+        if offsets and offsets[0] <= acknowledged:
+            self._report(f"duplicated: {pulled.name} got offset {offsets[0]}, acknowledged through {acknowledged}")
 
-    def traced(self, trace: Trace, fate: Fate) -> None:
-        """Acknowledged means read by now; expired means never read, which the end will show."""
-        self._answers.append((trace, fate))
-        if fate is Fate.ACKNOWLEDGED and trace.number not in self._read.get((trace.receiver, trace.sender), ()):
-            self._say(f"misinformed: letter {trace.number} of {trace.sender} to {trace.receiver} was never read")
+    def traced(self, trace: TraceLetter, state: LetterState) -> None:
+        """Check a trace. Acknowledged letters must have been read; `check_end` checks that expired ones never are."""
+        self._answers.append((trace, state))
+        if state is LetterState.ACKNOWLEDGED and trace.number not in self._read.get((trace.receiver, trace.sender), ()):
+            self._report(f"misinformed: letter {trace.number} of {trace.sender} to {trace.receiver} was never read")
 
     def any_letter(self, rng: Random) -> Letter:
         return rng.choice(self._sent[rng.choice(list(self._sent))])
 
     # Mailboxes.
 
-    def look(self, station: Station) -> None:
-        """At whatever the station has changed on its disk."""
-        disk = station.disk
+    def check_host(self, host: Host) -> None:
+        """Check the tenures that a host has changed on its disk."""
+        disk = host.disk
         while disk.touched:
             name = disk.touched.pop()
             tenure = disk.all_tenures().get(name)
             if tenure is None or not tenure.active:
-                if self._active.get(name) == station.domain:
+                if self._active.get(name) == host.domain:
                     del self._active[name]
                 continue
-            other = self._active.setdefault(name, station.domain)
-            if other != station.domain:
-                self._say(f"two live mailboxes: {name} is served by {other} and {station.domain}")
+            other = self._active.setdefault(name, host.domain)
+            if other != host.domain:
+                self._report(f"two live mailboxes: {name} is served by {other} and {host.domain}")
             if (name, tenure.epoch) not in self._owners:
-                self.migrations += self._latest.get(name, station.domain) != station.domain
-                self._latest[name] = self._owners[name, tenure.epoch] = station.domain
-            elif self._owners[name, tenure.epoch] != station.domain:
+                self.migrations += self._latest.get(name, host.domain) != host.domain
+                self._latest[name] = self._owners[name, tenure.epoch] = host.domain
+            elif self._owners[name, tenure.epoch] != host.domain:
                 owner = self._owners[name, tenure.epoch]
-                self._say(f"two live mailboxes: {name} in epoch {tenure.epoch} at {owner} and {station.domain}")
+                self._report(f"two live mailboxes: {name} in epoch {tenure.epoch} at {owner} and {host.domain}")
 
-    def pass_on(self, station: Station, post: Post, way: Way) -> Way:
-        """A letter goes round in a circle if it comes back to an office that has learned nothing since."""
-        known = station.disk.whereabouts(post.receiver)
-        step = station.domain, known.epoch if known else 0
-        if step in way:
-            self._say(f"forwarding loop: a letter to {post.receiver} came by {' '.join(place for place, _ in way)}")
-        return (*way, step)
+    def check_route(self, host: Host, post: LetterBundle, route: Route) -> Route:
+        """Check a forwarded bundle. It loops if it returns to an office that has learned nothing new since."""
+        known = host.disk.last_known(post.receiver)
+        step = host.domain, known.epoch if known else 0
+        if step in route:
+            self._report(
+                f"forwarding loop: a letter to {post.receiver} went by {' '.join(office for office, _ in route)}"
+            )
+        return (*route, step)
 
-    def fail(self, domain: str, kinds: Sequence[str], error: Exception) -> None:
-        self._say(f"broken: {domain} fails at {', '.join(kinds)}: {type(error).__name__}: {error}")
+    def office_failed(self, domain: str, kinds: Sequence[str], error: Exception) -> None:
+        self._report(f"failed: {domain} on {', '.join(kinds)}: {type(error).__name__}: {error}")
 
-    def flood(self) -> None:
-        self._say("never settles: messages make more and more messages")
+    def too_many_messages(self) -> None:
+        self._report("never settles: messages keep multiplying")
 
-    # The end, when all is settled.
+    # The end, when all work is done.
 
-    def close(self, world: World) -> None:
-        for what in world.unsettled():
-            self._say(f"never settles: {what}")
+    def check_end(self, simulation: TortureSimulation) -> None:
+        for reason in simulation.unsettled():
+            self._report(f"never settles: {reason}")
         self.expired = 0
-        stations = world.stations
-        for name, subscriber in world.people.items():
-            self._close_mailbox(name, subscriber.at, stations)
-            self._close_directory(name, subscriber.at, stations)
-        for line in self._sent:
-            self._close_line(line, stations[world.people[line[0]].at])
-        for trace, fate in self._answers:
-            if fate is Fate.EXPIRED and trace.number in self._read.get((trace.receiver, trace.sender), ()):
-                self._say(f"misinformed: letter {trace.number} of {trace.sender} to {trace.receiver} was read")
+        hosts = simulation.hosts
+        for name, subscriber in simulation.subscribers.items():
+            self._check_mailboxes(name, subscriber.at, hosts)
+            self._check_address_books(name, subscriber.at, hosts)
+        for pair in self._sent:
+            self._check_letters(pair, hosts[simulation.subscribers[pair[0]].at])
+        for trace, state in self._answers:
+            if state is LetterState.EXPIRED and trace.number in self._read.get((trace.receiver, trace.sender), ()):
+                self._report(f"misinformed: letter {trace.number} of {trace.sender} to {trace.receiver} was read")
 
-    def _close_mailbox(self, name: str, at: str, stations: Mapping[str, Station]) -> None:
-        for station in stations.values():
-            tenure = station.disk.all_tenures().get(name)
-            if station.domain == at and (tenure is None or not tenure.active):
-                self._say(f"orphaned: {name} is at {at} without a mailbox")
-            elif station.domain != at and tenure is not None:
-                self._say(f"orphaned: a mailbox of {name} stays at {station.domain}")
+    def _check_mailboxes(self, name: str, at: str, hosts: Mapping[str, Host]) -> None:
+        for host in hosts.values():
+            tenure = host.disk.all_tenures().get(name)
+            if host.domain == at and (tenure is None or not tenure.active):
+                self._report(f"orphaned: {name} is at {at} without a mailbox")
+            elif host.domain != at and tenure is not None:
+                self._report(f"orphaned: {host.domain} still has a mailbox of {name}")
 
-    def _close_directory(self, name: str, at: str, stations: Mapping[str, Station]) -> None:
-        tenure = stations[at].disk.all_tenures().get(name)
+    def _check_address_books(self, name: str, at: str, hosts: Mapping[str, Host]) -> None:
+        tenure = hosts[at].disk.all_tenures().get(name)
         if tenure is None:
             return
-        home = stations[home_of(name)].disk.whereabouts(name)
+        home = hosts[home_of(name)].disk.last_known(name)
         if home is None or (home.office, home.epoch) != (at, tenure.epoch):
-            self._say(f"home never converges: {name} is at {at} in epoch {tenure.epoch}, its home says {home}")
-        for domain, station in stations.items():
-            entry = station.disk.whereabouts(name)
+            self._report(f"home never converges: {name} is at {at} in epoch {tenure.epoch}, its home says {home}")
+        for domain, host in hosts.items():
+            entry = host.disk.last_known(name)
             listed = entry is not None and entry.acquaintance
             if listed != (domain in tenure.friends):
-                self._say(f"definition 5: {name} in the address book of {domain}: {listed}, friends {tenure.friends}")
+                self._report(
+                    f"definition 5: {name} in the address book of {domain}: {listed}, friends {tenure.friends}"
+                )
             elif listed and entry is not None and (entry.office, entry.epoch) != (at, tenure.epoch):
-                self._say(f"stale address book: {domain} has {name} at {entry.office} in epoch {entry.epoch}")
+                self._report(f"stale address book: {domain} has {name} at {entry.office} in epoch {entry.epoch}")
 
-    def _close_line(self, line: tuple[str, str], station: Station) -> None:
-        receiver, sender = line
-        over = station.disk.contents(receiver).expired.get(sender, Ranges())
-        read = set(self._read.get(line, ()))
-        for letter in self._sent[line]:
-            gone, had = letter.number in over, letter.number in read
-            self.expired += gone
-            if gone and had:
-                self._say(f"duplicated: {_named(letter)} was read and has expired")
-            elif gone and letter.expires is None:
-                self._say(f"lost: {_named(letter)} has expired without a time to live")
-            elif not gone and not had:
-                self._say(f"lost: {_named(letter)}")
+    def _check_letters(self, pair: tuple[str, str], host: Host) -> None:
+        receiver, sender = pair
+        expired = host.disk.bookkeeping(receiver).expired.get(sender, Ranges())
+        read = set(self._read.get(pair, ()))
+        for letter in self._sent[pair]:
+            is_expired, is_read = letter.number in expired, letter.number in read
+            self.expired += is_expired
+            if is_expired and is_read:
+                self._report(f"duplicated: {_describe(letter)} was read and has expired")
+            elif is_expired and letter.expires is None:
+                self._report(f"lost: {_describe(letter)} has expired without a time to live")
+            elif not is_expired and not is_read:
+                self._report(f"lost: {_describe(letter)}")
 
-    def _say(self, violation: str) -> None:
+    def _report(self, violation: str) -> None:
         self.violations.append(violation)
 
 
-def _named(letter: Letter) -> str:
+def _describe(letter: Letter) -> str:
     return f"letter {letter.number} of {letter.sender} to {letter.receiver}"

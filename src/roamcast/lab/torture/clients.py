@@ -1,4 +1,4 @@
-"""Those who use the offices: subscribers that move, write and read, and the pipeline."""
+"""Clients of the offices: subscribers that move, write and read, and the pipeline."""
 
 from __future__ import annotations
 
@@ -6,76 +6,78 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
-from roamcast.deliver.messages import (
+from roamcast.deliver.requests import (
     Acknowledge,
+    ArrivalRefused,
     Arrive,
     Arrived,
     Deposit,
     Deposited,
-    News,
+    LetterSent,
+    Notice,
+    OfficeRequest,
     Pull,
     Pulled,
-    Refused,
     Register,
     Reply,
-    Request,
-    Send,
-    Sent,
-    Trace,
-    Traced,
+    SendLetter,
+    TraceLetter,
+    TraceReply,
 )
 from roamcast.errors import ElsewhereError, RoamcastError
 from roamcast.model import Letter
 
 if TYPE_CHECKING:
-    from roamcast.lab.torture.world import World
+    from roamcast.lab.torture.simulation import TortureSimulation
 
-__all__ = ["PIPELINE", "Pipeline", "Subscriber"]
+__all__ = ["PIPELINE", "PipelineClient", "SubscriberClient"]
 
 PIPELINE = "pipeline"
-_BEAT = 60_000, 260_000
-_BIRTH = 260_000, 15_000_000
+_TICK = 60_000, 260_000
+_LATE_START = 260_000, 15_000_000
 
 
-class Subscriber:
-    """Remembers its epoch, the last place it has read, and the numbers of its letters; asks until it is answered.
+class SubscriberClient:
+    """Keeps its epoch, the last offset it has read and the numbers of its letters. Repeats unanswered requests.
 
-    One that trusts its office asks for all letters each time, whatever it has read.
+    Some subscribers ask for all letters each time, whatever they have read.
     """
 
-    def __init__(self, name: str, at: str, world: World, rng: Random) -> None:
+    def __init__(self, name: str, at: str, simulation: TortureSimulation, rng: Random) -> None:
         self.name = name
         self.at = at
         self.epoch = 1
         self.served = False
         self.read = 0
-        self.questions: dict[str, Trace] = {}
+        self.open_traces: dict[str, TraceLetter] = {}
         self._acknowledged = 0
-        self._unsent: dict[str, deque[Send]] = {}
+        self._unsent: dict[str, deque[SendLetter]] = {}
         self._numbers: dict[str, int] = {}
         self._previous = at
-        self._awake = True
-        self._woken = 0
+        self._has_letters = True
+        self._notices = 0
         self._registered = False
-        self._trusting = rng.random() < 0.3
-        self._forgetful = False
-        self._world = world
+        self._rereads_all = rng.random() < 0.3
+        self._forgot_epoch = False
+        self._simulation = simulation
         self._rng = rng
-        world.later(rng.randrange(*(_BEAT if rng.random() < 0.5 else _BIRTH)), self.beat)
+        simulation.later(rng.randrange(*(_TICK if rng.random() < 0.5 else _LATE_START)), self.tick)
 
     @property
-    def content(self) -> bool:
-        """Nothing to send, to read or to acknowledge, as far as it knows."""
-        return self.served and not self._awake and self.read == self._acknowledged and not any(self._unsent.values())
+    def idle(self) -> bool:
+        """Whether it has nothing to send, read or acknowledge, as far as it knows."""
+        return (
+            self.served and not self._has_letters and self.read == self._acknowledged and not any(self._unsent.values())
+        )
 
     def write(self, receiver: str, token: int, ttl: int | None) -> None:
         number = self._numbers[receiver] = self._numbers.get(receiver, 0) + 1
         body = f"{self.name} to {receiver} {number} {token}"
-        self._unsent.setdefault(receiver, deque()).append(Send(self.name, receiver, body, number, ttl=ttl))
-        self._world.ledger.sent(Letter(receiver, self.name, number, body, expires=ttl))
+        self._unsent.setdefault(receiver, deque()).append(SendLetter(self.name, receiver, body, number, ttl=ttl))
+        self._simulation.checker.sent(Letter(receiver, self.name, number, body, expires=ttl))
 
     def move(self, to: str) -> None:
-        """Set off at once, whatever is under way. Now and then it forgets in which epoch it is."""
+        """Move at once, whatever is in flight. Sometimes it forgets its epoch."""
         if not self._registered:
             return
         if self.served:
@@ -83,91 +85,91 @@ class Subscriber:
         self.at = to
         self.epoch += 1
         self.served = False
-        self._forgetful = self._rng.random() < 0.1
+        self._forgot_epoch = self._rng.random() < 0.1
 
-    def inquire(self, letter: Letter) -> None:
-        ticket = f"{self.name} {self._world.ticket()}"
-        self.questions[ticket] = Trace(ticket, letter.receiver, letter.sender, letter.number)
+    def trace(self, letter: Letter) -> None:
+        ticket = f"{self.name} {self._simulation.ticket()}"
+        self.open_traces[ticket] = TraceLetter(ticket, letter.receiver, letter.sender, letter.number)
 
-    def beat(self) -> None:
-        """Do, and do again, whatever was not answered."""
-        self._world.later(self._rng.randrange(*_BEAT), self.beat)
-        for trace in list(self.questions.values())[:1]:
-            self._ask(trace)
+    def tick(self) -> None:
+        """Send everything that was not answered, again if necessary."""
+        self._simulation.later(self._rng.randrange(*_TICK), self.tick)
+        for trace in list(self.open_traces.values())[:1]:
+            self._request(trace)
         if not self._registered:
-            self._ask(Register(self.name))
+            self._request(Register(self.name))
             return
         if not self.served:
-            self._ask(Arrive(self.name) if self._forgetful else Arrive(self.name, self.epoch, self._previous))
+            self._request(Arrive(self.name) if self._forgot_epoch else Arrive(self.name, self.epoch, self._previous))
             return
         for letters in self._unsent.values():
             if letters:
-                self._ask(letters[0])
+                self._request(letters[0])
         if self.read > self._acknowledged:
-            self._ask(Acknowledge(self.name, self.read))
-        if self._awake or self._rng.random() < 0.1:
-            self._ask(Pull(self.name, self._rng.randrange(1, 9), 0 if self._trusting else self.read))
+            self._request(Acknowledge(self.name, self.read))
+        if self._has_letters or self._rng.random() < 0.1:
+            self._request(Pull(self.name, self._rng.randrange(1, 9), 0 if self._rereads_all else self.read))
 
-    def hear(self, office: str, news: News) -> None:
-        """What an office says by itself. Offices it has left may say what they like."""
-        if isinstance(news, Traced):
-            if (trace := self.questions.pop(news.ticket, None)) is not None:
-                self._world.ledger.traced(trace, news.fate)
+    def notice(self, office: str, notice: Notice) -> None:
+        """Handle a notice. Those of offices it has left are ignored."""
+        if isinstance(notice, TraceReply):
+            if (trace := self.open_traces.pop(notice.ticket, None)) is not None:
+                self._simulation.checker.traced(trace, notice.state)
         elif office != self.at:
             return
-        elif isinstance(news, Refused):
-            self.epoch = max(self.epoch, news.epoch + 1)
+        elif isinstance(notice, ArrivalRefused):
+            self.epoch = max(self.epoch, notice.epoch + 1)
         else:
-            self._awake = True
-            self._woken += 1
+            self._has_letters = True
+            self._notices += 1
             self._registered = True
-            if isinstance(news, Arrived) and not self.served and (self._forgetful or news.epoch >= self.epoch):
+            if isinstance(notice, Arrived) and not self.served and (self._forgot_epoch or notice.epoch >= self.epoch):
                 self.served = True
-                self.epoch = news.epoch
+                self.epoch = notice.epoch
 
     def _answered(
-        self, office: str, request: Request, answer: Reply | RoamcastError, acknowledged: int, woken: int
+        self, office: str, request: OfficeRequest, answer: Reply | RoamcastError, acknowledged: int, notices: int
     ) -> None:
-        """The last two are how things were when it asked."""
+        """`acknowledged` and `notices` are the values at the time of the request."""
         if isinstance(answer, ElsewhereError):
             self._registered = True
             if office == self.at and (self.served or answer.epoch >= self.epoch):
                 self.epoch = max(self.epoch, answer.epoch) + 1
                 self.served = False
-        elif isinstance(answer, Sent):
+        elif isinstance(answer, LetterSent):
             letters = self._unsent[answer.receiver]
             if letters and letters[0].number == answer.number:
                 letters.popleft()
         elif isinstance(request, Acknowledge) and not isinstance(answer, RoamcastError):
             self._acknowledged = max(self._acknowledged, request.through)
         elif isinstance(answer, Pulled):
-            self._world.ledger.handed_out(answer, acknowledged)
-            for letter, place in answer.letters:
-                if place is not None and place > self.read:
-                    self.read = place
-                    self._world.ledger.read(letter)
-            self._awake = bool(answer.letters) or woken < self._woken
+            self._simulation.checker.handed_out(answer, acknowledged)
+            for letter, offset in answer.letters:
+                if offset is not None and offset > self.read:
+                    self.read = offset
+                    self._simulation.checker.read(letter)
+            self._has_letters = bool(answer.letters) or notices < self._notices
 
-    def _ask(self, request: Request) -> None:
-        office, acknowledged, woken = self.at, self._acknowledged, self._woken
-        self._world.ask(
-            self.name, office, request, lambda answer: self._answered(office, request, answer, acknowledged, woken)
+    def _request(self, request: OfficeRequest) -> None:
+        office, acknowledged, notices = self.at, self._acknowledged, self._notices
+        self._simulation.request(
+            self.name, office, request, lambda answer: self._answered(office, request, answer, acknowledged, notices)
         )
 
 
-class Pipeline:
-    """Numbers letters densely for each receiver and leaves batches with offices, in order, and sometimes again."""
+class PipelineClient:
+    """Numbers letters densely for each receiver and deposits batches in order, sometimes repeatedly."""
 
-    def __init__(self, world: World, rng: Random) -> None:
-        self._world = world
+    def __init__(self, simulation: TortureSimulation, rng: Random) -> None:
+        self._simulation = simulation
         self._rng = rng
         self._numbers: dict[str, int] = {}
         self._waiting: dict[str, deque[Deposit]] = {}
         self._done: list[tuple[str, Deposit]] = []
-        world.later(rng.randrange(*_BEAT), self.beat)
+        simulation.later(rng.randrange(*_TICK), self.tick)
 
     @property
-    def content(self) -> bool:
+    def idle(self) -> bool:
         return not any(self._waiting.values())
 
     def publish(self, office: str, receivers: list[str], token: int) -> None:
@@ -175,19 +177,19 @@ class Pipeline:
         for receiver in receivers:
             number = self._numbers[receiver] = self._numbers.get(receiver, 0) + 1
             letters.append(Letter(receiver, PIPELINE, number, f"{PIPELINE} to {receiver} {number} {token}"))
-            self._world.ledger.sent(letters[-1])
+            self._simulation.checker.sent(letters[-1])
         self._waiting.setdefault(office, deque()).append(Deposit(tuple(letters)))
 
-    def beat(self) -> None:
-        self._world.later(self._rng.randrange(*_BEAT), self.beat)
+    def tick(self) -> None:
+        self._simulation.later(self._rng.randrange(*_TICK), self.tick)
         for office, batches in self._waiting.items():
             if batches:
-                self._leave(office, batches[0])
+                self._deposit(office, batches[0])
         if self._done and self._rng.random() < 0.1:
-            self._leave(*self._rng.choice(self._done))
+            self._deposit(*self._rng.choice(self._done))
 
-    def _leave(self, office: str, batch: Deposit) -> None:
-        self._world.ask(PIPELINE, office, batch, lambda answer: self._answered(office, batch, answer))
+    def _deposit(self, office: str, batch: Deposit) -> None:
+        self._simulation.request(PIPELINE, office, batch, lambda answer: self._answered(office, batch, answer))
 
     def _answered(self, office: str, batch: Deposit, answer: Reply | RoamcastError) -> None:
         waiting = self._waiting[office]

@@ -1,9 +1,9 @@
-"""Where offices crash: at every step of handling every kind of message, alone and in pairs.
+"""Crash points: every step of handling every kind of message, alone and in pairs.
 
-A point is a kind of message and a phase: before it is handled; at its end, with nothing synced; synced, but before any
-effect has left; after some effects have left. Each seed gets its share of the points and of the ordered pairs of
-points, so that enough seeds go through all of them. The second of a pair strikes the first office that gets to it
-after the first has struck: the same one while it recovers, or its peer.
+A point is a kind of message and a phase: before handling; handled but not synced; synced but no effect sent; some
+effects sent. Each seed gets its share of the points and of the ordered pairs of points, so that enough seeds cover all
+of them. The second point of a pair crashes the first office that reaches it after the first crash: the same office
+while it recovers, or its peer.
 """
 
 from __future__ import annotations
@@ -13,89 +13,108 @@ from enum import StrEnum
 from random import Random
 from typing import NamedTuple
 
-from roamcast.deliver.messages import Due, Message
-from roamcast.deliver.pending_work import Kind
+from roamcast.deliver.messages import OfficeInput, WorkDue
+from roamcast.deliver.port import WorkKind
 
-__all__ = ["POINTS", "CrashPlan", "Phase", "Point", "kind_of"]
+__all__ = ["POINTS", "CrashPhase", "CrashPlan", "CrashPoint", "kind_of"]
 
 ALONE = 6
 IN_PAIRS = 8
-PATIENCE = 1_500_000
+TIMEOUT = 1_500_000
 PAUSE = 250_000
 
 
-class Phase(StrEnum):
+class CrashPhase(StrEnum):
     BEFORE = "before"
     UNSYNCED = "unsynced"
     SYNCED = "synced"
     PARTLY = "partly"
 
 
-class Point(NamedTuple):
+class CrashPoint(NamedTuple):
     kind: str
-    phase: Phase
+    phase: CrashPhase
 
 
-_LONG = ("Send", "Deposit", "Post", "Posted", "Located", "Arrive", "Claim", "Portion", "PortionTaken")
-_WITH_EFFECTS = (*_LONG, *(f"Due {kind}" for kind in Kind))
-_WITH_ONE = ("Register", "Pull", "Acknowledge", "Query", "Moved", "Inquiry", "Traced", "Trace")
-_WITH_NONE = ("Noted",)
-POINTS: tuple[Point, ...] = tuple(
-    Point(kind, phase)
+_WITH_MANY = (
+    "SendLetter",
+    "Deposit",
+    "LetterBundle",
+    "BundleReceipt",
+    "LocationReply",
+    "Arrive",
+    "MailboxClaim",
+    "MailboxChunk",
+    "ChunkReceipt",
+)
+_WITH_EFFECTS = (*_WITH_MANY, *(f"WorkDue {kind}" for kind in WorkKind))
+_WITH_ONE = (
+    "Register",
+    "Pull",
+    "Acknowledge",
+    "LocationQuery",
+    "AddressUpdate",
+    "TraceQuery",
+    "TraceReply",
+    "TraceLetter",
+)
+_WITH_NONE = ("AddressUpdateReceipt",)
+POINTS: tuple[CrashPoint, ...] = tuple(
+    CrashPoint(kind, phase)
     for kinds, phases in (
-        (_WITH_EFFECTS, tuple(Phase)),
-        (_WITH_ONE, (Phase.BEFORE, Phase.UNSYNCED, Phase.SYNCED)),
-        (_WITH_NONE, (Phase.BEFORE, Phase.UNSYNCED)),
+        (_WITH_EFFECTS, tuple(CrashPhase)),
+        (_WITH_ONE, (CrashPhase.BEFORE, CrashPhase.UNSYNCED, CrashPhase.SYNCED)),
+        (_WITH_NONE, (CrashPhase.BEFORE, CrashPhase.UNSYNCED)),
     )
     for kind in kinds
     for phase in phases
 )
 
 
-def kind_of(message: Message) -> str:
-    return f"Due {message.duty.kind}" if isinstance(message, Due) else type(message).__name__
+def kind_of(message: OfficeInput) -> str:
+    return f"WorkDue {message.work.kind}" if isinstance(message, WorkDue) else type(message).__name__
 
 
 class CrashPlan:
-    """One seed's share. `struck` and `pairs` say what was hit; `missed` how often a point was waited for in vain."""
+    """The crashes of one seed. `hit` and `pairs` are those that happened; `missed` counts points never reached."""
 
     def __init__(self, seed: int, rng: Random) -> None:
         count = len(POINTS)
         alone = [[POINTS[(seed * ALONE + at) % count]] for at in range(ALONE)]
-        # A prime step, so that the pairs of one seed have little in common.
+        # A prime step makes the pairs of one seed differ.
         paired = [divmod((seed * IN_PAIRS + at) * 7919 % count**2, count) for at in range(IN_PAIRS)]
         self._groups = [*alone, *([POINTS[first], POINTS[second]] for first, second in paired)]
         rng.shuffle(self._groups)
-        self._group: list[Point] = []
-        self._last: Point | None = None
+        self._group: list[CrashPoint] = []
+        self._last: CrashPoint | None = None
         self._since = 0
-        self.struck: list[Point] = []
-        self.pairs: list[tuple[Point, Point]] = []
+        self.hit: list[CrashPoint] = []
+        self.pairs: list[tuple[CrashPoint, CrashPoint]] = []
         self.missed = 0
 
     @property
     def done(self) -> float:
-        """Which part of the plan is behind us."""
+        """The fraction of the plan that is done."""
         return 1 - (len(self._groups) + bool(self._group)) / (ALONE + IN_PAIRS)
 
-    def go_on(self, now: int) -> bool:
-        """Arm the next point when it is time. True when one was waited for in vain: an office shall crash at rest."""
+    def advance(self, now: int) -> bool:
+        """Arm the next point when it is time. True if one timed out: then crash an idle office instead."""
         if not self._group:
             if self._groups and now >= self._since + PAUSE:
                 self._group, self._last, self._since = self._groups.pop(), None, now
-        elif now >= self._since + PATIENCE:
+        elif now >= self._since + TIMEOUT:
             self._group.pop(0)
             self._last, self._since = None, now
             self.missed += 1
             return True
         return False
 
-    def strikes(self, kinds: Sequence[str], phase: Phase, now: int) -> bool:
-        """Whether the office crashes that gets here with messages of these kinds."""
+    def crashes_at(self, kinds: Sequence[str], phase: CrashPhase, now: int) -> bool:
+        """Whether the office that reaches this phase with messages of these kinds crashes."""
         if not self._group or self._group[0].phase is not phase or self._group[0].kind not in kinds:
             return False
         point = self._group.pop(0)
-        self.struck.append(point)
+        self.hit.append(point)
         if self._last is not None:
             self.pairs.append((self._last, point))
         self._last, self._since = point, now

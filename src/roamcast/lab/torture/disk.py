@@ -1,4 +1,4 @@
-"""A disk that fails: it loses what was not synced, and fills up."""
+"""A disk that fails: it loses unsynced data and fills up."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from roamcast.deliver.port import Tenure
 from roamcast.errors import StorageError
 from roamcast.store.office.memory import MemoryOfficeStore
 
-__all__ = ["CrashError", "Disk"]
+__all__ = ["CrashError", "FaultyDisk"]
 
 
 class CrashError(BaseException):
-    """The machine stops here. Nothing in the office may catch it."""
+    """The host stops here. Nothing in the office may catch this."""
 
 
-class Disk(MemoryOfficeStore):
-    """An office's store.
+class FaultyDisk(MemoryOfficeStore):
+    """The store of an office. Transactions are synced when they end.
 
-    Transactions are synced when they end. `touched` has the subscribers whose tenure was changed since somebody looked.
+    `touched` has the subscribers whose tenure changed since the last check.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Disk(MemoryOfficeStore):
         super().put_tenure(tenure)
         self.touched.add(tenure.name)
 
-    def drop_tenure(self, name: str) -> None:
-        super().drop_tenure(name)
+    def drop_mailbox(self, name: str) -> None:
+        super().drop_mailbox(name)
         self.touched.add(name)
 
     def lose_power(self) -> None:
-        """What was not synced is gone."""
+        """Lose unsynced changes."""
         self._undo_to(0)
         self.stop_at_commit = False
 

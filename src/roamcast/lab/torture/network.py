@@ -1,4 +1,4 @@
-"""A network that delays, drops, repeats, reorders and partitions, until it is told to be calm."""
+"""A network that delays, drops, repeats, reorders and partitions, until faults are switched off."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["Network", "Weather"]
+__all__ = ["Network", "NetworkFaults"]
 
-Schedule = Callable[[int, Callable[[], None]], None]
+Scheduler = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """How bad it is: chances for each message, delays in microseconds."""
+class NetworkFaults:
+    """Probabilities for each message; delays in microseconds."""
 
     drop: float
     repeat: float
@@ -22,31 +22,31 @@ class Weather:
     lateness: tuple[int, int] = (100_000, 3_000_000)
 
 
-CALM = Weather(0.0, 0.0, 0.0, (500, 5_000))
+NO_FAULTS = NetworkFaults(0.0, 0.0, 0.0, (500, 5_000))
 
 
 class Network:
-    """Between any two parties, named by text. What is late comes out of order."""
+    """Carries messages between parties, named by strings. Late messages arrive out of order."""
 
-    def __init__(self, rng: Random, schedule: Schedule, weather: Weather) -> None:
+    def __init__(self, rng: Random, schedule: Scheduler, faults: NetworkFaults) -> None:
         self._rng = rng
         self._schedule = schedule
         self._cut: set[frozenset[str]] = set()
-        self._alone: set[str] = set()
-        self.weather = weather
+        self._isolated: set[str] = set()
+        self.faults = faults
         self.late = 0
 
     def carry(self, source: str, target: str, deliver: Callable[[], None]) -> None:
         """Call `deliver` later, once, several times or never."""
-        rng, weather = self._rng, self.weather
-        if self.parted(source, target) or rng.random() < weather.drop:
+        rng, faults = self._rng, self.faults
+        if self.is_cut(source, target) or rng.random() < faults.drop:
             return
         self._send(deliver)
-        while rng.random() < weather.repeat:
+        while rng.random() < faults.repeat:
             self._send(deliver)
 
-    def parted(self, source: str, target: str) -> bool:
-        if source in self._alone or target in self._alone:
+    def is_cut(self, source: str, target: str) -> bool:
+        if source in self._isolated or target in self._isolated:
             return True
         return bool(self._cut) and frozenset((source, target)) in self._cut
 
@@ -56,24 +56,24 @@ class Network:
         self._schedule(until, lambda: self._cut.discard(pair))
 
     def isolate(self, party: str, until: int) -> None:
-        self._alone.add(party)
-        self._schedule(until, lambda: self._alone.discard(party))
+        self._isolated.add(party)
+        self._schedule(until, lambda: self._isolated.discard(party))
 
-    def calm(self) -> None:
-        """Everything arrives once from now on."""
-        self.weather = CALM
+    def stop_faults(self) -> None:
+        """Deliver every message exactly once from now on."""
+        self.faults = NO_FAULTS
         self._cut.clear()
-        self._alone.clear()
+        self._isolated.clear()
 
     def _send(self, deliver: Callable[[], None]) -> None:
-        rng, weather = self._rng, self.weather
-        if rng.random() < weather.late:
+        rng, faults = self._rng, self.faults
+        if rng.random() < faults.late:
             self.late += 1
-            self._schedule(_between(rng, weather.lateness), lambda: self._come_late(deliver))
+            self._schedule(_between(rng, faults.lateness), lambda: self._deliver_late(deliver))
         else:
-            self._schedule(_between(rng, weather.delay), deliver)
+            self._schedule(_between(rng, faults.delay), deliver)
 
-    def _come_late(self, deliver: Callable[[], None]) -> None:
+    def _deliver_late(self, deliver: Callable[[], None]) -> None:
         self.late -= 1
         deliver()
 

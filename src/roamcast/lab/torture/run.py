@@ -1,4 +1,4 @@
-"""Running seeds, on all cores, and telling what happened in one of them."""
+"""Run seeds on all cores, and print the trace of one of them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lab.torture.crashes import POINTS
-from roamcast.lab.torture.trace import Story
-from roamcast.lab.torture.variants import SOUND, VARIANTS, Variant
-from roamcast.lab.torture.world import World
+from roamcast.lab.torture.simulation import TortureSimulation
+from roamcast.lab.torture.trace import TraceRecorder
+from roamcast.lab.torture.variants import CORRECT, VARIANTS, Variant
 
-__all__ = ["Outcome", "Summary", "replay", "run_seed", "run_seeds", "seeds_of", "variant_of"]
+__all__ = ["SeedResult", "TortureSummary", "find_variant", "parse_seeds", "replay", "run_seed", "run_seeds"]
 
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one seed went through, and what it found. Points of crashes are given by their index."""
+class SeedResult:
+    """Counts and violations of one seed. Crash points are given by their index."""
 
     seed: int
     letters: int
@@ -38,19 +38,19 @@ class Outcome:
     violations: tuple[str, ...]
 
 
-class Summary:
-    """Many outcomes, counted."""
+class TortureSummary:
+    """Totals over many seeds."""
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
         self.seeds = 0
-        self.failed: list[Outcome] = []
+        self.failed: list[SeedResult] = []
         self._totals = dict.fromkeys(("letters", "expired", "migrations", "crashes", "messages"), 0)
         self._least = dict.fromkeys(("letters", "migrations", "crashes"), 0)
         self._points: set[int] = set()
         self._pairs: set[tuple[int, int]] = set()
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedResult) -> None:
         self.seeds += 1
         for name in self._totals:
             self._totals[name] += getattr(outcome, name)
@@ -62,7 +62,7 @@ class Summary:
         if outcome.violations:
             self.failed.append(outcome)
 
-    def figures(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "variant": self.variant.name,
             "seeds": self.seeds,
@@ -70,38 +70,42 @@ class Summary:
             "violations": {str(outcome.seed): list(outcome.violations) for outcome in self.failed},
             **self._totals,
             "least_in_a_seed": self._least,
-            "crash_points": {"struck": len(self._points), "of": len(POINTS)},
-            "crash_pairs": {"struck": len(self._pairs), "of": len(POINTS) ** 2},
+            "crash_points": {"hit": len(self._points), "of": len(POINTS)},
+            "crash_pairs": {"hit": len(self._pairs), "of": len(POINTS) ** 2},
         }
 
 
-def seeds_of(text: str) -> range:
-    """`A..B`, both included, or a single one."""
-    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
-    seeds = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+def parse_seeds(text: str) -> range:
+    """Parse `A..B`, both included, or a single seed."""
+    match = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
+    seeds = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
     if not seeds:
-        raise InputError(f"{text!r} are no seeds", where="--seeds", hint="give them as 1..2000, or one, as 17")
+        raise InputError(
+            f"{text!r} is not a range of seeds",
+            where="--seeds",
+            hint="use a range such as 1..2000, or a single seed such as 17",
+        )
     return seeds
 
 
-def variant_of(name: str | None) -> Variant:
-    if name is None or name == SOUND.name:
-        return SOUND
+def find_variant(name: str | None) -> Variant:
+    if name is None or name == CORRECT.name:
+        return CORRECT
     if name not in VARIANTS:
-        raise NotFoundError(f"no variant is called {name!r}", where="--variant", hint="see --list-variants")
+        raise NotFoundError(f"there is no variant {name!r}", where="--variant", hint="list them with --list-variants")
     return VARIANTS[name]
 
 
-def run_seed(variant: Variant, seed: int) -> Outcome:
-    world = World(seed, variant)
-    world.run()
-    return _outcome(seed, world)
+def run_seed(variant: Variant, seed: int) -> SeedResult:
+    simulation = TortureSimulation(seed, variant)
+    simulation.run()
+    return _outcome(seed, simulation)
 
 
-def run_seeds(variant: Variant, seeds: Iterable[int], processes: int | None = None) -> Iterator[Outcome]:
-    """In order of seed, each as soon as it and those before it are done."""
+def run_seeds(variant: Variant, seeds: Iterable[int], processes: int | None = None) -> Iterator[SeedResult]:
+    """Yield results in order of seed, as soon as they are available."""
     processes = processes or os.cpu_count() or 1
-    job = partial(_run_named, variant.name)
+    job = partial(_run_variant, variant.name)
     if processes == 1:
         yield from map(job, seeds)
         return
@@ -110,29 +114,29 @@ def run_seeds(variant: Variant, seeds: Iterable[int], processes: int | None = No
 
 
 def replay(variant: Variant, seed: int) -> Iterator[str]:
-    """The same seed again, told, with the violations at the end."""
-    story = Story()
-    world = World(seed, variant, story.hear)
-    world.run()
-    return story.tell(world.ledger.violations)
+    """Run a seed again and return its trace, with the violations at the end."""
+    recorder = TraceRecorder()
+    simulation = TortureSimulation(seed, variant, recorder.record)
+    simulation.run()
+    return recorder.lines(simulation.checker.violations)
 
 
-def _run_named(name: str, seed: int) -> Outcome:
-    return run_seed(variant_of(name), seed)
+def _run_variant(name: str, seed: int) -> SeedResult:
+    return run_seed(find_variant(name), seed)
 
 
-def _outcome(seed: int, world: World) -> Outcome:
+def _outcome(seed: int, simulation: TortureSimulation) -> SeedResult:
     numbers = {point: at for at, point in enumerate(POINTS)}
-    ledger = world.ledger
-    return Outcome(
+    checker = simulation.checker
+    return SeedResult(
         seed,
-        ledger.letters,
-        ledger.expired,
-        ledger.migrations,
-        world.crashes,
-        world.handled,
-        world.now / 1e6,
-        frozenset(numbers[point] for point in world.plan.struck),
-        frozenset((numbers[first], numbers[second]) for first, second in world.plan.pairs),
-        tuple(ledger.violations),
+        checker.letters,
+        checker.expired,
+        checker.migrations,
+        simulation.crashes,
+        simulation.handled,
+        simulation.now / 1e6,
+        frozenset(numbers[point] for point in simulation.plan.hit),
+        frozenset((numbers[first], numbers[second]) for first, second in simulation.plan.pairs),
+        tuple(checker.violations),
     )

@@ -1,35 +1,35 @@
-"""The protocol as it is, and broken ones, each wrong in one way: the test of the tester."""
+"""The correct protocol and broken variants with one bug each, which show that the checks work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from roamcast.deliver.context import Rules
-from roamcast.deliver.office import Office, Parts
-from roamcast.lab.torture.broken import clerks, directories, machines, migrations, postings
-from roamcast.lab.torture.disk import Disk
+from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.office import Office, OfficeParts
+from roamcast.lab.torture.broken import address_books, filing, migrations, offices, postings
+from roamcast.lab.torture.disk import FaultyDisk
 
-__all__ = ["SOUND", "VARIANTS", "Variant"]
+__all__ = ["CORRECT", "VARIANTS", "Variant"]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An office made of other parts, or on another disk. `what` says what is wrong with it."""
+    """An office built from other parts, or on another disk. `description` says what is wrong with it."""
 
     name: str
-    what: str
-    parts: Parts = field(default_factory=Parts)
-    disk: type[Disk] = Disk
+    description: str
+    parts: OfficeParts = field(default_factory=OfficeParts)
+    disk: type[FaultyDisk] = FaultyDisk
     kind: type[Office] = Office
 
-    def office(self, domain: str, disk: Disk, rules: Rules) -> Office:
-        return self.kind(domain, disk, rules, self.parts)
+    def office(self, domain: str, disk: FaultyDisk, limits: OfficeLimits) -> Office:
+        return self.kind(domain, disk, limits, self.parts)
 
 
-SOUND = Variant("sound", "The protocol as it is")
+CORRECT = Variant("correct", "The correct protocol")
 
 
-def _said(broken: type) -> str:
+def _describe(broken: type) -> str:
     return (broken.__doc__ or "").strip()
 
 
@@ -37,66 +37,66 @@ VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
         *(
-            Variant(name, _said(clerk), Parts(clerk=clerk))
-            for name, clerk in (
-                ("window", clerks.Window),
-                ("highest-number", clerks.HighestNumber),
-                ("no-hold-back", clerks.NoHoldBack),
-                ("full-drops", clerks.DropsWhatIsFull),
-                ("delete-on-pull", clerks.ForgetsWhatWasPulled),
-                ("expire-silently", clerks.ExpiresSilently),
-                ("expire-after-reading", clerks.ExpiresWhatWasRead),
+            Variant(name, _describe(kind), OfficeParts(filing=kind))
+            for name, kind in (
+                ("last-numbers-only", filing.RemembersLastNumbers),
+                ("highest-number-only", filing.RemembersHighestNumber),
+                ("no-hold-back", filing.HoldsNothingBack),
+                ("drop-when-full", filing.DropsWhenFull),
+                ("delete-on-pull", filing.DeletesOnPull),
+                ("expire-silently", filing.ExpiresSilently),
+                ("expire-after-reading", filing.ExpiresAfterReading),
             )
         ),
         *(
-            Variant(name, _said(posting), Parts(posting=posting))
+            Variant(name, _describe(posting), OfficeParts(posting=posting))
             for name, posting in (
-                ("answer-for-others", postings.AnswersForOthers),
-                ("forward-blindly", postings.PassesOnBlindly),
-                ("forget-posted", postings.ForgetsWhatWasPosted),
-                ("forget-refused", postings.ForgetsWhatWasRefused),
-                ("take-all-below", postings.TakesAllBelow),
-                ("post-once", postings.TriesOnce),
-                ("take-while-arriving", postings.TakesTooEarly),
-                ("no-friends", postings.MakesNoFriends),
-                ("number-by-office", postings.NumbersByOffice),
+                ("receipt-when-forwarding", postings.SendsReceiptWhenForwarding),
+                ("forward-any-epoch", postings.ForwardsIgnoringEpochs),
+                ("dequeue-on-posting", postings.DequeuesOnPosting),
+                ("dequeue-rejected", postings.DequeuesRejected),
+                ("receipt-covers-lower", postings.ReceiptCoversLowerNumbers),
+                ("post-once", postings.PostsOnce),
+                ("file-while-arriving", postings.FilesWhileArriving),
+                ("no-friends", postings.AddsNoFriends),
+                ("number-per-office", postings.NumbersPerOffice),
             )
         ),
         *(
-            Variant(name, _said(migration), Parts(migration=migration))
+            Variant(name, _describe(migration), OfficeParts(migration=migration))
             for name, migration in (
-                ("forward-before-register", migrations.ForwardsBeforeRegister),
-                ("first-portion-is-enough", migrations.FirstPortionIsEnough),
-                ("ranges-left-behind", migrations.RangesLeftBehind),
-                ("places-left-behind", migrations.PlacesLeftBehind),
-                ("numbers-left-behind", migrations.NumbersLeftBehind),
-                ("part-left-behind", migrations.PartLeftBehind),
-                ("parts-forgotten", migrations.PartsForgotten),
-                ("friends-left-behind", migrations.FriendsLeftBehind),
-                ("epoch-ignored", migrations.EpochIgnored),
-                ("both-serve", migrations.BothServe),
-                ("grant-while-arriving", migrations.GivesWhatItHasNot),
-                ("past-portions", migrations.TakesThePast),
+                ("drop-on-grant", migrations.DropsOnGrant),
+                ("drop-after-first-chunk", migrations.DropsAfterFirstChunk),
+                ("received-left-behind", migrations.LeavesReceivedBehind),
+                ("offsets-left-behind", migrations.LeavesOffsetsBehind),
+                ("sent-left-behind", migrations.LeavesSentBehind),
+                ("first-chunk-only", migrations.SendsFirstChunkOnly),
+                ("chunks-replaced", migrations.ReplacesChunks),
+                ("friends-left-behind", migrations.LeavesFriendsBehind),
+                ("grant-any-epoch", migrations.GrantsAnyEpoch),
+                ("serve-while-leaving", migrations.ServesWhileLeaving),
+                ("grant-while-arriving", migrations.GrantsWhileArriving),
+                ("accept-past-chunks", migrations.AcceptsPastChunks),
             )
         ),
         *(
-            Variant(name, _said(directory), Parts(directory=directory))
-            for name, directory in (
-                ("home-untold", directories.HomeUntold),
-                ("friends-untold", directories.FriendsUntold),
-                ("tell-once", directories.TellsOnce),
-                ("believe-anything", directories.BelievesAnything),
-                ("one-answer-is-enough", directories.OneAnswerIsEnough),
+            Variant(name, _describe(kind), OfficeParts(address_book=kind))
+            for name, kind in (
+                ("home-not-notified", address_books.HomeNotNotified),
+                ("friends-not-notified", address_books.FriendsNotNotified),
+                ("notify-once", address_books.NotifiesOnce),
+                ("ignore-epochs", address_books.IgnoresEpochs),
+                ("stop-at-first-receipt", address_books.StopsAtFirstReceipt),
             )
         ),
         *(
-            Variant(name, _said(office), kind=office)
+            Variant(name, _describe(office), kind=office)
             for name, office in (
-                ("full-disk-ignored", machines.IgnoresFullDisks),
-                ("no-recovery", machines.NoRecovery),
-                ("hand-over-forgotten", machines.FinishesNoHandOver),
+                ("full-disk-ignored", offices.IgnoresFullDisk),
+                ("no-recovery", offices.NoRecovery),
+                ("hand-over-forgotten", offices.ForgetsHandOvers),
             )
         ),
-        Variant("acknowledge-before-sync", _said(machines.SyncsNowAndThen), disk=machines.SyncsNowAndThen),
+        Variant("acknowledge-before-sync", _describe(offices.SyncsRarely), disk=offices.SyncsRarely),
     )
 }

@@ -109,10 +109,10 @@ class BinderAdapter:
         see `changed_places`.
         """
         adapter = cls(queries)
-        for around in registry.around_subscribers():
+        for around in registry.subscriptions_with_moving_region():
             if around.in_pipeline:
                 adapter._moving_regions.setdefault(around.subscriber, set()).add(around.id)
-        stateful, bindings = registry.with_lifecycle(), registry.live_bindings()
+        stateful, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
         messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
         states = []
         for subscription in stateful:
@@ -131,7 +131,7 @@ class BinderAdapter:
         update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
         update.changes += adapter._new_reasons(stateful)
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.demanded]
-        for source, count in registry.always_running().items():
+        for source, count in registry.count_without_lifecycle().items():
             adapter._interest[SourceRequest("match", source)] += count
         return adapter, update
 

@@ -27,7 +27,7 @@ def changed_places(registry: RegistryStore, queries: Queries, at: int) -> Contro
     """
     update = ControlUpdate()
     reasons: dict[str, str] = {}
-    for subscription in registry.naming_places():
+    for subscription in registry.subscriptions_naming_places():
         reason = queries.why_not(subscription)
         if reason is None:
             update.add(_refresh(subscription, queries, at))

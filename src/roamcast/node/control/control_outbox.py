@@ -39,7 +39,7 @@ class ControlOutbox:
 
     def catch_up(self) -> None:
         """Journal all records that wait. Raises StorageError; then the rest waits."""
-        while waiting := self._registry.unjournalled(after=self.done, limit=_CHUNK):
+        while waiting := self._registry.control_outbox(after=self.done, limit=_CHUNK):
             self._journal.append([record for _, record in waiting]).result()
             self.done = waiting[-1][0]
         self.behind = False
@@ -47,7 +47,7 @@ class ControlOutbox:
     def forget(self) -> None:
         """Delete journalled records from the registry."""
         if self.done:
-            self._registry.journalled(self.done)
+            self._registry.trim_outbox(self.done)
             self.done = 0
 
     def inform_pipeline(self, pipeline: str, binder: BinderAdapter, at: int) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from roamcast.store.registry import refusals
+from roamcast.store.registry.port import unknown_entity
 from roamcast.store.registry.values import Entity
 
 __all__ = ["EntityCache"]
@@ -40,7 +40,7 @@ class EntityCache:
     def get(self, id: str) -> Entity:
         """Raises NotFoundError."""
         if (entity := self.find(id)) is None:
-            raise refusals.unknown_entity(id)
+            raise unknown_entity(id)
         return entity
 
     def by_token(self, token_hash: str) -> Entity | None:
@@ -51,7 +51,7 @@ class EntityCache:
         """The attributes as a JSON object; None without attributes. Raises NotFoundError."""
         cached = self._cached.get(id)
         if cached is None:
-            raise refusals.unknown_entity(id)
+            raise unknown_entity(id)
         return cached.attributes
 
     def put(self, entity: Entity) -> None:

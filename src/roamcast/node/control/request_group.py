@@ -21,8 +21,14 @@ from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import CheckedQuery, places_of
-from roamcast.store.registry import refusals
-from roamcast.store.registry.port import RegistryStore
+from roamcast.store.registry.port import (
+    RegistryStore,
+    entity_exists,
+    id_retired,
+    subscription_exists,
+    unknown_entity,
+    unknown_subscription,
+)
 from roamcast.store.registry.values import (
     AttributesSet,
     Entity,
@@ -102,10 +108,10 @@ class RequestGroup:
 
     def register(self, entity: Entity) -> None:
         if self._find(entity.id) is not None:
-            raise refusals.entity_taken(entity.id)
+            raise entity_exists(entity.id)
         former_kind = self._retired(entity.id)
         if former_kind is not None and (former_kind, entity.kind) != ("source", "source"):
-            raise refusals.id_used_up(entity.id, former_kind)
+            raise id_retired(entity.id, former_kind)
         self.flush_moves()
         self.update.changes.append(EntityAdded(entity))
         self.update.add(self._binder.handle(registration(entity), self._clock.now()))
@@ -184,7 +190,7 @@ class RequestGroup:
         if existing is not None:
             if (existing.subscriber, existing.text) == (subscriber, query.text):
                 return False
-            raise refusals.subscription_taken(id)
+            raise subscription_exists(id)
         self.flush_moves()
         at = self._clock.now()
         lifecycle = Lifecycle("start", None, at) if query.has_states else None
@@ -214,7 +220,7 @@ class RequestGroup:
     def unsubscribe(self, id: str, subscriber: str) -> None:
         subscription = self._subscription(id)
         if subscription is None:
-            raise refusals.unknown_subscription(id)
+            raise unknown_subscription(id)
         if subscription.subscriber != subscriber:
             raise PermissionDeniedError(
                 "this subscription belongs to another subscriber",
@@ -258,7 +264,7 @@ class RequestGroup:
 
     def _get(self, id: str) -> Entity:
         if (entity := self._find(id)) is None:
-            raise refusals.unknown_entity(id)
+            raise unknown_entity(id)
         return entity
 
     def _retired(self, id: str) -> str | None:

@@ -90,7 +90,7 @@ class ControlWriter:
         self._history = round(history * 1_000_000)
         self.entities = EntityCache()
         self.peer_sources = PeerSources(
-            domain, self.entities, clock, registry.begin(clock.now()), silence, max_peer_sources
+            domain, self.entities, clock, registry.new_incarnation(clock.now()), silence, max_peer_sources
         )
         self._binder: BinderAdapter | None = None
         self._stateless = 0  # subscriptions without states
@@ -311,7 +311,7 @@ class ControlWriter:
         binder, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
         self._outbox.behind = True
         self._store(update)
-        self._stateless = sum(self._registry.always_running().values())
+        self._stateless = sum(self._registry.count_without_lifecycle().values())
         self._binder = binder
         self.peer_sources.restart(binder)
         return binder

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from roamcast.deliver.mailbox import Filed
-from roamcast.deliver.messages import Pulled
+from roamcast.deliver.mailbox import FiledLetter
+from roamcast.deliver.requests import Pulled
 
 __all__ = ["HEARTBEAT", "HEARTBEAT_EVERY", "STREAM", "letter_json", "pulled_json", "sse_message"]
 
@@ -27,10 +27,10 @@ def pulled_json(pulled: Pulled) -> str:
     return f'{{"letters":[{",".join(map(letter_json, pulled.letters))}],"waiting":{pulled.waiting}}}'
 
 
-def letter_json(filed: Filed) -> str:
+def letter_json(filed: FiledLetter) -> str:
     """The letter as JSON on one line. The body, a JSON object itself, is not read but continued."""
     letter = filed.letter
     body = letter.body.replace("\n", " ").replace("\r", " ")
     sender = orjson.dumps(letter.sender).decode()
-    head = f'"offset":{filed.place},"sender":{sender},"number":{letter.number}'
+    head = f'"offset":{filed.offset},"sender":{sender},"number":{letter.number}'
     return f"{{{head},{body.lstrip()[1:]}"

@@ -15,10 +15,10 @@ from random import Random
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
-from roamcast.deliver.messages import Deposit, Due, Effect, Message, News, Reply, SendAll, Transmit, Wake
+from roamcast.deliver.messages import OfficeEffect, OfficeInput, ScheduleWork, Transmit, WorkDue
 from roamcast.deliver.office import Office
-from roamcast.deliver.pending_work import Duty
-from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.port import OfficeStore, PendingWork
+from roamcast.deliver.requests import Deposit, Notice, Reply, SendLetters
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
 from roamcast.group_commit import GroupCommit, Submission, fail
 
@@ -32,7 +32,7 @@ _SOON = 0.1  # seconds
 _GROUP = 1_000  # messages
 _LETTERS = 10_000  # in the deposits of a group: readers must not wait long for writers
 
-Outlet = Callable[[Sequence[Transmit | News]], None]
+Outlet = Callable[[Sequence[Transmit | Notice]], None]
 
 
 class _StoreQuery(NamedTuple):
@@ -41,7 +41,7 @@ class _StoreQuery(NamedTuple):
     read: Callable[[OfficeStore], Any]
 
 
-_Request = Message | _StoreQuery
+_Request = OfficeInput | _StoreQuery
 
 
 class OfficeActor:
@@ -73,11 +73,11 @@ class OfficeActor:
         """Send effects to `outlet` from now on. Earlier effects are lost; the office repeats what matters."""
         self._outlet = outlet
 
-    def tell(self, message: Message) -> Future[Reply | None]:
+    def tell(self, message: OfficeInput) -> Future[Reply | None]:
         """The office's reply; None for a message without one. The future raises what the office refuses."""
         return self._commits.submit(message)
 
-    def tell_all(self, messages: Sequence[Message]) -> None:
+    def tell_all(self, messages: Sequence[OfficeInput]) -> None:
         """Handle messages of other offices. Their replies are dropped."""
         self._commits.submit_all(messages)
 
@@ -96,7 +96,7 @@ class OfficeActor:
 
     def _handle(self, group: Sequence[Submission[_Request]]) -> None:
         due = [] if self._commits.is_closed else self._timers.pop_due()
-        messages: list[tuple[Message, Future[Any]]] = [(Due(duty), Future()) for duty in due]
+        messages: list[tuple[OfficeInput, Future[Any]]] = [(WorkDue(work), Future()) for work in due]
         queries: list[Submission[_StoreQuery]] = []
         for request, future in group:
             if isinstance(request, _StoreQuery):
@@ -108,7 +108,7 @@ class OfficeActor:
         if queries:
             self._answer(queries)
 
-    def _handle_messages(self, messages: Sequence[tuple[Message, Future[Any]]]) -> None:
+    def _handle_messages(self, messages: Sequence[tuple[OfficeInput, Future[Any]]]) -> None:
         outcomes = self._office.handle_all([message for message, _ in messages], self._clock())
         for (message, future), outcome in zip(messages, outcomes, strict=True):
             if isinstance(outcome, StorageError):
@@ -133,11 +133,11 @@ class OfficeActor:
         for query, answer in zip(queries, answers, strict=True):
             query.future.set_result(answer)
 
-    def _emit(self, effects: Sequence[Effect]) -> None:
+    def _emit(self, effects: Sequence[OfficeEffect]) -> None:
         """Set timers; pass everything but replies to the outlet."""
-        outgoing: list[Transmit | News] = []
+        outgoing: list[Transmit | Notice] = []
         for effect in effects:
-            if isinstance(effect, Wake):
+            if isinstance(effect, ScheduleWork):
                 self._timers.set(effect)
             elif not isinstance(effect, Reply):
                 outgoing.append(effect)
@@ -151,23 +151,23 @@ class _Timers:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._lock = Lock()
-        self._heap: list[tuple[float, int, Duty]] = []  # an entry counts only if `_tickets` has its ticket
-        self._tickets: dict[Duty, int] = {}
+        self._heap: list[tuple[float, int, PendingWork]] = []  # an entry counts only if `_tickets` has its ticket
+        self._tickets: dict[PendingWork, int] = {}
         self._last_ticket = 0
 
-    def set(self, wake: Wake) -> None:
+    def set(self, wake: ScheduleWork) -> None:
         with self._lock:
             self._last_ticket += 1
-            self._tickets[wake.duty] = self._last_ticket
+            self._tickets[wake.work] = self._last_ticket
             seconds = self._rng.randint(wake.earliest, wake.latest) / 1_000_000
-            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_ticket, wake.duty))
+            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_ticket, wake.work))
 
     def hurry(self) -> None:
         """Let every timer run within `_SOON` seconds."""
         with self._lock:
             now = time.monotonic()
             self._heap = [
-                (min(due, now + self._rng.uniform(0.0, _SOON)), ticket, duty) for due, ticket, duty in self._heap
+                (min(due, now + self._rng.uniform(0.0, _SOON)), ticket, work) for due, ticket, work in self._heap
             ]
             heapq.heapify(self._heap)
 
@@ -176,18 +176,18 @@ class _Timers:
         with self._lock:
             return self._heap[0][0] if self._heap else None
 
-    def pop_due(self) -> list[Duty]:
+    def pop_due(self) -> list[PendingWork]:
         """Remove and return the work whose time has come."""
-        due: list[Duty] = []
+        due: list[PendingWork] = []
         with self._lock:
             now = time.monotonic()
             while self._heap and (self._heap[0][0] <= now or self._tickets.get(self._heap[0][2]) != self._heap[0][1]):
-                _, ticket, duty = heapq.heappop(self._heap)
-                if self._tickets.get(duty) == ticket:
-                    del self._tickets[duty]
-                    due.append(duty)
+                _, ticket, work = heapq.heappop(self._heap)
+                if self._tickets.get(work) == ticket:
+                    del self._tickets[work]
+                    due.append(work)
         return due
 
 
 def _letters_in(request: _Request) -> int:
-    return len(request.letters) if isinstance(request, Deposit | SendAll) else 0
+    return len(request.letters) if isinstance(request, Deposit | SendLetters) else 0

@@ -9,9 +9,9 @@ from typing import Literal
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import Name, home_of
-from roamcast.deliver.messages import Arrive, Arrived, Claim, Departed, Moved, Query, Refused, Wire
-from roamcast.deliver.refusals import stale_arrival
+from roamcast.deliver.addressing import Name, home_of, stale_arrival_error
+from roamcast.deliver.messages import AddressUpdate, LocationQuery, MailboxClaim, PeerMessage
+from roamcast.deliver.requests import ArrivalRefused, Arrive, Arrived, Departed
 from roamcast.errors import ElsewhereError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
@@ -52,7 +52,7 @@ class Arrivals:
         self._actor = actor
         self._signed_http = signed_http
         self._peers = peers
-        self._waiting: dict[str, set[asyncio.Future[Arrived | Refused]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[Arrived | ArrivalRefused]]] = {}
 
     async def arrive(self, name: str, epoch: int, previous: str | None, text: str, secret: str) -> str:
         """Get its mailbox here; the token that opens it. To be sent again if it is UnavailableError.
@@ -66,26 +66,26 @@ class Arrivals:
         await self._check(name, epoch, warrant, previous)
         later = await run_in_threadpool(self._visitors.announce, name, epoch, str(warrant), secret, before)
         if later:
-            raise stale_arrival(name, self._names.domain, later)
+            raise stale_arrival_error(name, self._names.domain, later)
         try:
             told = await self._told(Arrive(name, epoch, previous, str(warrant)))
         except ElsewhereError:
             await self._forget(name, epoch)
             raise
-        if isinstance(told, Refused) or told.epoch > epoch:
+        if isinstance(told, ArrivalRefused) or told.epoch > epoch:
             await self._forget(name, epoch)
-            office = told.office if isinstance(told, Refused) else self._names.domain
-            raise stale_arrival(name, office, told.epoch)
+            office = told.office if isinstance(told, ArrivalRefused) else self._names.domain
+            raise stale_arrival_error(name, office, told.epoch)
         token = await run_in_threadpool(self._visitors.admit, name, epoch)
         if token is None:
-            raise stale_arrival(name, self._names.domain, epoch)
+            raise stale_arrival_error(name, self._names.domain, epoch)
         return token
 
-    async def _told(self, message: Arrive) -> Arrived | Refused:
+    async def _told(self, message: Arrive) -> Arrived | ArrivalRefused:
         """What comes of it. Raises what the office refuses, and UnavailableError while nothing has come of it."""
         name = message.name
         loop = asyncio.get_running_loop()
-        news: asyncio.Future[Arrived | Refused] = loop.create_future()
+        news: asyncio.Future[Arrived | ArrivalRefused] = loop.create_future()
         self._waiting.setdefault(name, set()).add(news)
         try:
             await asyncio.wrap_future(self._actor.tell(message))
@@ -106,7 +106,7 @@ class Arrivals:
         if known is not None and known.token_hash is None:
             await run_in_threadpool(self._visitors.forget, name, epoch)
 
-    def hear(self, news: Arrived | Refused) -> None:
+    def hear(self, news: Arrived | ArrivalRefused) -> None:
         for waiting in self._waiting.get(news.name, ()):
             if not waiting.done():
                 waiting.set_result(news)
@@ -126,11 +126,11 @@ class Arrivals:
                 return "no"
             return "yes" if is_vouched_for(warrant, name, epoch, entity.token_hash) else "no"
         known = self._visitors.find(name)
-        if known is not None and follows(warrant.link, epoch, Warrant.parse(known.warrant).link, known.epoch):
+        if known is not None and follows(warrant.link, epoch, Warrant.parse(known.move_proof).link, known.epoch):
             return "yes"
         return "unknown"
 
-    async def admitted(self, peer: str, claim: Claim) -> Wire | None:
+    async def admitted(self, peer: str, claim: MailboxClaim) -> PeerMessage | None:
         """What an office's claim is worth: the claim, a question where the subscriber is, or nothing.
 
         A home may call its own subscribers back: it has made them, and whoever asks it to has their token.
@@ -140,19 +140,19 @@ class Arrivals:
         if home_of(claim.name) == peer:
             return claim
         try:
-            warrant = Warrant.parse(claim.warrant)
+            warrant = Warrant.parse(claim.move_proof)
             verdict = await run_in_threadpool(self.judge, claim.name, claim.epoch, warrant)
             known = self._visitors.find(claim.name)
             if verdict == "unknown" and known is not None and is_far(claim.epoch, known.epoch):
                 verdict = await self._ask(home_of(claim.name), claim.name, claim.epoch, warrant)
         except RoamcastError:
             return None
-        return claim if verdict == "yes" else Query(claim.name, claim.office)
+        return claim if verdict == "yes" else LocationQuery(claim.name, claim.office)
 
-    async def believes(self, moved: Moved) -> bool:
+    async def believes(self, moved: AddressUpdate) -> bool:
         """Whether a subscriber of ours has warranted that it is there."""
         try:
-            warrant = Warrant.parse(moved.warrant)
+            warrant = Warrant.parse(moved.move_proof)
         except RoamcastError:
             return False
         return await run_in_threadpool(self.judge, moved.name, moved.epoch, warrant) == "yes"

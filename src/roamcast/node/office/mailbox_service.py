@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar, cast
 
-from roamcast.deliver.messages import (
+from roamcast.deliver.addressing import elsewhere_error
+from roamcast.deliver.port import OfficeStore
+from roamcast.deliver.requests import (
     Acknowledge,
     Acknowledged,
     Deposit,
     Deposited,
+    LetterSent,
+    LettersSent,
     Pull,
     Pulled,
     Register,
     Remove,
-    Send,
-    SendAll,
-    Sent,
-    SentAll,
-    Trace,
-    Traced,
+    SendLetter,
+    SendLetters,
+    TraceLetter,
+    TraceReply,
 )
-from roamcast.deliver.port import OfficeStore
-from roamcast.deliver.refusals import elsewhere
 from roamcast.errors import ElsewhereError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.office.actor import OfficeActor
@@ -55,7 +55,7 @@ class MailboxService:
         self._names = names
         self._waiters = waiters
         self._limits = limits
-        self._tracing: dict[str, asyncio.Future[Traced]] = {}
+        self._tracing: dict[str, asyncio.Future[TraceReply]] = {}
         self.expired = 0
         """Letters that were not handed out because their time to live was over."""
 
@@ -103,12 +103,12 @@ class MailboxService:
         self.expired += pulled.expired
         return count, pulled
 
-    async def send(self, message: Send) -> Sent:
-        return cast(Sent, await await_to_the_end(self._actor.tell(message)))
+    async def send(self, message: SendLetter) -> LetterSent:
+        return cast(LetterSent, await await_to_the_end(self._actor.tell(message)))
 
-    async def send_all(self, messages: Sequence[Send]) -> tuple[Sent | RoamcastError, ...]:
+    async def send_all(self, messages: Sequence[SendLetter]) -> tuple[LetterSent | RoamcastError, ...]:
         """Each is taken or refused by itself."""
-        done = cast(SentAll, await await_to_the_end(self._actor.tell(SendAll(tuple(messages)))))
+        done = cast(LettersSent, await await_to_the_end(self._actor.tell(SendLetters(tuple(messages)))))
         return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
@@ -117,25 +117,25 @@ class MailboxService:
         def asked(store: OfficeStore) -> int | ElsewhereError:
             tenure = store.tenures((sender,)).get(sender)
             if tenure is not None and tenure.active:
-                return store.sent(sender, receiver)
-            kept = store.whereabouts(sender)
-            return elsewhere(sender, kept.office if kept else None, kept.epoch if kept else 0)
+                return store.last_sent(sender, receiver)
+            kept = store.last_known(sender)
+            return elsewhere_error(sender, kept.office if kept else None, kept.epoch if kept else 0)
 
         answer = await await_to_the_end(self._actor.query(asked))
         if isinstance(answer, ElsewhereError):
             raise answer
         return answer
 
-    async def trace(self, receiver: str, sender: str, number: int) -> Traced:
+    async def trace(self, receiver: str, sender: str, number: int) -> TraceReply:
         """What became of a letter that was posted here. Raises UnavailableError if nobody says so in time."""
         loop = asyncio.get_running_loop()
         ticket = new_token()
-        answer: asyncio.Future[Traced] = loop.create_future()
+        answer: asyncio.Future[TraceReply] = loop.create_future()
         self._tracing[ticket] = answer
         end, pause = loop.time() + _TRACE_WAIT, _FIRST_ASKED_AGAIN
         try:
             while loop.time() < end:
-                await await_to_the_end(self._actor.tell(Trace(ticket, receiver, sender, number)))
+                await await_to_the_end(self._actor.tell(TraceLetter(ticket, receiver, sender, number)))
                 done, _ = await asyncio.wait([answer], timeout=min(pause, max(0.0, end - loop.time())))
                 if done:
                     return answer.result()
@@ -149,7 +149,7 @@ class MailboxService:
             "no office has said yet what became of it", where=receiver, hint="it is on its way: ask again later"
         )
 
-    def traced(self, news: Traced) -> None:
+    def traced(self, news: TraceReply) -> None:
         answer = self._tracing.get(news.ticket)
         if answer is not None and not answer.done():
             answer.set_result(news)

@@ -14,26 +14,28 @@ from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.letters import Key, key_of
+from roamcast.deliver.mailbox import LetterKey, key_of
 from roamcast.deliver.messages import (
-    Arrive,
-    Arrived,
-    Awake,
-    Claim,
-    Departed,
-    Expired,
-    Moved,
-    News,
-    Portion,
-    Post,
-    Posted,
-    Refused,
-    Traced,
+    AddressUpdate,
+    BundleReceipt,
+    LetterBundle,
+    MailboxChunk,
+    MailboxClaim,
+    PeerMessage,
     Transmit,
-    Wire,
 )
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import RECALL, OfficeStore, Whereabouts
+from roamcast.deliver.port import RECALL, LastKnownOffice, OfficeStore
+from roamcast.deliver.requests import (
+    ArrivalRefused,
+    Arrive,
+    Arrived,
+    Departed,
+    LettersExpired,
+    LettersReady,
+    Notice,
+    TraceReply,
+)
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
@@ -120,17 +122,17 @@ class PostOffice:
         name = self.names.of(id)
         await run_in_threadpool(self.visitors.leave, name, HIGHEST)
         with suppress(NotFoundError):
-            await asyncio.wrap_future(self.actor.tell(Arrive(name, warrant=RECALL)))
+            await asyncio.wrap_future(self.actor.tell(Arrive(name, move_proof=RECALL)))
 
     def close(self) -> None:
         self.actor.close()
 
-    def _hear(self, leaving: Sequence[Transmit | News]) -> None:
+    def _hear(self, leaving: Sequence[Transmit | Notice]) -> None:
         for effect in leaving:
             match effect:
                 case Transmit(to, message):
                     self.sender.send(to, self._leaving(to, message))
-                case Awake(name):
+                case LettersReady(name):
                     self.waiters.notify([name])
                 case Departed(name):
                     self.waiters.notify([name])
@@ -139,52 +141,52 @@ class PostOffice:
                     self.handing.pop(name, None)
                     self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
-                case Refused(name):
+                case ArrivalRefused(name):
                     self.claiming.pop(name, None)
                     self.arrivals.hear(effect)
-                case Expired(_, count):
+                case LettersExpired(_, count):
                     self.mailboxes.expired += count
-                case Traced():
+                case TraceReply():
                     self.mailboxes.traced(effect)
 
-    def _leaving(self, to: str, message: Wire) -> Wire:
+    def _leaving(self, to: str, message: PeerMessage) -> PeerMessage:
         """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted.
 
         Letters of our own are stamped.
         """
         match message:
-            case Post(receiver, letters, origin) if origin == self.names.domain:
+            case LetterBundle(receiver, letters, origin) if origin == self.names.domain:
                 return replace(message, stamp=self._stamp(receiver, map(key_of, letters)))
-            case Portion(name):
+            case MailboxChunk(name):
                 self.handing[name] = to
-            case Claim(name):
+            case MailboxClaim(name):
                 self.claiming.setdefault(name, set()).add(to)
-            case Moved(name, epoch=epoch) if home_of(name) == to:
+            case AddressUpdate(name, epoch=epoch) if home_of(name) == to:
                 visitor = self.visitors.find(name)
                 if visitor is not None and visitor.epoch == epoch:
-                    return replace(message, warrant=visitor.warrant)
+                    return replace(message, move_proof=visitor.move_proof)
         return message
 
-    def is_stamped(self, posted: Posted) -> bool:
+    def is_stamped(self, posted: BundleReceipt) -> bool:
         """Whether who says so was sent just these letters, or was passed them, since we have started."""
-        return same(posted.stamp, self._stamp(posted.receiver, (*posted.taken, *posted.full)))
+        return same(posted.stamp, self._stamp(posted.receiver, (*posted.accepted, *posted.rejected)))
 
-    def _stamp(self, receiver: str, keys: Iterable[Key]) -> str:
+    def _stamp(self, receiver: str, keys: Iterable[LetterKey]) -> str:
         parts = (part for sender, number in sorted(keys) for part in (sender, str(number)))
         return mac(self._key, "stamp", receiver, *parts).hex()
 
     def _sweep(self) -> None:
         """Forget visitors whose arrival came to nothing, or who have left, if a crash kept us from it."""
 
-        def absent(store: OfficeStore) -> list[tuple[str, Whereabouts | None]]:
+        def absent(store: OfficeStore) -> list[tuple[str, LastKnownOffice | None]]:
             names = self.visitors.names()
             served = {name for name, tenure in store.tenures(names).items() if tenure.active}
-            gone = [name for name in names if name not in served and store.claimed(name) is None]
-            return [(name, store.whereabouts(name)) for name in gone]
+            gone = [name for name in names if name not in served and store.pending_claim(name) is None]
+            return [(name, store.last_known(name)) for name in gone]
 
         for name, kept in self.actor.query(absent).result():
             visitor = self.visitors.find(name)
-            if kept is not None and not kept.gone:
+            if kept is not None and not kept.is_removed:
                 self.visitors.leave(name, kept.epoch, kept.office)
             if visitor is not None:
                 self.visitors.forget(name, visitor.epoch)

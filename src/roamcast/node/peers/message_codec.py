@@ -10,28 +10,28 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from roamcast.deliver.addressing import Name
-from roamcast.deliver.letters import key_of
-from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.messages import Inquiry, Portion, Post, Posted, Traced, Wire
-from roamcast.deliver.port import Contents
+from roamcast.deliver.mailbox import Mailbox, key_of
+from roamcast.deliver.messages import BundleReceipt, LetterBundle, MailboxChunk, PeerMessage, TraceQuery
+from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.requests import TraceReply
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, Ranges
 
 __all__ = ["decode", "encode", "size_of"]
 
-_ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = {kind.__name__: TypeAdapter(kind) for kind in get_args(Wire)}
+_ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = {kind.__name__: TypeAdapter(kind) for kind in get_args(PeerMessage)}
 _COUNTS: Final = TypeAdapter(dict[str, int])
 _TEXTS: Final = TypeAdapter(dict[str, str])
 _REST: Final = 4_000  # bytes of all else in a message, or of a letter but its body
 _KEY: Final = 1_200
 
 
-def encode(messages: Iterable[Wire]) -> bytes:
+def encode(messages: Iterable[PeerMessage]) -> bytes:
     return orjson.dumps({"messages": [_encoded(message) for message in messages]}, default=list)
 
 
-def decode(body: bytes) -> list[Wire]:
+def decode(body: bytes) -> list[PeerMessage]:
     """Raises InputError for what no office of this version would send."""
     try:
         return [_decoded(kind, given) for kind, given in orjson.loads(body)["messages"]]
@@ -41,82 +41,82 @@ def decode(body: bytes) -> list[Wire]:
         ) from error
 
 
-def size_of(message: Wire) -> int:
+def size_of(message: PeerMessage) -> int:
     """No less than the bytes it makes: quoting a body, which is JSON, at most doubles it."""
-    if isinstance(message, Post):
+    if isinstance(message, LetterBundle):
         return _REST + sum(_REST + 2 * len(letter.body.encode()) for letter in message.letters)
-    if isinstance(message, Portion):
+    if isinstance(message, MailboxChunk):
         return (
             _REST
-            + _size_of_contents(message)
+            + _size_of_bookkeeping(message)
             + sum(_REST + 2 * len(filed.letter.body.encode()) for filed in message.letters)
         )
-    if isinstance(message, Posted):
-        return _REST + _KEY * (len(message.taken) + len(message.full))
+    if isinstance(message, BundleReceipt):
+        return _REST + _KEY * (len(message.accepted) + len(message.rejected))
     return _REST
 
 
-def _size_of_contents(message: Portion) -> int:
-    contents = message.contents
-    if contents is None:
+def _size_of_bookkeeping(message: MailboxChunk) -> int:
+    bookkeeping = message.bookkeeping
+    if bookkeeping is None:
         return 0
-    had = (*contents.mailbox.received.values(), *contents.expired.values())
-    return sum(_KEY + 42 * (ranges.gaps + 1) for ranges in had) + _KEY * len(contents.sent)
+    had = (*bookkeeping.mailbox.received.values(), *bookkeeping.expired.values())
+    return sum(_KEY + 42 * (ranges.gaps + 1) for ranges in had) + _KEY * len(bookkeeping.sent)
 
 
-def _encoded(message: Wire) -> tuple[str, Any]:
+def _encoded(message: PeerMessage) -> tuple[str, Any]:
     kind = type(message).__name__
-    if not isinstance(message, Portion) or message.contents is None:
+    if not isinstance(message, MailboxChunk) or message.bookkeeping is None:
         return kind, message
     given = {field.name: getattr(message, field.name) for field in fields(message)}
-    contents = message.contents
-    given["contents"] = {
-        "next_place": contents.mailbox.next_place,
-        "received": {sender: ranges.to_text() for sender, ranges in contents.mailbox.received.items()},
-        "acknowledged": contents.acknowledged,
-        "sent": contents.sent,
-        "expired": {sender: ranges.to_text() for sender, ranges in contents.expired.items()},
+    bookkeeping = message.bookkeeping
+    given["bookkeeping"] = {
+        "next_offset": bookkeeping.mailbox.next_offset,
+        "received": {sender: ranges.to_text() for sender, ranges in bookkeeping.mailbox.received.items()},
+        "acknowledged": bookkeeping.acknowledged,
+        "sent": bookkeeping.sent,
+        "expired": {sender: ranges.to_text() for sender, ranges in bookkeeping.expired.items()},
     }
     return kind, given
 
 
-def _decoded(kind: str, given: dict[str, Any]) -> Wire:
-    contents = given.pop("contents", None)
-    message = cast(Wire, _ADAPTERS[kind].validate_python(given))
-    if isinstance(message, Portion) and contents is not None:
-        message = replace(message, contents=_contents(contents))
+def _decoded(kind: str, given: dict[str, Any]) -> PeerMessage:
+    bookkeeping = given.pop("bookkeeping", None)
+    message = cast(PeerMessage, _ADAPTERS[kind].validate_python(given))
+    if isinstance(message, MailboxChunk) and bookkeeping is not None:
+        message = replace(message, bookkeeping=_bookkeeping(bookkeeping))
     _check(message)
     match message:
-        case Post():
+        case LetterBundle():
             _check_letters(message.receiver, message.letters)
-        case Portion():
+        case MailboxChunk():
             _check_letters(message.name, [filed.letter for filed in message.letters])
-            places = [filed.place for filed in message.letters if filed.place is not None]
-            if places != sorted(set(places)) or 0 in places:
-                raise ValueError("places that do not rise from 1")
+            offsets = [filed.offset for filed in message.letters if filed.offset is not None]
+            if offsets != sorted(set(offsets)) or 0 in offsets:
+                raise ValueError("offsets do not rise from 1")
     name = _name_of(message)
     if name is not None:
         Name.parse(name)
     return message
 
 
-def _contents(given: Mapping[str, Any]) -> Contents:
+def _bookkeeping(given: Mapping[str, Any]) -> Bookkeeping:
     received, expired = (
         {sender: Ranges.from_text(text) for sender, text in _TEXTS.validate_python(given[part]).items()}
         for part in ("received", "expired")
     )
-    numbers = _COUNTS.validate_python({part: given[part] for part in ("next_place", "acknowledged")})
+    numbers = _COUNTS.validate_python({part: given[part] for part in ("next_offset", "acknowledged")})
     sent = _COUNTS.validate_python(given["sent"])
-    return Contents(Mailbox(numbers["next_place"], received), numbers["acknowledged"], sent, expired)
+    return Bookkeeping(Mailbox(numbers["next_offset"], received), numbers["acknowledged"], sent, expired)
 
 
-def _name_of(message: Wire) -> str | None:
+def _name_of(message: PeerMessage) -> str | None:
     match message:
-        case Post(name) | Posted(name):
+        case LetterBundle(name) | BundleReceipt(name):
             return name
-        case Inquiry(trace):
+        case TraceQuery(trace):
             return trace.receiver
-        case Traced():
+        case TraceReply():
             return None
         case _:
             return message.name

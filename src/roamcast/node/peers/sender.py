@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from roamcast.deliver.messages import Wire
+from roamcast.deliver.messages import PeerMessage
 from roamcast.errors import RoamcastError, UnavailableError
 from roamcast.node.peers.message_codec import encode, size_of
 from roamcast.node.peers.peer_file import Peer, Peers
@@ -49,7 +49,7 @@ class PeerSender:
         for peer in self._peers.all():
             self._line(peer.domain)
 
-    def send(self, to: str, message: Wire) -> None:
+    def send(self, to: str, message: PeerMessage) -> None:
         if self._peers.find(to) is None:
             log.debug("a message for %s, which has not joined, is dropped", to)
             return
@@ -90,17 +90,17 @@ class _Line:
         self._peers = peers
         self._reached = reached
         self._rng = rng
-        self._waiting: deque[Wire] = deque()
+        self._waiting: deque[PeerMessage] = deque()
         self._bytes = 0
         self._most = _BATCH
-        self._carried: list[Wire] = []  # the last batch
+        self._carried: list[PeerMessage] = []  # the last batch
         self._is_silent = True
         self._some = asyncio.Event()
         self._hasty = asyncio.Event()
         self.answers = False
         self.task = asyncio.create_task(self._run())
 
-    def put(self, message: Wire) -> None:
+    def put(self, message: PeerMessage) -> None:
         if self._bytes < _WAITING_BYTES:
             self._bytes += size_of(message)
             self._waiting.append(message)
@@ -162,8 +162,8 @@ class _Line:
             self._some.set()
         self._most = max(1, len(self._carried) // 2)
 
-    def _batch(self) -> list[Wire]:
-        batch: list[Wire] = []
+    def _batch(self) -> list[PeerMessage]:
+        batch: list[PeerMessage] = []
         size = 0
         while (
             self._waiting and len(batch) < self._most and (not batch or size + size_of(self._waiting[0]) < _BATCH_BYTES)

@@ -18,8 +18,10 @@ from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state.control import Nothing, changes_of
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, StateFolder
 from roamcast.pipeline.state.moving_regions import positions_of
+from roamcast.store.engine import open_sqlite
 from roamcast.store.registry.port import RegistryStore
-from roamcast.store.sql import SqlRegistry, open_sqlite
+from roamcast.store.registry.schema import REGISTRY_FORMAT
+from roamcast.store.registry.sql import SqlRegistry
 
 __all__ = ["from_registries", "from_state"]
 
@@ -64,7 +66,7 @@ def from_registries(data: Path) -> Mapping[str, pa.Table]:
     """
     tables = [RECORD_SCHEMA.empty_table()]
     for store in sorted((data / "nodes").glob("*/store.sqlite")):
-        registry = SqlRegistry(open_sqlite(store))
+        registry = SqlRegistry(open_sqlite(store, REGISTRY_FORMAT))
         try:
             records = list(_in_force(registry))
         finally:

@@ -1,35 +1,32 @@
-"""What an office knows of each subscriber besides letters: read once, kept in memory, written when a group is done."""
+"""What an office stores about each subscriber apart from letters: read once, cached, written at the end of a group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from roamcast.deliver.chunks import joined
-from roamcast.deliver.letters import Cursor
-from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.port import Arriving, Contents, Leaving, Tenure, Whereabouts
+from roamcast.deliver.chunks import merge_chunk
+from roamcast.deliver.mailbox import Cursor, Mailbox
+from roamcast.deliver.port import Arriving, Bookkeeping, LastKnownOffice, Leaving, MailboxLoad, Tenure
 from roamcast.ranges import Ranges
 from roamcast.store.session import Session
 
-__all__ = ["Account", "Accounts", "Box", "Run"]
+__all__ = ["AccountTables", "LetterRun", "MailboxRow", "OfficeTables", "to_json"]
 
-_MOST = 200_000  # accounts in memory
+_MOST_CACHED = 200_000  # accounts
 
-Run = tuple[str, int, int]
-"""Letters of one sender in places one after the other: the sender, its letters' place less their number, and the lowest
-number among those that are known to be in it.
-"""
+LetterRun = tuple[str, int, int]
+"""Letters of one sender at consecutive offsets: the sender, offset minus number, and the lowest number known in it."""
 
 
 @dataclass(slots=True)
-class Box:
-    """A mailbox without its letters: those up to place `acknowledged` are dead, `readable` and `held` are alive.
+class MailboxRow:
+    """A mailbox without its letters. Letters up to offset `acknowledged` are dead; `readable` and `held` are alive.
 
-    `run` is that of the letter placed last, if it is remembered.
+    `run` is the run of the letter filed last, if known.
     """
 
     id: int
@@ -38,205 +35,246 @@ class Box:
     readable: int = 0
     held: int = 0
     expired: dict[str, Ranges] = field(default_factory=dict)
-    run: Run | None = None
+    run: LetterRun | None = None
 
 
 @dataclass(slots=True)
 class Account:
-    whereabouts: Whereabouts | None = None
+    """Everything cached about one subscriber."""
+
+    last_known: LastKnownOffice | None = None
     tenure: Tenure | None = None
-    box: Box | None = None
+    row: MailboxRow | None = None
 
 
-class Accounts:
-    """Changes are kept until `flush`. After a failure everything is to be forgotten."""
+class OfficeTables:
+    """Base of the tables of an office: the session of the current transaction."""
 
     def __init__(self) -> None:
+        self._open: Session | None = None
+
+    @property
+    def _session(self) -> Session:
+        if self._open is None:
+            raise RuntimeError("only inside a transaction")
+        return self._open
+
+
+class AccountTables(OfficeTables):
+    """Changes are kept until `_flush_accounts`. Forget everything after a failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._accounts: dict[str, Account] = {}
-        self._sent: dict[int, dict[str, int]] = {}
-        self._senders = 0  # entries of `_sent` in all
-        self._clear_changes()
-        self.boxes = 0
-        """How many mailboxes there have ever been."""
-
-    def forget(self) -> None:
-        self._accounts.clear()
-        self._sent.clear()
-        self._senders = 0
+        self._last_sent: dict[int, dict[str, int]] = {}
+        self._last_sent_count = 0  # entries of `_last_sent` in all
+        self._mailbox_count = 0  # mailboxes ever created
         self._clear_changes()
 
-    def shrink(self) -> None:
-        """There is a limit to what is remembered. Only after `flush`."""
-        if len(self._accounts) > _MOST or self._senders > _MOST:
-            self.forget()
+    def last_known(self, name: str) -> LastKnownOffice | None:
+        return self._account(name).last_known
 
-    def get(self, session: Session, name: str) -> Account:
-        account = self._accounts.get(name)
-        if account is None:
-            account = self.load(session, (name,))[name]
-        return account
+    def put_last_known(self, last_known: LastKnownOffice) -> None:
+        self._account(last_known.name).last_known = last_known
+        self._changed_last_known[last_known.name] = last_known
 
-    def load(self, session: Session, names: Iterable[str]) -> Mapping[str, Account]:
-        """All accounts in memory; these are among them."""
-        found = {name: Account() for name in names if name not in self._accounts}
-        if found:
-            self._accounts.update(self._read(session, found))
-        return self._accounts
+    def tenures(self, names: Collection[str]) -> Mapping[str, Tenure]:
+        accounts = self._load(names)
+        return {name: tenure for name in names if (tenure := accounts[name].tenure) is not None}
 
-    def _read(self, session: Session, found: dict[str, Account]) -> dict[str, Account]:
-        for name, *rest in session.rows_among(_WHEREABOUTS, found):
-            found[name].whereabouts = Whereabouts(name, rest[0], rest[1], bool(rest[2]), rest[3])
-        for row in session.rows_among(_TENURES, found):
-            found[row[0]].tenure = _tenure_of(row)
-        boxes: dict[int, dict[str, Ranges]] = {}
-        for id, name, next_place, acknowledged, readable, held, expired in session.rows_among(_BOXES, found):
-            received = boxes[id] = {}
-            mailbox = Mailbox(next_place, received)
-            found[name].box = Box(id, mailbox, acknowledged, readable, held, _ranges_of(expired))
-        for id, sender, ranges in session.rows_among(_RECEIVED, boxes):
-            boxes[id][sender] = Ranges.from_text(ranges)
-        return found
+    def put_tenure(self, tenure: Tenure) -> None:
+        self._account(tenure.name).tenure = tenure
+        self._changed_tenures[tenure.name] = tenure
 
-    def box(self, session: Session, name: str) -> Box:
-        """The mailbox, an empty one if there was none."""
-        account = self.get(session, name)
-        if account.box is None:
-            self.boxes += 1
-            account.box = Box(self.boxes)
-            self._new[name] = account.box
-        return account.box
+    def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
+        accounts = self._load(names)
+        return {name: row.mailbox for name in names if (row := accounts[name].row) is not None}
 
-    def put_whereabouts(self, session: Session, whereabouts: Whereabouts) -> None:
-        self.get(session, whereabouts.name).whereabouts = whereabouts
-        self._whereabouts[whereabouts.name] = whereabouts
+    def loads(self, names: Collection[str]) -> Mapping[str, MailboxLoad]:
+        accounts = self._load(names)
+        rows = ((name, accounts[name].row) for name in names)
+        return {name: _NO_LOAD if row is None else MailboxLoad(row.readable, row.held) for name, row in rows}
 
-    def put_tenure(self, session: Session, tenure: Tenure) -> None:
-        self.get(session, tenure.name).tenure = tenure
-        self._tenures[tenure.name] = tenure
+    def acknowledged(self, name: str) -> int:
+        row = self._account(name).row
+        return 0 if row is None else row.acknowledged
 
-    def receive(self, box: Box, mailbox: Mailbox) -> None:
-        """The mailbox has had more."""
-        before = box.mailbox.received
-        for sender, ranges in mailbox.received.items():
-            if before.get(sender) is not ranges:
-                self._received[box.id, sender] = ranges
-        box.mailbox = mailbox
-        self.touch(box)
+    def bookkeeping(self, name: str) -> Bookkeeping:
+        row = self._account(name).row
+        if row is None:
+            return Bookkeeping()
+        sent = dict(self._session.rows("SELECT receiver, number FROM sent WHERE mailbox = ?", row.id))
+        sent.update((receiver, number) for (id, receiver), number in self._changed_sent.items() if id == row.id)
+        return Bookkeeping(row.mailbox, row.acknowledged, sent, dict(row.expired))
 
-    def touch(self, box: Box) -> None:
-        """Something of it was changed, what it has received apart."""
-        self._changed[box.id] = box
+    def add_bookkeeping(self, name: str, chunk: Bookkeeping) -> None:
+        row = self._mailbox_row(name)
+        merged = merge_chunk(Bookkeeping(row.mailbox, row.acknowledged, {}, row.expired), chunk)
+        row.acknowledged, row.expired = merged.acknowledged, dict(merged.expired)
+        self._set_mailbox(row, merged.mailbox)
+        for receiver, number in chunk.sent.items():
+            self.put_last_sent(name, receiver, number)
 
-    def sent(self, session: Session, sender: str, receiver: str) -> int:
-        box = self.get(session, sender).box
-        if box is None:
+    def last_sent(self, sender: str, receiver: str) -> int:
+        row = self._account(sender).row
+        if row is None:
             return 0
-        number = self._sent.get(box.id, {}).get(receiver)
+        number = self._last_sent.get(row.id, {}).get(receiver)
         if number is None:
-            row = session.row("SELECT number FROM sent WHERE mailbox = ? AND receiver = ?", box.id, receiver)
-            number = row[0] if row else 0
-            self._remember(box.id, receiver, number)
+            sql = "SELECT number FROM sent WHERE mailbox = ? AND receiver = ?"
+            stored = self._session.row(sql, row.id, receiver)
+            number = stored[0] if stored else 0
+            self._cache_sent(row.id, receiver, number)
         return number
 
-    def put_sent(self, session: Session, sender: str, receiver: str, number: int) -> None:
-        id = self.box(session, sender).id
-        self._numbers[id, receiver] = number
-        self._remember(id, receiver, number)
+    def put_last_sent(self, sender: str, receiver: str, number: int) -> None:
+        id = self._mailbox_row(sender).id
+        self._changed_sent[id, receiver] = number
+        self._cache_sent(id, receiver, number)
 
-    def contents(self, session: Session, name: str) -> Contents:
-        box = self.get(session, name).box
-        if box is None:
-            return Contents()
-        sent = dict(session.rows("SELECT receiver, number FROM sent WHERE mailbox = ?", box.id))
-        sent.update((receiver, number) for (id, receiver), number in self._numbers.items() if id == box.id)
-        return Contents(box.mailbox, box.acknowledged, sent, dict(box.expired))
+    def _account(self, name: str) -> Account:
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._load((name,))[name]
+        return account
 
-    def put_contents(self, session: Session, name: str, contents: Contents) -> None:
-        """All but the counts of its letters."""
-        self.flush(session)
-        box = self.box(session, name)
+    def _load(self, names: Iterable[str]) -> Mapping[str, Account]:
+        """All cached accounts, including those of `names`."""
+        missing = {name: Account() for name in names if name not in self._accounts}
+        if missing:
+            self._accounts.update(self._read(missing))
+        return self._accounts
+
+    def _read(self, accounts: dict[str, Account]) -> dict[str, Account]:
+        session = self._session
+        for name, office, epoch, acquaintance, past_epoch in session.rows_among(_LAST_KNOWN, accounts):
+            accounts[name].last_known = LastKnownOffice(name, office, epoch, bool(acquaintance), past_epoch)
+        for row in session.rows_among(_TENURES, accounts):
+            accounts[row[0]].tenure = _tenure_of(row)
+        received_by_id: dict[int, dict[str, Ranges]] = {}
+        for id, name, next_offset, acknowledged, readable, held, expired in session.rows_among(_MAILBOXES, accounts):
+            received = received_by_id[id] = {}
+            mailbox = Mailbox(next_offset, received)
+            accounts[name].row = MailboxRow(id, mailbox, acknowledged, readable, held, _ranges_of(expired))
+        for id, sender, ranges in session.rows_among(_RECEIVED, received_by_id):
+            received_by_id[id][sender] = Ranges.from_text(ranges)
+        return accounts
+
+    def _mailbox_row(self, name: str) -> MailboxRow:
+        """The mailbox; created if necessary."""
+        account = self._account(name)
+        if account.row is None:
+            self._mailbox_count += 1
+            account.row = MailboxRow(self._mailbox_count)
+            self._new_rows[name] = account.row
+        return account.row
+
+    def _set_mailbox(self, row: MailboxRow, mailbox: Mailbox) -> None:
+        """Replace the received numbers and the next offset."""
+        before = row.mailbox.received
+        for sender, ranges in mailbox.received.items():
+            if before.get(sender) is not ranges:
+                self._changed_received[row.id, sender] = ranges
+        row.mailbox = mailbox
+        self._mark_changed(row)
+
+    def _mark_changed(self, row: MailboxRow) -> None:
+        """Write the row, without the received numbers, with the next flush."""
+        self._changed_rows[row.id] = row
+
+    def _replace_bookkeeping(self, name: str, bookkeeping: Bookkeeping) -> None:
+        """Replace everything but the letter counts."""
+        self._flush_accounts()
+        row = self._mailbox_row(name)
         for table in ("received", "sent"):
-            session.run(f"DELETE FROM {table} WHERE mailbox = ?", box.id)  # noqa: S608 - from the line above
-        self._sent.pop(box.id, None)
-        box.mailbox, box.acknowledged, box.expired = Mailbox(), contents.acknowledged, dict(contents.expired)
-        box.run = None
-        self.receive(box, contents.mailbox)
-        for receiver, number in contents.sent.items():
-            self.put_sent(session, name, receiver, number)
+            self._session.run(f"DELETE FROM {table} WHERE mailbox = ?", row.id)  # noqa: S608 - from the line above
+        self._last_sent.pop(row.id, None)
+        row.mailbox, row.acknowledged, row.expired = Mailbox(), bookkeeping.acknowledged, dict(bookkeeping.expired)
+        row.run = None
+        self._set_mailbox(row, bookkeeping.mailbox)
+        for receiver, number in bookkeeping.sent.items():
+            self.put_last_sent(name, receiver, number)
 
-    def add_contents(self, session: Session, name: str, part: Contents) -> None:
-        box = self.box(session, name)
-        after = joined(Contents(box.mailbox, box.acknowledged, {}, box.expired), part)
-        box.acknowledged, box.expired = after.acknowledged, dict(after.expired)
-        self.receive(box, after.mailbox)
-        for receiver, number in part.sent.items():
-            self.put_sent(session, name, receiver, number)
-
-    def drop_tenure(self, session: Session, name: str) -> Box | None:
-        """The tenure and the mailbox, which is returned; not its letters."""
-        account = self.get(session, name)
-        if account.tenure is None and account.box is None:
+    def _drop_account(self, name: str) -> MailboxRow | None:
+        """Delete the tenure and the mailbox, but not its letters. Returns the mailbox."""
+        account = self._account(name)
+        if account.tenure is None and account.row is None:
             return None
-        self.flush(session)
-        box, account.tenure, account.box = account.box, None, None
-        session.run("DELETE FROM tenures WHERE name = ?", name)
-        if box is not None:
-            session.run("DELETE FROM mailboxes WHERE id = ?", box.id)
-            session.run("DELETE FROM received WHERE mailbox = ?", box.id)
-            session.run("DELETE FROM sent WHERE mailbox = ?", box.id)
-        return box
+        self._flush_accounts()
+        row, account.tenure, account.row = account.row, None, None
+        self._session.run("DELETE FROM tenures WHERE name = ?", name)
+        if row is not None:
+            self._session.run("DELETE FROM mailboxes WHERE id = ?", row.id)
+            self._session.run("DELETE FROM received WHERE mailbox = ?", row.id)
+            self._session.run("DELETE FROM sent WHERE mailbox = ?", row.id)
+        return row
 
-    def flush(self, session: Session) -> None:
-        """Write all that was changed: a handful of statements, each for many rows."""
-        for box in self._new.values():
-            self._changed.pop(box.id, None)
-        session.run_all(_PUT_WHEREABOUTS, [_whereabouts_row(it) for it in self._whereabouts.values()])
-        session.run_all(_PUT_TENURE, [_tenure_row(it) for it in self._tenures.values()])
-        session.run_all(_NEW_BOX, [(*_box_row(box), name) for name, box in self._new.items()])
-        session.run_all(_CHANGE_BOX, [_box_row(box) for box in self._changed.values()])
-        session.run_all(_PUT_RECEIVED, [(*key, ranges.to_text()) for key, ranges in self._received.items()])
-        session.run_all(_PUT_SENT, [(*key, number) for key, number in self._numbers.items()])
+    def _flush_accounts(self) -> None:
+        """Write all changes: a handful of statements, each for many rows."""
+        session = self._session
+        for row in self._new_rows.values():
+            self._changed_rows.pop(row.id, None)
+        session.run_all(_PUT_LAST_KNOWN, [_last_known_row(it) for it in self._changed_last_known.values()])
+        session.run_all(_PUT_TENURE, [_tenure_row(it) for it in self._changed_tenures.values()])
+        session.run_all(_NEW_MAILBOX, [(*_values_of(row), name) for name, row in self._new_rows.items()])
+        session.run_all(_CHANGE_MAILBOX, [_values_of(row) for row in self._changed_rows.values()])
+        session.run_all(_PUT_RECEIVED, [(*key, ranges.to_text()) for key, ranges in self._changed_received.items()])
+        session.run_all(_PUT_SENT, [(*key, number) for key, number in self._changed_sent.items()])
         self._clear_changes()
 
-    def _remember(self, id: int, receiver: str, number: int) -> None:
-        self._sent.setdefault(id, {})[receiver] = number
-        self._senders += 1
+    def _forget_accounts(self) -> None:
+        self._accounts.clear()
+        self._last_sent.clear()
+        self._last_sent_count = 0
+        self._clear_changes()
+
+    def _limit_cache(self) -> None:
+        """Empty the cache when it is too large. Only after a flush."""
+        if len(self._accounts) > _MOST_CACHED or self._last_sent_count > _MOST_CACHED:
+            self._forget_accounts()
+
+    def _cache_sent(self, id: int, receiver: str, number: int) -> None:
+        self._last_sent.setdefault(id, {})[receiver] = number
+        self._last_sent_count += 1
 
     def _clear_changes(self) -> None:
-        self._whereabouts: dict[str, Whereabouts] = {}
-        self._tenures: dict[str, Tenure] = {}
-        self._new: dict[str, Box] = {}
-        self._changed: dict[int, Box] = {}
-        self._received: dict[tuple[int, str], Ranges] = {}
-        self._numbers: dict[tuple[int, str], int] = {}
+        self._changed_last_known: dict[str, LastKnownOffice] = {}
+        self._changed_tenures: dict[str, Tenure] = {}
+        self._new_rows: dict[str, MailboxRow] = {}
+        self._changed_rows: dict[int, MailboxRow] = {}
+        self._changed_received: dict[tuple[int, str], Ranges] = {}
+        self._changed_sent: dict[tuple[int, str], int] = {}
+
+
+_NO_LOAD = MailboxLoad(0, 0)
 
 
 def _tenure_of(row: tuple[Any, ...]) -> Tenure:
-    name, epoch, friends, untold, arriving, leaving = row
+    name, epoch, friends, unnotified, arriving, leaving = row
     arrival = departure = None
     if arriving is not None:
-        office, since, *cursor = orjson.loads(arriving)
-        arrival = Arriving(office, since, Cursor(*cursor))
+        office, arrival_epoch, *cursor = orjson.loads(arriving)
+        arrival = Arriving(office, arrival_epoch, Cursor(*cursor))
     if leaving is not None:
         departure = Leaving(*orjson.loads(leaving))
-    told = frozenset(orjson.loads(untold)) if untold is not None else frozenset[str]()
-    return Tenure(name, epoch, frozenset(orjson.loads(friends)), told, arrival, departure)
+    domains = frozenset(orjson.loads(unnotified)) if unnotified is not None else frozenset[str]()
+    return Tenure(name, epoch, frozenset(orjson.loads(friends)), domains, arrival, departure)
 
 
 def _tenure_row(it: Tenure) -> tuple[Any, ...]:
-    untold = _json(sorted(it.untold)) if it.untold else None
-    arriving = it.arriving and _json([it.arriving.office, it.arriving.epoch, *it.arriving.cursor])
-    leaving = it.leaving and _json([it.leaving.office, it.leaving.epoch])
-    return it.name, it.epoch, _json(sorted(it.friends)), untold, arriving, leaving
+    unnotified = to_json(sorted(it.unnotified)) if it.unnotified else None
+    arriving = it.arriving and to_json([it.arriving.office, it.arriving.epoch, *it.arriving.cursor])
+    leaving = it.leaving and to_json([it.leaving.office, it.leaving.epoch])
+    return it.name, it.epoch, to_json(sorted(it.friends)), unnotified, arriving, leaving
 
 
-def _whereabouts_row(it: Whereabouts) -> tuple[Any, ...]:
-    return it.name, it.office, it.epoch, it.acquaintance, it.past
+def _last_known_row(it: LastKnownOffice) -> tuple[Any, ...]:
+    return it.name, it.office, it.epoch, it.acquaintance, it.past_epoch
 
 
-def _box_row(box: Box) -> tuple[Any, ...]:
-    expired = _json({sender: ranges.to_text() for sender, ranges in box.expired.items()}) if box.expired else None
-    return box.mailbox.next_place, box.acknowledged, box.readable, box.held, expired, box.id
+def _values_of(row: MailboxRow) -> tuple[Any, ...]:
+    expired = to_json({sender: ranges.to_text() for sender, ranges in row.expired.items()}) if row.expired else None
+    return row.mailbox.next_offset, row.acknowledged, row.readable, row.held, expired, row.id
 
 
 def _ranges_of(text: str | None) -> dict[str, Ranges]:
@@ -245,26 +283,26 @@ def _ranges_of(text: str | None) -> dict[str, Ranges]:
     return {sender: Ranges.from_text(ranges) for sender, ranges in orjson.loads(text).items()}
 
 
-def _json(value: object) -> str:
+def to_json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-_WHEREABOUTS = "SELECT name, office, epoch, acquaintance, past FROM whereabouts WHERE name IN"
-_TENURES = "SELECT name, epoch, friends, untold, arriving, leaving FROM tenures WHERE name IN"
-_BOXES = "SELECT id, name, next_place, acknowledged, readable, held, expired FROM mailboxes WHERE name IN"
+_LAST_KNOWN = "SELECT name, office, epoch, acquaintance, past_epoch FROM last_known_offices WHERE name IN"
+_TENURES = "SELECT name, epoch, friends, unnotified, arriving, leaving FROM tenures WHERE name IN"
+_MAILBOXES = "SELECT id, name, next_offset, acknowledged, readable, held, expired FROM mailboxes WHERE name IN"
 _RECEIVED = "SELECT mailbox, sender, ranges FROM received WHERE mailbox IN"
-_PUT_WHEREABOUTS = """
-    INSERT INTO whereabouts (name, office, epoch, acquaintance, past) VALUES (?, ?, ?, ?, ?)
+_PUT_LAST_KNOWN = """
+    INSERT INTO last_known_offices (name, office, epoch, acquaintance, past_epoch) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET office = excluded.office, epoch = excluded.epoch,
-    acquaintance = excluded.acquaintance, past = excluded.past"""
+    acquaintance = excluded.acquaintance, past_epoch = excluded.past_epoch"""
 _PUT_TENURE = """
-    INSERT INTO tenures (name, epoch, friends, untold, arriving, leaving) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, friends = excluded.friends, untold = excluded.untold,
-    arriving = excluded.arriving, leaving = excluded.leaving"""
-_NEW_BOX = """
-    INSERT INTO mailboxes (next_place, acknowledged, readable, held, expired, id, name) VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_CHANGE_BOX = """
-    UPDATE mailboxes SET next_place = ?, acknowledged = ?, readable = ?, held = ?, expired = ? WHERE id = ?"""
+    INSERT INTO tenures (name, epoch, friends, unnotified, arriving, leaving) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, friends = excluded.friends,
+    unnotified = excluded.unnotified, arriving = excluded.arriving, leaving = excluded.leaving"""
+_NEW_MAILBOX = """
+    INSERT INTO mailboxes (next_offset, acknowledged, readable, held, expired, id, name) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_CHANGE_MAILBOX = """
+    UPDATE mailboxes SET next_offset = ?, acknowledged = ?, readable = ?, held = ?, expired = ? WHERE id = ?"""
 _PUT_RECEIVED = """
     INSERT INTO received (mailbox, sender, ranges) VALUES (?, ?, ?)
     ON CONFLICT (mailbox, sender) DO UPDATE SET ranges = excluded.ranges"""

@@ -1,12 +1,13 @@
 """The letters in an office's mailboxes.
 
-A letter that is acknowledged, or whose mailbox is dropped, is dead: nobody sees it any more, but its row stays until a
-sweep comes by. Sweeps go through the rows in the order in which they were written, a stretch at a time. To delete the
-letters of one mailbox at once would touch a page for nearly each of them, for they came at different times.
+A letter that is acknowledged, or whose mailbox is dropped, is dead: it is no longer visible, but its row stays until a
+sweep deletes it. Sweeps visit rows in insertion order, a bounded number at a time. Deleting the letters of one mailbox
+at once would touch nearly one page per letter, because they were inserted at different times.
 
-A letter is found by sender and number without an index of all letters, which would cost each of them when it comes. A
-sender's letters are placed in the order of their numbers; so those in places one after the other, a run, have numbers
-one after the other, and whoever finds one of a run knows the places of all. Only who may begin one is indexed.
+A letter is found by sender and number without an index over all letters, which would slow down every insertion. A
+sender's letters get offsets in the order of their numbers. So consecutive offsets of one sender (a run) have
+consecutive numbers, and one known letter of a run gives the offsets of all others. Only letters that may start a run
+are indexed.
 """
 
 from __future__ import annotations
@@ -14,212 +15,227 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from roamcast.deliver.letters import Key
-from roamcast.deliver.mailbox import Filed, Receipt
+from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey
+from roamcast.deliver.port import Bookkeeping
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
-from roamcast.store.office.accounts import Accounts, Box, Run
-from roamcast.store.session import Session
+from roamcast.store.office.accounts import AccountTables, LetterRun, MailboxRow
 
-__all__ = ["Letters"]
+__all__ = ["LetterTables"]
 
-_SLACK = 100_000  # dead letters beyond as many as are alive
-_STRETCH = 1_000  # letters to look at in a sweep, besides four for each one acknowledged
+_SLACK = 100_000  # dead letters tolerated beyond the number of live ones
+_SWEEP_ROWS = 1_000  # rows to visit in a sweep, plus four for each letter acknowledged
 
 
-class Letters:
-    """New letters are kept until `flush`, which comes before every look at them.
+class LetterTables(AccountTables):
+    """New letters are kept until `_flush_letters`, which runs before every read.
 
-    `live` and `dead` count all rows; `swept` is how far the present sweep is.
+    `_live` and `_dead` count all rows; `_swept` is the progress of the current sweep.
     """
 
-    def __init__(self, accounts: Accounts) -> None:
-        self._accounts = accounts
+    def __init__(self) -> None:
+        super().__init__()
         self._filed: list[tuple[Any, ...]] = []
         self._released: list[tuple[Any, ...]] = []
-        self._acknowledged = 0  # in this transaction
-        self.live = 0
-        self.dead = 0
-        self.swept = 0
-        self.short = False
-        """The disk is full: everything dead is to go."""
+        self._acknowledged_count = 0  # in this transaction
+        self._live = 0
+        self._dead = 0
+        self._swept = 0
+        self._delete_all_dead = False  # set when the disk is full, or a mailbox was erased
 
-    def forget(self) -> None:
-        self._filed.clear()
-        self._released.clear()
-        self._acknowledged = 0
-
-    def flush(self, session: Session) -> None:
-        if self._filed:
-            session.run_all(_FILE, self._filed)
-            self._filed.clear()
-        if self._released:
-            session.run_all(_RELEASE, self._released)
-            self._released.clear()
-
-    def file(self, session: Session, receipt: Receipt) -> None:
-        boxes: dict[str, Box] = {}
-        for name, mailbox in receipt.changed.items():
-            box = boxes[name] = self._accounts.box(session, name)
-            self._accounts.receive(box, mailbox)
-        for letter, place in receipt.filed:
-            box = boxes[letter.receiver]
-            heads = None
-            if place is None:
-                box.held += 1
+    def file(self, plan: FilingPlan) -> None:
+        rows: dict[str, MailboxRow] = {}
+        for name, mailbox in plan.changed.items():
+            row = rows[name] = self._mailbox_row(name)
+            self._set_mailbox(row, mailbox)
+        for letter, offset in plan.filed:
+            row = rows[letter.receiver]
+            starts_run = None
+            if offset is None:
+                row.held += 1
             else:
-                box.readable += 1
-                run = box.run
-                if run is None or letter.sender != run[0] or place - letter.number != run[1] or letter.number < run[2]:
-                    box.run = letter.sender, place - letter.number, letter.number
-                    heads = True
-            self._filed.append((*_row(box.id, letter, place), heads))
-        for name, sender, first, last, place in receipt.released:
-            box = boxes[name]
+                row.readable += 1
+                run = row.run
+                shift = offset - letter.number
+                if run is None or letter.sender != run[0] or shift != run[1] or letter.number < run[2]:
+                    row.run = letter.sender, shift, letter.number
+                    starts_run = True
+            self._filed.append((*_values_of(row.id, letter, offset), starts_run))
+        for name, sender, first, last, offset in plan.released:
+            row = rows[name]
             count = last - first + 1
-            box.held -= count
-            box.readable += count
-            self._released.append((place - first, box.id, sender, first, last))
-        self.live += len(receipt.filed)
+            row.held -= count
+            row.readable += count
+            self._released.append((offset - first, row.id, sender, first, last))
+        self._live += len(plan.filed)
 
-    def add(self, session: Session, name: str, letters: Iterable[Filed]) -> None:
-        box = self._accounts.box(session, name)
-        self.flush(session)
-        placed: list[tuple[Any, ...]] = []
-        run: Run | None = None
-        for letter, place in letters:
-            if place is not None:
-                last, run = run, (letter.sender, place - letter.number, 0)
-                placed.append((*_row(box.id, letter, place), True if run != last else None))
-        held = [(*_row(box.id, letter, place), None) for letter, place in letters if place is None]
-        before = box.readable + box.held
-        box.readable += len(placed) - session.run_all(_DELETE_PLACE, [row[:2] for row in placed])
-        box.held += len(held) - session.run_all(_DELETE_HELD, [(row[0], *row[2:4]) for row in held])
-        self.live += box.readable + box.held - before
-        session.run_all(_FILE, placed + held)
-        box.run = None
-        self._accounts.touch(box)
+    def add_letters(self, name: str, letters: Iterable[FiledLetter]) -> None:
+        row, session = self._mailbox_row(name), self._session
+        self._flush_letters()
+        readable: list[tuple[Any, ...]] = []
+        held: list[tuple[Any, ...]] = []
+        run: LetterRun | None = None
+        for letter, offset in letters:
+            if offset is None:
+                held.append((*_values_of(row.id, letter, offset), None))
+            else:
+                last, run = run, (letter.sender, offset - letter.number, 0)
+                readable.append((*_values_of(row.id, letter, offset), True if run != last else None))
+        before = row.readable + row.held
+        row.readable += len(readable) - session.run_all(_DELETE_READABLE, [values[:2] for values in readable])
+        row.held += len(held) - session.run_all(_DELETE_HELD, [(values[0], *values[2:4]) for values in held])
+        self._live += row.readable + row.held - before
+        session.run_all(_INSERT, readable + held)
+        row.run = None
+        self._mark_changed(row)
 
-    def readable(self, session: Session, name: str, after: int, limit: int) -> list[Filed]:
-        return self._found(session, name, _READABLE, lambda box: (max(after, box.acknowledged), limit))
+    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
+        return self._select(name, _READABLE, lambda row: (max(after, row.acknowledged), limit))
 
-    def held(self, session: Session, name: str, after: Key, limit: int) -> list[Filed]:
-        return self._found(session, name, _HELD, lambda _: (*after, limit))
+    def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
+        return self._select(name, _HELD, lambda _: (*after, limit))
 
-    def overdue(self, session: Session, name: str, now: int) -> list[Filed]:
-        return self._found(session, name, _OVERDUE, lambda box: (now, box.acknowledged))
+    def overdue(self, name: str, now: int) -> list[FiledLetter]:
+        return self._select(name, _OVERDUE, lambda row: (now, row.acknowledged))
 
-    def letter(self, session: Session, name: str, key: Key) -> Filed | None:
-        """Among those held back, or else those that are readable."""
-        found = self._found(session, name, _HELD_ONE, lambda _: key)
-        if found:
-            return found[0]
-        # Of the run that it is in, who heads it; or, if that one is dead, the first letter of all.
-        known = self._found(session, name, _HEAD, lambda _: key)
-        known += self.readable(session, name, 0, 1)
-        for other, place in known:
-            if other.sender == key.sender and place is not None:
-                at = place + key.number - other.number
-                found = self.readable(session, name, at - 1, 1)
-                if found and (found[0].letter.sender, found[0].letter.number) == key:
-                    return found[0]
+    def letter(self, name: str, key: LetterKey) -> FiledLetter | None:
+        """Search the letters held back, then the readable ones."""
+        held = self._select(name, _HELD_ONE, lambda _: key)
+        if held:
+            return held[0]
+        # The start of the run that has it or, if that letter is dead, the first letter of the mailbox.
+        candidates = self._select(name, _RUN_START, lambda _: key)
+        candidates += self.readable(name, 0, 1)
+        for other, offset in candidates:
+            if other.sender == key.sender and offset is not None:
+                expected = offset + key.number - other.number
+                letters = self.readable(name, expected - 1, 1)
+                if letters and (letters[0].letter.sender, letters[0].letter.number) == key:
+                    return letters[0]
         return None
 
-    def acknowledge(self, session: Session, name: str, through: int) -> int:
-        box = self._accounts.box(session, name)
-        if through <= box.acknowledged:
+    def acknowledge(self, name: str, through: int) -> int:
+        row = self._mailbox_row(name)
+        if through <= row.acknowledged:
             return 0
-        self.flush(session)
-        row = session.row(_COUNT, box.id, box.acknowledged, through)
-        count = int(row[0]) if row else 0
-        box.acknowledged = through
-        box.readable -= count
-        self._accounts.touch(box)
-        self._acknowledged += count
-        self.bury(count)
+        self._flush_letters()
+        counted = self._session.row(_COUNT, row.id, row.acknowledged, through)
+        count = int(counted[0]) if counted else 0
+        row.acknowledged = through
+        row.readable -= count
+        self._mark_changed(row)
+        self._acknowledged_count += count
+        self._mark_dead(count)
         return count
 
-    def expire(self, session: Session, name: str, letters: Sequence[Filed]) -> None:
-        box = self._accounts.box(session, name)
-        self.flush(session)
-        gone = session.run_all(_DELETE_PLACE, [(box.id, place) for _, place in letters])
-        session.run_all(_HEADS_NOW, [(box.id, place + 1) for _, place in letters if place is not None])
+    def expire(self, name: str, letters: Sequence[FiledLetter]) -> None:
+        row, session = self._mailbox_row(name), self._session
+        self._flush_letters()
+        deleted = session.run_all(_DELETE_READABLE, [(row.id, offset) for _, offset in letters])
+        session.run_all(_START_RUN, [(row.id, offset + 1) for _, offset in letters if offset is not None])
         for letter, _ in letters:
-            box.expired[letter.sender] = box.expired.get(letter.sender, Ranges()).add(letter.number)
-        box.readable -= gone
-        box.run = None
-        self.live -= gone
-        self._accounts.touch(box)
+            row.expired[letter.sender] = row.expired.get(letter.sender, Ranges()).add(letter.number)
+        row.readable -= deleted
+        row.run = None
+        self._live -= deleted
+        self._mark_changed(row)
 
-    def revive(self, session: Session, box: Box) -> None:
-        """Its letters up to the place acknowledged are not to be seen, whatever is acknowledged from now on."""
-        self.flush(session)
-        self.dead -= session.run("DELETE FROM letters WHERE mailbox = ? AND place <= ?", box.id, box.acknowledged)
+    def put_bookkeeping(self, name: str, bookkeeping: Bookkeeping) -> None:
+        row = self._account(name).row
+        if row is not None and bookkeeping.acknowledged < row.acknowledged:
+            # Delete the dead letters, which a lower `acknowledged` would make visible again.
+            self._flush_letters()
+            self._dead -= self._session.run(_DELETE_ACKNOWLEDGED, row.id, row.acknowledged)
+        self._replace_bookkeeping(name, bookkeeping)
 
-    def erase(self, session: Session, box: Box) -> None:
-        """All of a mailbox that is dropped, dead or alive; what it left elsewhere goes with the next sweeps."""
-        alive = box.readable + box.held
-        gone = session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NOT NULL", box.id)
-        gone += session.run("DELETE FROM letters WHERE mailbox = ? AND place IS NULL", box.id)
-        self.live -= alive
-        self.dead -= gone - alive
-        self.short = True
+    def drop_mailbox(self, name: str) -> None:
+        self._flush_letters()
+        row = self._drop_account(name)
+        if row is not None:
+            self._mark_dead(row.readable + row.held)
 
-    def bury(self, count: int) -> None:
-        """So many letters have died."""
-        self.live -= count
-        self.dead += count
-
-    def sweep(self, session: Session) -> None:
-        """Delete some of the dead if there are many, at the end of a transaction and at a cost bounded by its own.
-
-        A mailbox that was dropped may have left very many: they go a little at a time, for nobody is to wait for it.
-        """
-        stretch, self._acknowledged = _STRETCH + 4 * self._acknowledged, 0
-        if self.dead <= (0 if self.short else self.live + _SLACK):
-            self.short = False
+    def erase_mailbox(self, name: str) -> None:
+        """Delete all letters now, dead or alive. Letters of earlier stays go with the next sweeps."""
+        self._flush_letters()
+        row = self._drop_account(name)
+        if row is None:
             return
-        row = session.row(_STRETCH_END, self.swept, stretch)
+        alive = row.readable + row.held
+        deleted = self._session.run("DELETE FROM letters WHERE mailbox = ? AND mailbox_offset IS NOT NULL", row.id)
+        deleted += self._session.run("DELETE FROM letters WHERE mailbox = ? AND mailbox_offset IS NULL", row.id)
+        self._live -= alive
+        self._dead -= deleted - alive
+        self._delete_all_dead = True
+
+    def _mark_dead(self, count: int) -> None:
+        self._live -= count
+        self._dead += count
+
+    def _flush_letters(self) -> None:
+        if self._filed:
+            self._session.run_all(_INSERT, self._filed)
+            self._filed.clear()
+        if self._released:
+            self._session.run_all(_RELEASE, self._released)
+            self._released.clear()
+
+    def _forget_letters(self) -> None:
+        self._filed.clear()
+        self._released.clear()
+        self._acknowledged_count = 0
+
+    def _sweep(self) -> None:
+        """Delete some dead letters if there are many. The cost is bounded by that of the transaction it ends.
+
+        A dropped mailbox may leave very many dead letters. They are deleted gradually, so that nobody has to wait.
+        """
+        count, self._acknowledged_count = _SWEEP_ROWS + 4 * self._acknowledged_count, 0
+        if self._dead <= (0 if self._delete_all_dead else self._live + _SLACK):
+            self._delete_all_dead = False
+            return
+        row = self._session.row(_SWEEP_END, self._swept, count)
         end = row[0] if row else None
         if end is None:
-            self.swept = 0
+            self._swept = 0
         else:
-            self.dead -= session.run(_SWEEP, self.swept, end)
-            self.swept = end
+            self._dead -= self._session.run(_SWEEP, self._swept, end)
+            self._swept = end
 
-    def _found(self, session: Session, name: str, sql: str, rest: Any) -> list[Filed]:
-        box = self._accounts.get(session, name).box
-        if box is None:
+    def _select(self, name: str, sql: str, parameters: Any) -> list[FiledLetter]:
+        row = self._account(name).row
+        if row is None:
             return []
         if self._filed or self._released:
-            self.flush(session)
-        # By position, and in the order of the columns: this is where letters that are pulled come from.
-        return [Filed(Letter(name, *row[1:]), row[0]) for row in session.rows(sql, box.id, *rest(box))]
+            self._flush_letters()
+        # Hot path of pulls: Letter is built from the columns by position.
+        rows = self._session.rows(sql, row.id, *parameters(row))
+        return [FiledLetter(Letter(name, *values[1:]), values[0]) for values in rows]
 
 
-def _row(box: int, it: Letter, place: int | None) -> tuple[Any, ...]:
-    return box, place, it.sender, it.number, it.body, it.title, it.office, it.sent, it.expires
+def _values_of(mailbox: int, it: Letter, offset: int | None) -> tuple[Any, ...]:
+    return mailbox, offset, it.sender, it.number, it.body, it.title, it.office, it.sent, it.expires
 
 
-_FILE = """
-    INSERT INTO letters (mailbox, place, sender, number, body, title, office, sent, expires, heads)
+_INSERT = """
+    INSERT INTO letters (mailbox, mailbox_offset, sender, number, body, title, office, sent, expires, starts_run)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RELEASE = """
-    UPDATE letters SET place = number + ?
-    WHERE mailbox = ? AND sender = ? AND number BETWEEN ? AND ? AND place IS NULL"""
-_DELETE_PLACE = "DELETE FROM letters WHERE mailbox = ? AND place = ?"
-_DELETE_HELD = "DELETE FROM letters WHERE mailbox = ? AND sender = ? AND number = ? AND place IS NULL"
-_LETTERS = "SELECT place, sender, number, body, title, office, sent, expires FROM letters WHERE mailbox = ?"
-_READABLE = f"{_LETTERS} AND place > ? ORDER BY place LIMIT ?"
-_HELD = f"{_LETTERS} AND place IS NULL AND (sender, number) > (?, ?) ORDER BY sender, number LIMIT ?"
-# The plus keeps SQLite from going through all that is readable.
-_OVERDUE = f"{_LETTERS} AND place IS NOT NULL AND expires <= ? AND +place > ? ORDER BY place"
-_HELD_ONE = f"{_LETTERS} AND place IS NULL AND sender = ? AND number = ?"
-_HEAD = f"{_LETTERS} AND heads IS NOT NULL AND sender = ? AND number <= ? ORDER BY number DESC LIMIT 1"
-_HEADS_NOW = "UPDATE letters SET heads = TRUE WHERE mailbox = ? AND place = ?"
-_COUNT = "SELECT count(*) FROM letters WHERE mailbox = ? AND place > ? AND place <= ?"
-_STRETCH_END = "SELECT max(id) FROM (SELECT id FROM letters WHERE id > ? ORDER BY id LIMIT ?) AS stretch"
+    UPDATE letters SET mailbox_offset = number + ?
+    WHERE mailbox = ? AND sender = ? AND number BETWEEN ? AND ? AND mailbox_offset IS NULL"""
+_DELETE_READABLE = "DELETE FROM letters WHERE mailbox = ? AND mailbox_offset = ?"
+_DELETE_HELD = "DELETE FROM letters WHERE mailbox = ? AND sender = ? AND number = ? AND mailbox_offset IS NULL"
+_DELETE_ACKNOWLEDGED = "DELETE FROM letters WHERE mailbox = ? AND mailbox_offset <= ?"
+_LETTERS = "SELECT mailbox_offset, sender, number, body, title, office, sent, expires FROM letters WHERE mailbox = ?"
+_READABLE = f"{_LETTERS} AND mailbox_offset > ? ORDER BY mailbox_offset LIMIT ?"
+_HELD = f"{_LETTERS} AND mailbox_offset IS NULL AND (sender, number) > (?, ?) ORDER BY sender, number LIMIT ?"
+# The plus keeps SQLite from scanning all readable letters.
+_OVERDUE = f"{_LETTERS} AND mailbox_offset IS NOT NULL AND expires <= ? AND +mailbox_offset > ? ORDER BY mailbox_offset"
+_HELD_ONE = f"{_LETTERS} AND mailbox_offset IS NULL AND sender = ? AND number = ?"
+_RUN_START = f"{_LETTERS} AND starts_run IS NOT NULL AND sender = ? AND number <= ? ORDER BY number DESC LIMIT 1"
+_START_RUN = "UPDATE letters SET starts_run = TRUE WHERE mailbox = ? AND mailbox_offset = ?"
+_COUNT = "SELECT count(*) FROM letters WHERE mailbox = ? AND mailbox_offset > ? AND mailbox_offset <= ?"
+_SWEEP_END = "SELECT max(id) FROM (SELECT id FROM letters WHERE id > ? ORDER BY id LIMIT ?) AS visited"
 _SWEEP = """
     DELETE FROM letters WHERE id > ? AND id <= ? AND NOT EXISTS (
-        SELECT 1 FROM mailboxes
-        WHERE mailboxes.id = letters.mailbox AND (letters.place IS NULL OR letters.place > mailboxes.acknowledged))"""
+        SELECT 1 FROM mailboxes WHERE mailboxes.id = letters.mailbox
+        AND (letters.mailbox_offset IS NULL OR letters.mailbox_offset > mailboxes.acknowledged))"""

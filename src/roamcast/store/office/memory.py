@@ -1,4 +1,4 @@
-"""An office's store in memory, for tests, simulations and experiments."""
+"""The store of an office in memory, for tests, simulations and experiments."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from roamcast.deliver.chunks import joined
-from roamcast.deliver.letters import Key, expired, key_of
-from roamcast.deliver.mailbox import Filed, Mailbox, Receipt
-from roamcast.deliver.pending_work import Duty, Kind
-from roamcast.deliver.port import Claimed, Contents, Load, Tenure, Whereabouts
+from roamcast.deliver.chunks import merge_chunk
+from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, Mailbox, is_expired, key_of
+from roamcast.deliver.port import Bookkeeping, LastKnownOffice, MailboxLoad, PendingClaim, PendingWork, Tenure, WorkKind
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
@@ -21,23 +19,23 @@ _ABSENT: Final = object()
 
 
 @dataclass(slots=True)
-class _Box:
-    """The letters of one mailbox: readable by place, held by key."""
+class _MailboxLetters:
+    """The letters of one mailbox: readable ones by offset, held ones by key."""
 
-    readable: dict[int, Filed] = field(default_factory=dict)
-    held: dict[Key, Filed] = field(default_factory=dict)
+    readable: dict[int, FiledLetter] = field(default_factory=dict)
+    held: dict[LetterKey, FiledLetter] = field(default_factory=dict)
 
 
 class MemoryOfficeStore:
-    """An OfficeStore. Every change is noted with what it replaced, so that it can be undone."""
+    """An OfficeStore. Logs the old value of every change, so that transactions can be rolled back."""
 
     def __init__(self) -> None:
-        self._whereabouts: dict[str, Whereabouts] = {}
+        self._last_known: dict[str, LastKnownOffice] = {}
         self._tenures: dict[str, Tenure] = {}
-        self._contents: dict[str, Contents] = {}
-        self._boxes: dict[str, _Box] = {}
-        self._queues: dict[str, dict[Key, Letter]] = {}
-        self._claims: dict[str, Claimed] = {}
+        self._bookkeeping: dict[str, Bookkeeping] = {}
+        self._letters: dict[str, _MailboxLetters] = {}
+        self._queues: dict[str, dict[LetterKey, Letter]] = {}
+        self._claims: dict[str, PendingClaim] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
     @contextmanager
@@ -69,120 +67,116 @@ class MemoryOfficeStore:
         if key in table:
             self._undo.append((table, key, table.pop(key)))
 
-    # Where subscribers are.
+    def last_known(self, name: str) -> LastKnownOffice | None:
+        return self._last_known.get(name)
 
-    def whereabouts(self, name: str) -> Whereabouts | None:
-        return self._whereabouts.get(name)
-
-    def put_whereabouts(self, whereabouts: Whereabouts) -> None:
-        self._put(self._whereabouts, whereabouts.name, whereabouts)
-
-    # Mailboxes.
+    def put_last_known(self, last_known: LastKnownOffice) -> None:
+        self._put(self._last_known, last_known.name, last_known)
 
     def tenures(self, names: Collection[str]) -> Mapping[str, Tenure]:
         return {name: self._tenures[name] for name in names if name in self._tenures}
 
     def all_tenures(self) -> Mapping[str, Tenure]:
-        """For whoever looks on."""
+        """All of them, for observers."""
         return self._tenures
 
     def put_tenure(self, tenure: Tenure) -> None:
         self._put(self._tenures, tenure.name, tenure)
 
-    def drop_tenure(self, name: str) -> None:
-        for table in (self._tenures, self._contents, self._boxes):
+    def drop_mailbox(self, name: str) -> None:
+        for table in (self._tenures, self._bookkeeping, self._letters):
             self._pop(table, name)
 
-    def erase(self, name: str) -> None:
-        self.drop_tenure(name)
+    def erase_mailbox(self, name: str) -> None:
+        self.drop_mailbox(name)
 
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
-        return {name: self._contents[name].mailbox for name in names if name in self._contents}
+        return {name: self._bookkeeping[name].mailbox for name in names if name in self._bookkeeping}
 
-    def contents(self, name: str) -> Contents:
-        return self._contents.get(name) or Contents()
+    def bookkeeping(self, name: str) -> Bookkeeping:
+        return self._bookkeeping.get(name) or Bookkeeping()
 
-    def put_contents(self, name: str, contents: Contents) -> None:
-        self._put(self._contents, name, contents)
+    def put_bookkeeping(self, name: str, bookkeeping: Bookkeeping) -> None:
+        self._put(self._bookkeeping, name, bookkeeping)
 
     def acknowledged(self, name: str) -> int:
-        return self.contents(name).acknowledged
+        return self.bookkeeping(name).acknowledged
 
-    def add_contents(self, name: str, part: Contents) -> None:
-        self.put_contents(name, joined(self.contents(name), part))
+    def add_bookkeeping(self, name: str, chunk: Bookkeeping) -> None:
+        self.put_bookkeeping(name, merge_chunk(self.bookkeeping(name), chunk))
 
-    def loads(self, names: Collection[str]) -> Mapping[str, Load]:
-        boxes = ((name, self._boxes.get(name)) for name in names)
-        return {name: Load(len(box.readable), len(box.held)) if box else Load(0, 0) for name, box in boxes}
+    def loads(self, names: Collection[str]) -> Mapping[str, MailboxLoad]:
+        letters = {name: self._mailbox(name) for name in names}
+        return {name: MailboxLoad(len(mailbox.readable), len(mailbox.held)) for name, mailbox in letters.items()}
 
-    def file(self, receipt: Receipt) -> None:
-        for name, mailbox in receipt.changed.items():
-            self.put_contents(name, replace(self.contents(name), mailbox=mailbox))
-        for filed in receipt.filed:
-            self.add(filed.letter.receiver, [filed])
-        for release in receipt.released:
-            box = self._boxes[release.receiver]
-            for place, number in enumerate(range(release.first, release.last + 1), release.place):
-                key = Key(release.sender, number)
-                letter = box.held[key].letter
-                self._pop(box.held, key)
-                self._put(box.readable, place, Filed(letter, place))
+    def file(self, plan: FilingPlan) -> None:
+        for name, mailbox in plan.changed.items():
+            self.put_bookkeeping(name, replace(self.bookkeeping(name), mailbox=mailbox))
+        for filed in plan.filed:
+            self.add_letters(filed.letter.receiver, [filed])
+        for release in plan.released:
+            letters = self._letters[release.receiver]
+            for offset, number in enumerate(range(release.first, release.last + 1), release.offset):
+                key = LetterKey(release.sender, number)
+                letter = letters.held[key].letter
+                self._pop(letters.held, key)
+                self._put(letters.readable, offset, FiledLetter(letter, offset))
 
-    def add(self, name: str, letters: Iterable[Filed]) -> None:
-        box = self._boxes.get(name)
-        if box is None:
-            box = _Box()
-            self._put(self._boxes, name, box)
+    def add_letters(self, name: str, letters: Iterable[FiledLetter]) -> None:
+        mailbox = self._letters.get(name)
+        if mailbox is None:
+            mailbox = _MailboxLetters()
+            self._put(self._letters, name, mailbox)
         for filed in letters:
-            if filed.place is None:
-                self._put(box.held, key_of(filed.letter), filed)
+            if filed.offset is None:
+                self._put(mailbox.held, key_of(filed.letter), filed)
             else:
-                self._put(box.readable, filed.place, filed)
+                self._put(mailbox.readable, filed.offset, filed)
 
-    def readable(self, name: str, after: int, limit: int) -> list[Filed]:
-        readable = self._box(name).readable
-        return [readable[place] for place in sorted(place for place in readable if place > after)[:limit]]
+    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
+        readable = self._mailbox(name).readable
+        return [readable[offset] for offset in sorted(offset for offset in readable if offset > after)[:limit]]
 
-    def held(self, name: str, after: Key, limit: int) -> list[Filed]:
-        held = self._box(name).held
+    def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
+        held = self._mailbox(name).held
         return [held[key] for key in sorted(key for key in held if key > after)[:limit]]
 
-    def overdue(self, name: str, now: int) -> list[Filed]:
-        return [filed for filed in self._box(name).readable.values() if expired(filed.letter, now)]
+    def overdue(self, name: str, now: int) -> list[FiledLetter]:
+        return [filed for filed in self._mailbox(name).readable.values() if is_expired(filed.letter, now)]
 
-    def letter(self, name: str, key: Key) -> Filed | None:
-        box = self._box(name)
-        return next((filed for filed in box.readable.values() if key_of(filed.letter) == key), box.held.get(key))
+    def letter(self, name: str, key: LetterKey) -> FiledLetter | None:
+        mailbox = self._mailbox(name)
+        return next(
+            (filed for filed in mailbox.readable.values() if key_of(filed.letter) == key), mailbox.held.get(key)
+        )
 
     def acknowledge(self, name: str, through: int) -> int:
-        contents = self.contents(name)
-        if through > contents.acknowledged:
-            self.put_contents(name, replace(contents, acknowledged=through))
-        readable = self._box(name).readable
-        done = [place for place in readable if place <= through]
-        for place in done:
-            self._pop(readable, place)
-        return len(done)
+        bookkeeping = self.bookkeeping(name)
+        if through > bookkeeping.acknowledged:
+            self.put_bookkeeping(name, replace(bookkeeping, acknowledged=through))
+        readable = self._mailbox(name).readable
+        acknowledged = [offset for offset in readable if offset <= through]
+        for offset in acknowledged:
+            self._pop(readable, offset)
+        return len(acknowledged)
 
-    def expire(self, name: str, letters: Sequence[Filed]) -> None:
-        contents = self.contents(name)
-        over = dict(contents.expired)
-        for letter, place in letters:
-            over[letter.sender] = over.get(letter.sender, Ranges()).add(letter.number)
-            self._pop(self._boxes[name].readable, place)
-        self.put_contents(name, replace(contents, expired=over))
+    def expire(self, name: str, letters: Sequence[FiledLetter]) -> None:
+        bookkeeping = self.bookkeeping(name)
+        expired = dict(bookkeeping.expired)
+        for letter, offset in letters:
+            expired[letter.sender] = expired.get(letter.sender, Ranges()).add(letter.number)
+            self._pop(self._letters[name].readable, offset)
+        self.put_bookkeeping(name, replace(bookkeeping, expired=expired))
 
-    def sent(self, sender: str, receiver: str) -> int:
-        return self.contents(sender).sent.get(receiver, 0)
+    def last_sent(self, sender: str, receiver: str) -> int:
+        return self.bookkeeping(sender).sent.get(receiver, 0)
 
-    def put_sent(self, sender: str, receiver: str, number: int) -> None:
-        contents = self.contents(sender)
-        self.put_contents(sender, replace(contents, sent={**contents.sent, receiver: number}))
+    def put_last_sent(self, sender: str, receiver: str, number: int) -> None:
+        bookkeeping = self.bookkeeping(sender)
+        self.put_bookkeeping(sender, replace(bookkeeping, sent={**bookkeeping.sent, receiver: number}))
 
-    def _box(self, name: str) -> _Box:
-        return self._boxes.get(name) or _Box()
-
-    # Letters to be posted.
+    def _mailbox(self, name: str) -> _MailboxLetters:
+        return self._letters.get(name) or _MailboxLetters()
 
     def enqueue(self, letters: Iterable[Letter]) -> None:
         for letter in letters:
@@ -193,38 +187,36 @@ class MemoryOfficeStore:
             if (key := key_of(letter)) not in queue:
                 self._put(queue, key, letter)
 
-    def queued(self, receiver: str, after: Key, limit: int) -> list[Letter]:
+    def queued(self, receiver: str, after: LetterKey, limit: int) -> list[Letter]:
         queue = self._queues.get(receiver, {})
         return [queue[key] for key in sorted(key for key in queue if key > after)[:limit]]
 
     def queue_length(self, receiver: str) -> int:
         return len(self._queues.get(receiver, ()))
 
-    def unposted(self, sender: str) -> int:
+    def unposted_count(self, sender: str) -> int:
         return sum(key.sender == sender for queue in self._queues.values() for key in queue)
 
-    def dequeue(self, receiver: str, keys: Iterable[Key]) -> list[Letter]:
+    def dequeue(self, receiver: str, keys: Iterable[LetterKey]) -> list[Letter]:
         queue = self._queues.get(receiver, {})
-        taken = [queue[key] for key in dict.fromkeys(keys) if key in queue]
-        for letter in taken:
+        letters = [queue[key] for key in dict.fromkeys(keys) if key in queue]
+        for letter in letters:
             self._pop(queue, key_of(letter))
-        return taken
+        return letters
 
-    # Arrivals.
-
-    def claimed(self, name: str) -> Claimed | None:
+    def pending_claim(self, name: str) -> PendingClaim | None:
         return self._claims.get(name)
 
-    def put_claimed(self, claimed: Claimed) -> None:
-        self._put(self._claims, claimed.name, claimed)
+    def put_claim(self, claim: PendingClaim) -> None:
+        self._put(self._claims, claim.name, claim)
 
-    def drop_claimed(self, name: str) -> None:
+    def drop_claim(self, name: str) -> None:
         self._pop(self._claims, name)
 
-    def duties(self) -> list[Duty]:
+    def pending_work(self) -> list[PendingWork]:
         return [
-            *(Duty(Kind.POST, name) for name, queue in self._queues.items() if queue),
-            *(Duty(Kind.HAND, name) for name, tenure in self._tenures.items() if tenure.leaving),
-            *(Duty(Kind.TELL, name) for name, tenure in self._tenures.items() if tenure.untold),
-            *(Duty(Kind.CLAIM, name) for name in self._claims),
+            *(PendingWork(WorkKind.POST, name) for name, queue in self._queues.items() if queue),
+            *(PendingWork(WorkKind.HAND_OVER, name) for name, tenure in self._tenures.items() if tenure.leaving),
+            *(PendingWork(WorkKind.NOTIFY, name) for name, tenure in self._tenures.items() if tenure.unnotified),
+            *(PendingWork(WorkKind.CLAIM, name) for name in self._claims),
         ]

@@ -1,4 +1,4 @@
-"""Letters that wait to be posted, and mailboxes that are claimed."""
+"""Letters queued for posting, and claims of mailboxes."""
 
 from __future__ import annotations
 
@@ -7,35 +7,32 @@ from typing import Any
 
 import orjson
 
-from roamcast.deliver.letters import Key
-from roamcast.deliver.port import Claimed
+from roamcast.deliver.mailbox import LetterKey
+from roamcast.deliver.port import PendingClaim
 from roamcast.model import Letter
-from roamcast.store.engine import portions
-from roamcast.store.session import Session
+from roamcast.store.engine import chunked
+from roamcast.store.office.accounts import OfficeTables, to_json
 
-__all__ = ["Queue"]
+__all__ = ["QueueTables"]
 
-_MOST = 200_000  # receivers, or senders, whose number of letters is remembered
+_MOST_CACHED = 200_000  # receivers, or senders, with a cached count
 
 
-class Queue:
-    """Letters are counted once for each receiver, and for each sender, and then kept count of in memory."""
+class QueueTables(OfficeTables):
+    """Queued letters are counted once for each receiver and sender; then the counts are kept in memory."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lengths: dict[str, int] = {}
         self._unposted: dict[str, int] = {}
 
-    def forget(self) -> None:
-        self._lengths.clear()
-        self._unposted.clear()
-
-    def enqueue(self, session: Session, letters: Iterable[Letter]) -> None:
-        rows = [_row(letter) for letter in letters]
+    def enqueue(self, letters: Iterable[Letter]) -> None:
+        rows = [_values_of(letter) for letter in letters]
         if not rows:
             return
-        if len(self._lengths) > _MOST or len(self._unposted) > _MOST:
-            self.forget()
-        added = session.run_all(_ENQUEUE, rows)
+        if len(self._lengths) > _MOST_CACHED or len(self._unposted) > _MOST_CACHED:
+            self._forget_queue()
+        added = self._session.run_all(_ENQUEUE, rows)
         for receiver, sender, *_ in rows:
             for counts, name in ((self._lengths, receiver), (self._unposted, sender)):
                 if added < len(rows):
@@ -43,61 +40,69 @@ class Queue:
                 elif name in counts:
                     counts[name] += 1
 
-    def queued(self, session: Session, receiver: str, after: Key, limit: int) -> list[Letter]:
+    def queued(self, receiver: str, after: LetterKey, limit: int) -> list[Letter]:
         if self._lengths.get(receiver) == 0:
             return []
-        rows = session.rows(_QUEUED, receiver, *after, limit)
-        if not rows and after < Key("", 1):
+        rows = self._session.rows(_QUEUED, receiver, *after, limit)
+        if not rows and after < LetterKey("", 1):
             self._lengths[receiver] = 0
         return [Letter(*row) for row in rows]
 
-    def length(self, session: Session, receiver: str) -> int:
+    def queue_length(self, receiver: str) -> int:
         length = self._lengths.get(receiver)
         if length is None:
-            row = session.row("SELECT count(*) FROM queue WHERE receiver = ?", receiver)
-            length = self._lengths[receiver] = int(row[0]) if row else 0
+            length = self._lengths[receiver] = self._count("SELECT count(*) FROM queue WHERE receiver = ?", receiver)
         return length
 
-    def unposted(self, session: Session, sender: str) -> int:
+    def unposted_count(self, sender: str) -> int:
         count = self._unposted.get(sender)
         if count is None:
-            row = session.row("SELECT count(*) FROM queue WHERE sender = ?", sender)
-            count = self._unposted[sender] = int(row[0]) if row else 0
+            count = self._unposted[sender] = self._count("SELECT count(*) FROM queue WHERE sender = ?", sender)
         return count
 
-    def dequeue(self, session: Session, receiver: str, keys: Iterable[Key]) -> list[Letter]:
+    def dequeue(self, receiver: str, keys: Iterable[LetterKey]) -> list[Letter]:
         if self._lengths.get(receiver) == 0:
             return []
-        taken: list[Letter] = []
-        for some in portions(dict.fromkeys(keys)):
-            marks = ",".join(["(?, ?)"] * len(some))
-            wanted = [part for key in some for part in key]
-            found = session.rows(_AMONG.format(marks), *wanted, receiver)
-            session.run_all(_DEQUEUE, [row[:3] for row in found])
-            taken += [Letter(*row) for row in found]
+        letters: list[Letter] = []
+        for chunk in chunked(dict.fromkeys(keys)):
+            marks = ",".join(["(?, ?)"] * len(chunk))
+            parameters = [value for key in chunk for value in key]
+            rows = self._session.rows(_AMONG.format(marks), *parameters, receiver)
+            self._session.run_all(_DEQUEUE, [row[:3] for row in rows])
+            letters += [Letter(*row) for row in rows]
         if receiver in self._lengths:
-            self._lengths[receiver] -= len(taken)
-        for letter in taken:
+            self._lengths[receiver] -= len(letters)
+        for letter in letters:
             if letter.sender in self._unposted:
                 self._unposted[letter.sender] -= 1
-        return taken
+        return letters
 
-    def claimed(self, session: Session, name: str) -> Claimed | None:
-        row = session.row("SELECT name, epoch, previous, warrant, asked FROM claims WHERE name = ?", name)
+    def pending_claim(self, name: str) -> PendingClaim | None:
+        row = self._session.row(
+            "SELECT name, epoch, previous, move_proof, asked_offices FROM claims WHERE name = ?", name
+        )
         if row is None:
             return None
-        name, epoch, previous, warrant, asked = row
-        return Claimed(name, epoch, previous, warrant, frozenset(orjson.loads(asked)))
+        name, epoch, previous, move_proof, asked_offices = row
+        return PendingClaim(name, epoch, previous, move_proof, frozenset(orjson.loads(asked_offices)))
 
-    def put_claimed(self, session: Session, it: Claimed) -> None:
-        self.drop_claimed(session, it.name)
-        session.run(_CLAIM, it.name, it.epoch, it.previous, it.warrant, orjson.dumps(sorted(it.asked)).decode())
+    def put_claim(self, it: PendingClaim) -> None:
+        self.drop_claim(it.name)
+        self._session.run(_CLAIM, it.name, it.epoch, it.previous, it.move_proof, to_json(sorted(it.asked_offices)))
 
-    def drop_claimed(self, session: Session, name: str) -> None:
-        session.run("DELETE FROM claims WHERE name = ?", name)
+    def drop_claim(self, name: str) -> None:
+        self._session.run("DELETE FROM claims WHERE name = ?", name)
+
+    def _count(self, sql: str, name: str) -> int:
+        row = self._session.row(sql, name)
+        return int(row[0]) if row else 0
+
+    def _forget_queue(self) -> None:
+        self._lengths.clear()
+        self._unposted.clear()
 
 
-def _row(it: Letter) -> Sequence[Any]:
+def _values_of(it: Letter) -> Sequence[Any]:
     return it.receiver, it.sender, it.number, it.body, it.title, it.office, it.sent, it.expires
 
 
@@ -107,9 +112,9 @@ _ENQUEUE = """
 _QUEUED = """
     SELECT receiver, sender, number, body, title, office, sent, expires FROM queue
     WHERE receiver = ? AND (sender, number) > (?, ?) ORDER BY sender, number LIMIT ?"""
-# Both databases call the columns of VALUES so; and SQLite takes a CROSS JOIN from left to right.
+# Both databases name the columns of VALUES column1, column2. SQLite runs a CROSS JOIN from left to right.
 _AMONG = """
     SELECT receiver, sender, number, body, title, office, sent, expires FROM (VALUES {}) AS wanted CROSS JOIN queue
     WHERE sender = wanted.column1 AND number = wanted.column2 AND receiver = ?"""
 _DEQUEUE = "DELETE FROM queue WHERE receiver = ? AND sender = ? AND number = ?"
-_CLAIM = "INSERT INTO claims (name, epoch, previous, warrant, asked) VALUES (?, ?, ?, ?, ?)"
+_CLAIM = "INSERT INTO claims (name, epoch, previous, move_proof, asked_offices) VALUES (?, ?, ?, ?, ?)"

@@ -1,7 +1,7 @@
-"""The registry's port. Adapters: `memory_registry`, `sql_registry`. One contract suite runs over both.
+"""The port of the registry, and the errors of all its adapters. One contract suite tests them.
 
-Everything that changes something is atomic and, when it returns, durable. All methods may be called from any thread.
-Every method raises StorageError when the disk refuses; then nothing has changed.
+Every change is atomic and durable when the method returns. All methods may be called from any thread. Every method may
+raise StorageError; then nothing has changed.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from roamcast.bind.lcesm.messages import Bound
+from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import Record
 from roamcast.model import Subscription
 from roamcast.store.registry.values import Binding, Change, Entity, EntityKind
 
-__all__ = ["Entity", "EntityKind", "RegistryStore"]
+__all__ = [
+    "RegistryStore", "entity_exists", "id_retired", "subscription_exists", "unknown_entity", "unknown_source",
+    "unknown_subscription",
+]  # fmt: skip
 
 
 class RegistryStore(Protocol):
-    """Who is registered here, who wants what, who is bound to what, and which records are still to be journalled.
+    """Entities, subscriptions, bindings, and the control outbox: control records that are not yet journalled.
 
-    A change and its control records are stored in one transaction; the node then journals the records and says so.
-    After a crash `unjournalled` gives what must be journalled (again), in order.
+    A change and its control records are stored in one transaction. The node then journals the records and removes them
+    from the outbox. After a crash the outbox has the records to journal (again), in order.
     """
 
     def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
-        """Make all the changes, in their order, or none. Returns the ticket of the last control record, 0 without any.
+        """Apply all changes in order, or none. Returns the ticket of the last control record, 0 if there is none.
 
-        `at` is when it happened; `latest` does not go back behind it. Control records with tickets up to `journalled`
-        are forgotten, as by the method of that name. Raises ConflictError for an id or a token that is taken, and
-        NotFoundError for an entity or a subscription that is not there.
+        `at` is the time of the changes; `latest` never decreases. Also removes control records with tickets up to
+        `journalled` from the outbox. Raises ConflictError for an id or a token that is taken, and NotFoundError for an
+        unknown entity or subscription.
         """
 
     def entity(self, id: str) -> Entity:
@@ -39,13 +43,13 @@ class RegistryStore(Protocol):
         """Ordered by id."""
 
     def retired(self, id: str) -> EntityKind | None:
-        """What an entity was that had this id and was removed; None if the id is in use or was never used."""
+        """The kind of a removed entity with this id; None if the id is in use or was never used."""
 
     def retired_subscribers(self) -> list[str]:
-        """The ids of all that were removed: never given again, or a new token would open an old mailbox."""
+        """The ids of removed subscribers. They are never reused: a new token must not open an old mailbox."""
 
     def sequence_bound(self, source: str) -> int:
-        """Every number this source has used here is below it; 1 for a source that has used none."""
+        """An upper bound: every sequence number the source has used here is lower. 1 if it has used none."""
 
     def raise_sequence_bound(self, source: str, bound: int) -> None:
         """Never lowers it. Raises NotFoundError for an unknown source."""
@@ -56,49 +60,71 @@ class RegistryStore(Protocol):
     def subscriptions(
         self, subscriber: str | None = None, *, after: str = "", limit: int | None = None
     ) -> list[Subscription]:
-        """Ordered by id, those behind `after` only, at most `limit`."""
+        """Ordered by id, after the id `after`, at most `limit`."""
 
     def subscription_count(self, subscriber: str) -> int: ...
 
-    def with_lifecycle(self) -> list[Subscription]:
-        """Those that have a lifecycle, ordered by id."""
+    def subscriptions_with_lifecycle(self) -> list[Subscription]:
+        """Ordered by id."""
 
-    def naming_places(self) -> list[Subscription]:
-        """Those that name a place, ordered by id."""
+    def subscriptions_naming_places(self) -> list[Subscription]:
+        """Ordered by id."""
 
-    def around_subscribers(self) -> list[Subscription]:
-        """Those whose region is around their subscriber, ordered by id."""
+    def subscriptions_with_moving_region(self) -> list[Subscription]:
+        """Those whose region is centred on their subscriber, ordered by id."""
 
-    def always_running(self) -> Mapping[str, int]:
-        """How many subscriptions have no lifecycle, by their condition on sources."""
+    def count_without_lifecycle(self) -> Mapping[str, int]:
+        """The number of subscriptions without a lifecycle, by their condition on sources."""
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         """Of all subscriptions or of these, ordered by subscription and source."""
 
     def bindings(self, subscription: str, limit: int, skip: int = 0) -> list[Binding]:
-        """The history of a subscription, newest first, without the first `skip`, at most `limit`."""
+        """The history of a subscription, newest first, at most `limit` after the first `skip`."""
 
     def prune(self, before: int, limit: int) -> int:
-        """Forget bindings that ended before then, oldest first, at most `limit`; how many there were."""
+        """Delete bindings that ended before a time, oldest first, at most `limit`. Returns how many."""
 
-    def unjournalled(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
-        """Control records not yet known to be journalled, each with its ticket, oldest first. Tickets only rise.
+    def control_outbox(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
+        """Control records not known to be journalled, with rising tickets: those above `after`, at most `limit`."""
 
-        Those with tickets above `after` only, at most `limit`.
-        """
-
-    def journalled(self, through: int) -> None:
-        """Forget the control records with tickets up to and with this one."""
+    def trim_outbox(self, through: int) -> None:
+        """Remove the control records with tickets up to and including this one from the outbox."""
 
     def latest(self) -> int:
         """The latest time of any change; 0 before the first."""
 
-    def begin(self, at: int) -> int:
-        """A number for a life of the node: higher than any before, and no lower than `at`."""
+    def new_incarnation(self, at: int) -> int:
+        """A number for this run of the node: higher than all earlier ones and at least `at`."""
 
     def pipeline(self) -> str | None:
-        """The identity of the pipeline that has been told of all subscriptions and bindings."""
+        """The identity of the pipeline that has received all subscriptions and bindings."""
 
     def set_pipeline(self, identity: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+def entity_exists(id: str) -> ConflictError:
+    return ConflictError("this id, or its token, is taken", where=id, hint="choose another id")
+
+
+def id_retired(id: str, kind: str) -> ConflictError:
+    """Ids of subscribers are never reused: a new token must not open an old mailbox."""
+    return ConflictError(f"this id belonged to a {kind} that was removed", where=id, hint="choose another id")
+
+
+def subscription_exists(id: str) -> ConflictError:
+    return ConflictError("this subscription id is taken", where=id, hint="choose another id")
+
+
+def unknown_entity(id: str) -> NotFoundError:
+    return NotFoundError("there is no entity with this id", where=id, hint="register it first")
+
+
+def unknown_source(id: str) -> NotFoundError:
+    return NotFoundError("there is no source with this id", where=id, hint="register it first")
+
+
+def unknown_subscription(id: str) -> NotFoundError:
+    return NotFoundError("there is no such subscription", where=id, hint="list your subscriptions to see their ids")

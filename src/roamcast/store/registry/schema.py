@@ -1,49 +1,39 @@
-"""The tables of the registry, as SQLite and PostgreSQL both take them."""
+"""The tables of the registry, for SQLite and PostgreSQL, and the values in their rows."""
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    Index,
-    MetaData,
-    Table,
-)
+from typing import Any
 
-from roamcast.store.kinds import BigSerial, Kind, Name, meta_of
+import orjson
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Row, Table
+
+from roamcast.journal.records import Record
+from roamcast.model import Lifecycle, Position, Subscription
+from roamcast.store.engine import BigSerial, SortedText, StoreFormat, meta_table
+from roamcast.store.registry.values import Entity
 
 __all__ = [
-    "LATEST",
-    "LIFE",
-    "PIPELINE",
-    "REGISTRY",
-    "bindings",
-    "departures",
-    "entities",
-    "meta",
-    "subscriptions",
-    "to_journal",
-    "visitors",
-]
+    "INCARNATION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "bindings", "control_outbox", "departures", "entities",
+    "entity_of", "entity_row", "meta", "record_of", "record_text", "subscription_of", "subscription_row",
+    "subscriptions", "visitors",
+]  # fmt: skip
 
-# Names in `meta`.
+# Rows of `meta`.
 PIPELINE = "pipeline"
 LATEST = "latest"
-LIFE = "life"
+INCARNATION = "incarnation"
 
-_all = MetaData()
-meta = meta_of(_all)
-REGISTRY = Kind("registry", "roamcast-store/6", _all, {LATEST: "0"})
+_tables = MetaData()
+meta = meta_table(_tables)
+REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/7", _tables, {LATEST: "0"})
 
 entities = Table(
     "entities",
-    _all,
-    Column("id", Name, primary_key=True),
-    Column("kind", Name, nullable=False),
-    Column("token_hash", Name, unique=True),  # none once the entity is removed
-    Column("attributes", Name, nullable=False),  # a JSON object
+    _tables,
+    Column("id", SortedText, primary_key=True),
+    Column("kind", SortedText, nullable=False),
+    Column("token_hash", SortedText, unique=True),  # null once the entity is removed
+    Column("attributes", SortedText, nullable=False),  # JSON object
     Column("x", Double),
     Column("y", Double),
     Column("time", BigInteger),
@@ -52,35 +42,35 @@ entities = Table(
 
 subscriptions = Table(
     "subscriptions",
-    _all,
-    Column("id", Name, primary_key=True),
-    Column("subscriber", Name, nullable=False),
-    Column("text", Name, nullable=False),
-    Column("body", Name),  # a JSON object
+    _tables,
+    Column("id", SortedText, primary_key=True),
+    Column("subscriber", SortedText, nullable=False),
+    Column("text", SortedText, nullable=False),
+    Column("body", SortedText),  # JSON object
     Column("accepted", BigInteger, nullable=False),
-    Column("places", Name),  # a JSON array of names; none if there are none
-    Column("state", Name),  # none without a lifecycle, and so are the next three
-    Column("why", Name),
+    Column("places", SortedText),  # JSON array of names; null if empty
+    Column("state", SortedText),  # null without a lifecycle, like the next three
+    Column("why", SortedText),
     Column("since", BigInteger),
     Column("was_active", Boolean),
     Column("has_moving_region", Boolean, nullable=False),
-    Column("source", Name, nullable=False),
+    Column("source", SortedText, nullable=False),
     Index("subscriptions_of", "subscriber", "id"),
 )
 _lifecycle = subscriptions.c.state.is_not(None)
-_around = subscriptions.c.has_moving_region
+_moving_region = subscriptions.c.has_moving_region
 _in_places = subscriptions.c.places.is_not(None)
 Index("subscriptions_lifecycle", subscriptions.c.id, sqlite_where=_lifecycle, postgresql_where=_lifecycle)
-Index("subscriptions_around", subscriptions.c.id, sqlite_where=_around, postgresql_where=_around)
+Index("subscriptions_moving_region", subscriptions.c.id, sqlite_where=_moving_region, postgresql_where=_moving_region)
 Index("subscriptions_in_places", subscriptions.c.id, sqlite_where=_in_places, postgresql_where=_in_places)
 
 bindings = Table(
     "bindings",
-    _all,
-    Column("subscription", Name, primary_key=True),
+    _tables,
+    Column("subscription", SortedText, primary_key=True),
     Column("bound_at", BigInteger, primary_key=True),
-    Column("source", Name, primary_key=True),
-    Column("unbound_at", BigInteger),  # none while it is live
+    Column("source", SortedText, primary_key=True),
+    Column("unbound_at", BigInteger),  # null while the binding is live
     sqlite_with_rowid=False,
 )
 _live = bindings.c.unbound_at.is_(None)
@@ -95,31 +85,85 @@ Index(
 )
 Index("bindings_ended", bindings.c.unbound_at, sqlite_where=_ended, postgresql_where=_ended)
 
-to_journal = Table(
-    "to_journal",
-    _all,
+control_outbox = Table(
+    "control_outbox",
+    _tables,
     Column("ticket", BigSerial, primary_key=True),
-    Column("record", Name, nullable=False),  # a JSON object
-    sqlite_autoincrement=True,  # tickets are never given twice
+    Column("record", SortedText, nullable=False),  # JSON object
+    sqlite_autoincrement=True,  # tickets are never reused
 )
 
 visitors = Table(
     "visitors",
-    _all,
-    Column("name", Name, primary_key=True),
+    _tables,
+    Column("name", SortedText, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
-    Column("warrant", Name, nullable=False),
-    Column("secret_hash", Name, nullable=False),
-    Column("token_hash", Name),  # none until its mailbox is here
+    Column("move_proof", SortedText, nullable=False),
+    Column("secret_hash", SortedText, nullable=False),
+    Column("token_hash", SortedText),  # null until its mailbox is here
     sqlite_with_rowid=False,
 )
 
 departures = Table(
     "departures",
-    _all,
-    Column("name", Name, primary_key=True),
-    Column("token_hash", Name, nullable=False),
-    Column("office", Name, nullable=False),
+    _tables,
+    Column("name", SortedText, primary_key=True),
+    Column("token_hash", SortedText, nullable=False),
+    Column("office", SortedText, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+
+def entity_row(entity: Entity) -> dict[str, Any]:
+    position = entity.position
+    return {
+        "id": entity.id,
+        "kind": entity.kind,
+        "token_hash": entity.token_hash,
+        "attributes": orjson.dumps(dict(entity.attributes)).decode(),
+        "x": position.x if position else None,
+        "y": position.y if position else None,
+        "time": position.time if position else None,
+    }
+
+
+def entity_of(row: Row[Any]) -> Entity:
+    position = None if row.time is None else Position(row.id, row.x, row.y, row.time)
+    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position)
+
+
+def subscription_row(subscription: Subscription) -> dict[str, Any]:
+    lifecycle = subscription.lifecycle
+    return {
+        "id": subscription.id,
+        "subscriber": subscription.subscriber,
+        "text": subscription.text,
+        "body": subscription.body,
+        "accepted": subscription.accepted,
+        "places": orjson.dumps(subscription.places).decode() if subscription.places else None,
+        "state": lifecycle.state if lifecycle else None,
+        "why": lifecycle.why if lifecycle else None,
+        "since": lifecycle.since if lifecycle else None,
+        "was_active": lifecycle.was_active if lifecycle else None,
+        "has_moving_region": subscription.has_moving_region,
+        "source": subscription.source,
+    }
+
+
+def subscription_of(row: Row[Any]) -> Subscription:
+    places = () if row.places is None else tuple(orjson.loads(row.places))
+    lifecycle = None if row.state is None else Lifecycle(row.state, row.why, row.since, row.was_active)
+    return Subscription(
+        row.id, row.subscriber, row.text, row.body, row.accepted, places, lifecycle, row.has_moving_region, row.source
+    )
+
+
+def record_text(record: Record) -> str:
+    return orjson.dumps(record._asdict()).decode()
+
+
+def record_of(text: str) -> Record:
+    fields = orjson.loads(text)
+    terms = fields.pop("terms")
+    return Record(**fields, terms=None if terms is None else tuple(terms))

@@ -1,4 +1,4 @@
-"""What a registry keeps, and how it is changed."""
+"""The values of a registry and the changes that can be applied to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EntityKind = Literal["source", "subscriber"]
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A registered source or subscriber. Only the hash of its token is kept."""
+    """A registered source or subscriber. Only the hash of its token is stored."""
 
     id: str
     kind: EntityKind
@@ -41,7 +41,7 @@ class Entity:
 
 
 class Binding(NamedTuple):
-    """A subscription had this source from `bound_at` to `unbound_at`; None: it still has."""
+    """A subscription was bound to this source from `bound_at` to `unbound_at`; None while the binding is live."""
 
     subscription: str
     source: str
@@ -51,7 +51,7 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityAdded:
-    """The id is free: nobody has it, and no subscriber ever had. A source that comes back keeps its sequence bound."""
+    """The id must be unused and must never have been a subscriber. A source that returns keeps its sequence bound."""
 
     entity: Entity
 
@@ -64,7 +64,7 @@ class AttributesSet:
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """The entity has another token from now on; the one before is worth nothing."""
+    """Replaces the token of the entity. The old one becomes invalid."""
 
     id: str
     token_hash: str
@@ -72,14 +72,14 @@ class TokenSet:
 
 @dataclass(frozen=True, slots=True)
 class PositionErased:
-    """Where the entity is is not known any more, nor what it, or its subscriptions, were bound to in the past."""
+    """Erases the entity's position and binding history."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityRemoved:
-    """Its subscriptions and their bindings go with it."""
+    """Removes the entity, its subscriptions and their bindings."""
 
     id: str
 
@@ -91,7 +91,7 @@ class SubscriptionAdded:
 
 @dataclass(frozen=True, slots=True)
 class BodySet:
-    """The pipeline is told something else of this subscription from now on."""
+    """Replaces what the pipeline receives for this subscription."""
 
     id: str
     body: str
@@ -99,14 +99,14 @@ class BodySet:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEnded:
-    """The subscription simply runs from now on."""
+    """The subscription runs unconditionally from now on."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRemoved:
-    """Its bindings go with it."""
+    """Removes the subscription and its bindings."""
 
     id: str
 
@@ -127,5 +127,6 @@ Change: TypeAlias = (
     | Unbound
     | Record
 )
-"""A Position is where its entity is now, unless a later one is known. A StateChanged is how a subscription stands; it
-has joined once it is active. Bound and Unbound begin and end a binding. A Record is a record to be journalled."""
+"""A Position sets the entity's position unless a later one is stored. A StateChanged sets the lifecycle of a
+subscription, Bound and Unbound begin and end a binding. A Record goes to the
+control outbox."""

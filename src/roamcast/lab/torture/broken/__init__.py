@@ -1,1 +1,1 @@
-"""Parts of an office that are wrong in one way each. The first line of each says which."""
+"""Variants of the protocol with one bug each, which the checks must find."""

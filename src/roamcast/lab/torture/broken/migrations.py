@@ -1,134 +1,134 @@
-"""Migrations that let go too early, leave something behind, or do not heed the epoch."""
+"""Broken migrations: drop the mailbox too early, leave something behind, or ignore the epoch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from roamcast.deliver.chunks import part_of
+from roamcast.deliver.chunks import cut_chunk
 from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.messages import Claim, Portion, PortionTaken, Transmit
+from roamcast.deliver.messages import ChunkReceipt, MailboxChunk, MailboxClaim, Transmit
 from roamcast.deliver.migration import Migration
-from roamcast.deliver.port import Claimed, Contents, Tenure
+from roamcast.deliver.port import Bookkeeping, PendingClaim, Tenure
 
 __all__ = [
-    "BothServe",
-    "EpochIgnored",
-    "FirstPortionIsEnough",
-    "ForwardsBeforeRegister",
-    "FriendsLeftBehind",
-    "GivesWhatItHasNot",
-    "NumbersLeftBehind",
-    "PartLeftBehind",
-    "PartsForgotten",
-    "PlacesLeftBehind",
-    "RangesLeftBehind",
-    "TakesThePast",
+    "AcceptsPastChunks",
+    "DropsAfterFirstChunk",
+    "DropsOnGrant",
+    "GrantsAnyEpoch",
+    "GrantsWhileArriving",
+    "LeavesFriendsBehind",
+    "LeavesOffsetsBehind",
+    "LeavesReceivedBehind",
+    "LeavesSentBehind",
+    "ReplacesChunks",
+    "SendsFirstChunkOnly",
+    "ServesWhileLeaving",
 ]
 
 
-class ForwardsBeforeRegister(Migration):
-    """The old mailbox is emptied and removed before the new one is registered"""
+class DropsOnGrant(Migration):
+    """The old mailbox is dropped before the new one is registered"""
 
-    def _grant(self, tenure: Tenure, message: Claim) -> None:
+    def _grant(self, tenure: Tenure, message: MailboxClaim) -> None:
         super()._grant(tenure, message)
-        self._finish(tenure.name)
+        self._drop_mailbox(tenure.name)
 
 
-class FirstPortionIsEnough(Migration):
-    """The old mailbox is removed when the new one is registered, before everything in it was taken"""
+class DropsAfterFirstChunk(Migration):
+    """The old mailbox is dropped when the new one is registered, before it has everything"""
 
-    def portion_taken(self, message: PortionTaken) -> None:
-        super().portion_taken(replace(message, complete=True))
-
-
-class RangesLeftBehind(Migration):
-    """What was received does not travel with the mailbox"""
-
-    def _contents(self, name: str) -> Contents:
-        contents = super()._contents(name)
-        return replace(contents, mailbox=Mailbox(contents.mailbox.next_place))
+    def chunk_receipt(self, message: ChunkReceipt) -> None:
+        super().chunk_receipt(replace(message, complete=True))
 
 
-class PlacesLeftBehind(Migration):
-    """Places begin again at the new office"""
+class LeavesReceivedBehind(Migration):
+    """The received numbers do not move with the mailbox"""
 
-    def _contents(self, name: str) -> Contents:
-        contents = super()._contents(name)
-        return replace(contents, mailbox=Mailbox(1, contents.mailbox.received))
-
-
-class NumbersLeftBehind(Migration):
-    """The numbers of letters sent do not travel with the sender's mailbox"""
-
-    def _contents(self, name: str) -> Contents:
-        return replace(super()._contents(name), sent={})
+    def _bookkeeping(self, name: str) -> Bookkeeping:
+        bookkeeping = super()._bookkeeping(name)
+        return replace(bookkeeping, mailbox=Mailbox(bookkeeping.mailbox.next_offset))
 
 
-class PartLeftBehind(Migration):
-    """Of what a mailbox knows only the first part travels"""
+class LeavesOffsetsBehind(Migration):
+    """Offsets start again at the new office"""
 
-    def _contents(self, name: str) -> Contents:
-        return part_of(super()._contents(name), 0, self._desk.rules.size)[0]
-
-
-class PartsForgotten(Migration):
-    """Each part of what a mailbox knows replaces the one before"""
-
-    def _store(self, tenure: Tenure, message: Portion) -> Tenure:
-        if message.contents is not None:
-            self._desk.store.put_contents(tenure.name, Contents())
-        return super()._store(tenure, message)
+    def _bookkeeping(self, name: str) -> Bookkeeping:
+        bookkeeping = super()._bookkeeping(name)
+        return replace(bookkeeping, mailbox=Mailbox(1, bookkeeping.mailbox.received))
 
 
-class FriendsLeftBehind(Migration):
-    """The friend domains do not travel with the mailbox"""
+class LeavesSentBehind(Migration):
+    """The numbers of sent letters do not move with the sender's mailbox"""
+
+    def _bookkeeping(self, name: str) -> Bookkeeping:
+        return replace(super()._bookkeeping(name), sent={})
+
+
+class SendsFirstChunkOnly(Migration):
+    """Only the first chunk of the bookkeeping moves"""
+
+    def _bookkeeping(self, name: str) -> Bookkeeping:
+        return cut_chunk(super()._bookkeeping(name), 0, self._context.limits.message_bytes)[0]
+
+
+class ReplacesChunks(Migration):
+    """Each chunk of the bookkeeping replaces the one before"""
+
+    def _store_chunk(self, tenure: Tenure, message: MailboxChunk) -> Tenure:
+        if message.bookkeeping is not None:
+            self._context.store.put_bookkeeping(tenure.name, Bookkeeping())
+        return super()._store_chunk(tenure, message)
+
+
+class LeavesFriendsBehind(Migration):
+    """The friend domains do not move with the mailbox"""
 
     def hand_over(self, name: str) -> None:
         super().hand_over(name)
-        for at, effect in enumerate(self._desk.effects):
-            if isinstance(effect, Transmit) and isinstance(effect.message, Portion):
-                self._desk.effects[at] = Transmit(effect.to, replace(effect.message, friends=frozenset()))
+        for index, effect in enumerate(self._context.effects):
+            if isinstance(effect, Transmit) and isinstance(effect.message, MailboxChunk):
+                self._context.effects[index] = Transmit(effect.to, replace(effect.message, friends=frozenset()))
 
 
-class EpochIgnored(Migration):
-    """Whoever claims a mailbox gets it, in whatever epoch"""
+class GrantsAnyEpoch(Migration):
+    """Every claim is granted, whatever its epoch"""
 
-    def claim(self, message: Claim) -> None:
-        tenure = self._desk.tenure(message.name)
-        if tenure is not None and tenure.settled and message.epoch:
+    def claim(self, message: MailboxClaim) -> None:
+        tenure = self._context.tenure(message.name)
+        if tenure is not None and tenure.complete and message.epoch:
             self._grant(tenure, message)
         else:
             super().claim(message)
 
 
-class BothServe(Migration):
-    """The old office goes on serving while it hands over"""
+class ServesWhileLeaving(Migration):
+    """The old office keeps serving while it hands over"""
 
-    def _grant(self, tenure: Tenure, message: Claim) -> None:
+    def _grant(self, tenure: Tenure, message: MailboxClaim) -> None:
         super()._grant(tenure, message)
-        self._desk.store.put_tenure(tenure)
+        self._context.store.put_tenure(tenure)
 
 
-class GivesWhatItHasNot(Migration):
-    """A mailbox is given away while it is still being handed over"""
+class GrantsWhileArriving(Migration):
+    """A mailbox is given away before it has arrived completely"""
 
-    def claim(self, message: Claim) -> None:
-        tenure = self._desk.tenure(message.name)
+    def claim(self, message: MailboxClaim) -> None:
+        tenure = self._context.tenure(message.name)
         if tenure is not None and tenure.active and message.epoch > tenure.epoch:
             self._grant(replace(tenure, arriving=None), message)
         else:
             super().claim(message)
 
 
-class TakesThePast(Migration):
-    """A portion of an epoch that is past makes a mailbox again"""
+class AcceptsPastChunks(Migration):
+    """A chunk of a past epoch creates a mailbox again"""
 
-    def _past(self, name: str, epoch: int) -> bool:
-        tenure = self._desk.tenure(name)
+    def _is_past(self, name: str, epoch: int) -> bool:
+        tenure = self._context.tenure(name)
         return tenure is not None and tenure.active
 
-    def _adopt(self, message: Portion) -> Tenure | None:
-        if self._desk.store.claimed(message.name) is None:
-            claimed = Claimed(message.name, message.epoch, None, "", frozenset({message.office}))
-            self._desk.store.put_claimed(claimed)
-        return super()._adopt(message)
+    def _store_first_chunk(self, message: MailboxChunk) -> Tenure | None:
+        if self._context.store.pending_claim(message.name) is None:
+            claim = PendingClaim(message.name, message.epoch, None, "", frozenset({message.office}))
+            self._context.store.put_claim(claim)
+        return super()._store_first_chunk(message)

@@ -1,117 +1,119 @@
-"""Postings that let letters go too early, or send them the wrong way."""
+"""Broken posting: drops letters from the queue too early, or sends them the wrong way."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from roamcast.deliver.letters import Key, key_of
-from roamcast.deliver.messages import Post, Posted, Send, Sent
-from roamcast.deliver.pending_work import Duty, Kind
+from roamcast.deliver.mailbox import LetterKey, key_of
+from roamcast.deliver.messages import BundleReceipt, LetterBundle
+from roamcast.deliver.port import PendingWork, WorkKind
 from roamcast.deliver.posting import Posting
+from roamcast.deliver.requests import LetterSent, SendLetter
 
 __all__ = [
-    "AnswersForOthers",
-    "ForgetsWhatWasPosted",
-    "ForgetsWhatWasRefused",
-    "MakesNoFriends",
-    "NumbersByOffice",
-    "PassesOnBlindly",
-    "TakesAllBelow",
-    "TakesTooEarly",
-    "TriesOnce",
+    "AddsNoFriends",
+    "DequeuesOnPosting",
+    "DequeuesRejected",
+    "FilesWhileArriving",
+    "ForwardsIgnoringEpochs",
+    "NumbersPerOffice",
+    "PostsOnce",
+    "ReceiptCoversLowerNumbers",
+    "SendsReceiptWhenForwarding",
 ]
 
 
-class AnswersForOthers(Posting):
-    """An office that passes a letter on says that it was taken"""
+class SendsReceiptWhenForwarding(Posting):
+    """An office that forwards letters sends a receipt for them"""
 
-    def _pass_on(self, message: Post) -> None:
-        before = len(self._desk.effects)
-        super()._pass_on(message)
-        if len(self._desk.effects) > before:
+    def _forward(self, message: LetterBundle) -> None:
+        before = len(self._context.effects)
+        super()._forward(message)
+        if len(self._context.effects) > before:
             keys = tuple(map(key_of, message.letters))
-            posted = Posted(message.receiver, keys, (), self._desk.domain, message.known, friend=False)
-            self._desk.transmit(message.origin, posted)
+            receipt = BundleReceipt(message.receiver, keys, (), self._context.domain, message.known_epoch, friend=False)
+            self._context.transmit(message.origin, receipt)
 
 
-class PassesOnBlindly(Posting):
-    """Letters are passed on to wherever the receiver is thought to be, in whatever epoch"""
+class ForwardsIgnoringEpochs(Posting):
+    """Letters are forwarded to the last known office, whatever the epoch"""
 
-    def _pass_on(self, message: Post) -> None:
-        super()._pass_on(replace(message, known=-1))
-
-
-class ForgetsWhatWasPosted(Posting):
-    """Letters leave the queue when they are posted, not when they are taken"""
-
-    def go_on(self, receiver: str, *, unanswered: bool = False) -> None:
-        super().go_on(receiver, unanswered=unanswered)
-        for effect in list(self._desk.effects):
-            post = getattr(effect, "message", None)
-            if isinstance(post, Post) and post.origin == self._desk.domain:
-                self._desk.store.dequeue(receiver, map(key_of, post.letters))
+    def _forward(self, message: LetterBundle) -> None:
+        super()._forward(replace(message, known_epoch=-1))
 
 
-class ForgetsWhatWasRefused(Posting):
-    """Letters that a full mailbox refuses leave the queue all the same"""
+class DequeuesOnPosting(Posting):
+    """Letters leave the queue when they are posted, not when there is a receipt"""
 
-    def posted(self, message: Posted) -> None:
-        super().posted(replace(message, taken=message.taken + message.full, full=()))
+    def post_next(self, receiver: str, *, unanswered: bool = False) -> None:
+        super().post_next(receiver, unanswered=unanswered)
+        for effect in list(self._context.effects):
+            bundle = getattr(effect, "message", None)
+            if isinstance(bundle, LetterBundle) and bundle.origin == self._context.domain:
+                self._context.store.dequeue(receiver, map(key_of, bundle.letters))
 
 
-class TakesAllBelow(Posting):
-    """An answer for one letter counts for all of its sender before it"""
+class DequeuesRejected(Posting):
+    """Letters that a full mailbox rejects leave the queue too"""
 
-    def posted(self, message: Posted) -> None:
+    def bundle_receipt(self, message: BundleReceipt) -> None:
+        super().bundle_receipt(replace(message, accepted=message.accepted + message.rejected, rejected=()))
+
+
+class ReceiptCoversLowerNumbers(Posting):
+    """A receipt for one letter counts for all earlier ones of its sender"""
+
+    def bundle_receipt(self, message: BundleReceipt) -> None:
         highest: dict[str, int] = {}
-        for sender, number in message.taken:
+        for sender, number in message.accepted:
             highest[sender] = max(number, highest.get(sender, 0))
-        below = tuple(Key(sender, number) for sender, last in highest.items() for number in range(1, last + 1))
-        super().posted(replace(message, taken=below))
+        covered = tuple(LetterKey(sender, number) for sender, last in highest.items() for number in range(1, last + 1))
+        super().bundle_receipt(replace(message, accepted=covered))
 
 
-class NumbersByOffice(Posting):
-    """Each office numbers the letters of a sender by itself"""
+class NumbersPerOffice(Posting):
+    """Each office numbers the letters of a sender on its own"""
 
-    def send(self, message: Send) -> None:
-        mine = f"{self._desk.domain} {message.sender}"
-        last = self._desk.store.sent(message.sender, message.receiver)
-        self._desk.store.put_sent(message.sender, message.receiver, self._desk.store.sent(mine, message.receiver))
+    def send(self, message: SendLetter) -> None:
+        store, receiver = self._context.store, message.receiver
+        own_sender = f"{self._context.domain} {message.sender}"
+        last = store.last_sent(message.sender, receiver)
+        store.put_last_sent(message.sender, receiver, store.last_sent(own_sender, receiver))
         super().send(replace(message, number=None))
-        self._desk.store.put_sent(mine, message.receiver, self._desk.store.sent(message.sender, message.receiver))
-        self._desk.store.put_sent(message.sender, message.receiver, last)
-        self._desk.effects[-1] = Sent(message.sender, message.receiver, message.number or 0, True)
+        store.put_last_sent(own_sender, receiver, store.last_sent(message.sender, receiver))
+        store.put_last_sent(message.sender, receiver, last)
+        self._context.effects[-1] = LetterSent(message.sender, receiver, message.number or 0, True)
 
 
-class TriesOnce(Posting):
-    """What is not answered is not posted again"""
+class PostsOnce(Posting):
+    """Letters without a receipt are not posted again"""
 
-    def go_on(self, receiver: str, *, unanswered: bool = False) -> None:
-        if unanswered and Duty(Kind.POST, receiver) in self._desk.tries:
+    def post_next(self, receiver: str, *, unanswered: bool = False) -> None:
+        if unanswered and PendingWork(WorkKind.POST, receiver) in self._context.attempts:
             return
-        super().go_on(receiver, unanswered=unanswered)
+        super().post_next(receiver, unanswered=unanswered)
 
 
-class TakesTooEarly(Posting):
-    """New letters are taken while the mailbox is still being handed over"""
+class FilesWhileArriving(Posting):
+    """New letters are filed before the mailbox has arrived completely"""
 
-    def post(self, message: Post) -> None:
-        tenure = self._desk.tenure(message.receiver)
+    def letter_bundle(self, message: LetterBundle) -> None:
+        tenure = self._context.tenure(message.receiver)
         if tenure is not None and tenure.arriving is not None:
-            self._desk.store.put_tenure(replace(tenure, arriving=None))
-            super().post(message)
-            after = self._desk.tenure(message.receiver)
+            self._context.store.put_tenure(replace(tenure, arriving=None))
+            super().letter_bundle(message)
+            after = self._context.tenure(message.receiver)
             if after is not None:
-                self._desk.store.put_tenure(replace(after, arriving=tenure.arriving))
+                self._context.store.put_tenure(replace(after, arriving=tenure.arriving))
             return
-        super().post(message)
+        super().letter_bundle(message)
 
 
-class MakesNoFriends(Posting):
-    """Whoever gets a letter does not note the domain it came from as a friend"""
+class AddsNoFriends(Posting):
+    """The receiving office does not add the origin of a letter to the friends"""
 
-    def post(self, message: Post) -> None:
-        before = self._desk.tenure(message.receiver)
-        super().post(message)
-        if before is not None and before.settled:
-            self._desk.store.put_tenure(before)
+    def letter_bundle(self, message: LetterBundle) -> None:
+        before = self._context.tenure(message.receiver)
+        super().letter_bundle(message)
+        if before is not None and before.complete:
+            self._context.store.put_tenure(before)

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.messages import Send, Sent
+from roamcast.deliver.requests import LetterSent, SendLetter
 from roamcast.errors import InputError, NotFoundError, RoamcastError
 from roamcast.node.http.dependencies import Reader, TheNode
 from roamcast.node.http.request_parsing import BodyParser
@@ -46,19 +46,19 @@ async def send(request: Request, node: TheNode, reader: Reader) -> Any:
     known = [message for message, stranger in zip(messages, strangers, strict=True) if stranger is None]
     done = iter(await node.post.mailboxes.send_all(known))
     outcomes = [next(done) if stranger is None else stranger for stranger in strangers]
-    node.metrics.letters_posted.inc(sum(isinstance(outcome, Sent) and outcome.new for outcome in outcomes))
+    node.metrics.letters_posted.inc(sum(isinstance(outcome, LetterSent) and outcome.new for outcome in outcomes))
     return Response(orjson.dumps({"sender": reader.name, "letters": list(map(_outcome, outcomes))}), 202, _JSON)
 
 
-def _message(node: Node, sender: str, given: LetterIn) -> Send:
+def _message(node: Node, sender: str, given: LetterIn) -> SendLetter:
     body = orjson.dumps({"title": given.title, "message": given.message}).decode()
     if len(body) > node.limits.letter:
         raise InputError(f"the letter is over {node.limits.letter} bytes", where="message", hint="send less at once")
     ttl = None if given.ttl is None else round(given.ttl * 1_000_000)
-    return Send(sender, node.post.names.read(given.to), body, given.number, given.title, ttl)
+    return SendLetter(sender, node.post.names.read(given.to), body, given.number, given.title, ttl)
 
 
-def _stranger(node: Node, message: Send) -> NotFoundError | None:
+def _stranger(node: Node, message: SendLetter) -> NotFoundError | None:
     """Why a letter can never arrive: nobody here has heard of its receiver's home."""
     home = home_of(message.receiver)
     if home == node.settings.domain or node.post.peers.find(home) is not None:
@@ -68,7 +68,7 @@ def _stranger(node: Node, message: Send) -> NotFoundError | None:
     )
 
 
-def _outcome(outcome: Sent | RoamcastError) -> dict[str, Any]:
+def _outcome(outcome: LetterSent | RoamcastError) -> dict[str, Any]:
     if isinstance(outcome, RoamcastError):
         return {"error": {"code": outcome.code, "message": outcome.message, "hint": outcome.hint}}
     return {"receiver": outcome.receiver, "number": outcome.number, "new": outcome.new}
@@ -90,7 +90,7 @@ async def trace(
     """
     receiver = node.post.names.read(to)
     traced = await node.post.mailboxes.trace(receiver, reader.name, number)
-    return {"receiver": receiver, "number": number, "fate": traced.fate.value, "office": traced.office}
+    return {"receiver": receiver, "number": number, "state": traced.state.value, "office": traced.office}
 
 
 @router.post("/arrivals", openapi_extra=_ARRIVAL.openapi)

@@ -103,7 +103,7 @@ async def _stream(node: Node, reader: MailboxReader, after: int) -> AsyncIterato
                 yield sse_message("moved", orjson.dumps({"office": moved.office, "epoch": moved.epoch}).decode())
                 return
             if letters:
-                after = letters[-1].place or after
-                yield b"".join(sse_message("letter", letter_json(filed), filed.place) for filed in letters)
+                after = letters[-1].offset or after
+                yield b"".join(sse_message("letter", letter_json(filed), filed.offset) for filed in letters)
             elif not node.waiters.stopped and not await wait_for(event, HEARTBEAT_EVERY):
                 yield HEARTBEAT

@@ -7,7 +7,17 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.messages import Claim, Located, Moved, Noted, Portion, PortionTaken, Posted, Query, Wire
+from roamcast.deliver.messages import (
+    AddressUpdate,
+    AddressUpdateReceipt,
+    BundleReceipt,
+    ChunkReceipt,
+    LocationQuery,
+    LocationReply,
+    MailboxChunk,
+    MailboxClaim,
+    PeerMessage,
+)
 from roamcast.deliver.port import NOBODY
 from roamcast.errors import PermissionDeniedError
 from roamcast.node.http.dependencies import Operator, TheNode
@@ -88,7 +98,7 @@ async def sources(request: Request, node: TheNode) -> Response:
     return Response(told, 200, node.post.signed_http.answer_headers(peer, nonce, told), "application/json")
 
 
-async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
+async def _admitted(node: Node, peer: str, message: PeerMessage) -> PeerMessage | None:
     """An office speaks for itself alone; a mailbox is let go of only on word of the office it goes to, and letters on
     word of one that has been sent them.
 
@@ -98,19 +108,21 @@ async def _admitted(node: Node, peer: str, message: Wire) -> Wire | None:
     if getattr(message, "epoch", 0) > LAST_EPOCH:
         return None
     match message:
-        case Located(name, office):
+        case LocationReply(name, office):
             asked = office != NOBODY and peer in node.post.claiming.get(name, ())
             return message if asked or home_of(name) == peer else None
-        case Claim():
+        case MailboxClaim():
             return await node.post.arrivals.admitted(peer, message)
-        case Posted() | Query() | Portion() | Moved() | Noted() if message.office != peer:
+        case BundleReceipt() | LocationQuery() | MailboxChunk() | AddressUpdate() | AddressUpdateReceipt() if (
+            message.office != peer
+        ):
             return None
-        case Posted(receiver, epoch=epoch):
+        case BundleReceipt(receiver, epoch=epoch):
             from_home = epoch > 0 or home_of(receiver) == peer
             return message if from_home and node.post.is_stamped(message) else None
-        case Moved(name) if node.post.names.is_home_of(name):
+        case AddressUpdate(name) if node.post.names.is_home_of(name):
             return message if await node.post.arrivals.believes(message) else None
-        case PortionTaken(name):
+        case ChunkReceipt(name):
             if node.post.handing.get(name) != peer:
                 return None
             if message.complete:

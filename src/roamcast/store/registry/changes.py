@@ -1,4 +1,4 @@
-"""Changes of the registry as statements. Changes of one kind that follow each other are one statement of many rows."""
+"""Registry changes as SQL. Consecutive changes of one kind become one statement for many rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,23 @@ from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
 from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.journal.records import Record
 from roamcast.model import Position
-from roamcast.store.engine import portions
-from roamcast.store.registry import refusals
-from roamcast.store.registry.rows import entity_row, record_text, subscription_row
-from roamcast.store.registry.schema import bindings, entities, subscriptions, to_journal
+from roamcast.store.engine import chunked
+from roamcast.store.registry.port import (
+    entity_exists,
+    id_retired,
+    subscription_exists,
+    unknown_entity,
+    unknown_subscription,
+)
+from roamcast.store.registry.schema import (
+    bindings,
+    control_outbox,
+    entities,
+    entity_row,
+    record_text,
+    subscription_row,
+    subscriptions,
+)
 from roamcast.store.registry.values import (
     AttributesSet,
     BodySet,
@@ -30,38 +43,38 @@ from roamcast.store.registry.values import (
     TokenSet,
 )
 
-__all__ = ["make_changes"]
+__all__ = ["apply_changes"]
 
 
-def make_changes(connection: Connection, changes: Sequence[Change]) -> int:
-    """In their order. Returns the ticket of the last control record, 0 without any."""
+def apply_changes(connection: Connection, changes: Sequence[Change]) -> int:
+    """Apply changes in order. Returns the ticket of the last control record, 0 if there is none."""
     for kind, run in groupby(changes, type):
-        _MAKERS[kind](connection, list(run))
+        _APPLIERS[kind](connection, list(run))
     if not any(isinstance(change, Record) for change in changes):
         return 0
-    return int(connection.scalar(select(func.max(to_journal.c.ticket))) or 0)
+    return int(connection.scalar(select(func.max(control_outbox.c.ticket))) or 0)
 
 
 def _add_entities(connection: Connection, added: Sequence[EntityAdded]) -> None:
     ids = [change.entity.id for change in added]
     hashes = [change.entity.token_hash for change in added]
-    before = {row.id: row for some in portions(ids) for row in connection.execute(_whoever, {"ids": some})}
-    taken = {hash for some in portions(hashes) for hash in connection.scalars(_tokens_among, {"ids": some})}
-    taken.update(id for id, row in before.items() if row.token_hash is not None)
-    back, new = [], []
+    by_id = {row.id: row for chunk in chunked(ids) for row in connection.execute(_entities_by_id, {"ids": chunk})}
+    taken = {hash for chunk in chunked(hashes) for hash in connection.scalars(_tokens_among, {"ids": chunk})}
+    taken.update(id for id, row in by_id.items() if row.token_hash is not None)
+    restored, new = [], []
     for change in added:
-        entity, known = change.entity, before.get(change.entity.id)
+        entity, existing = change.entity, by_id.get(change.entity.id)
         if not taken.isdisjoint((entity.id, entity.token_hash)):
-            raise refusals.entity_taken(entity.id)
-        if known is not None and (known.kind, entity.kind) != ("source", "source"):
-            raise refusals.id_used_up(entity.id, known.kind)
+            raise entity_exists(entity.id)
+        if existing is not None and (existing.kind, entity.kind) != ("source", "source"):
+            raise id_retired(entity.id, existing.kind)
         taken.update((entity.id, entity.token_hash))
-        if known is None:
+        if existing is None:
             new.append({**entity_row(entity), "sequence_bound": 1})
         else:
-            back.append({**entity_row(entity), "of": entity.id})
-    if back:
-        connection.execute(_come_back, back)
+            restored.append({**entity_row(entity), "of": entity.id})
+    if restored:
+        connection.execute(_restore, restored)
     if new:
         connection.execute(entities.insert(), new)
 
@@ -69,28 +82,28 @@ def _add_entities(connection: Connection, added: Sequence[EntityAdded]) -> None:
 def _set_attributes(connection: Connection, changes: Sequence[AttributesSet]) -> None:
     _check_entities(connection, [change.id for change in changes])
     rows = [{"of": c.id, "attributes": orjson.dumps(dict(c.attributes)).decode()} for c in changes]
-    connection.execute(_attributes, rows)
+    connection.execute(_set_attributes_of, rows)
 
 
 def _set_tokens(connection: Connection, changes: Sequence[TokenSet]) -> None:
     _check_entities(connection, [change.id for change in changes])
     for change in changes:
-        if connection.scalar(_somebody_elses, {"of": change.id, "token": change.token_hash}) is not None:
-            raise refusals.entity_taken(change.id)
-        connection.execute(_token, {"of": change.id, "token": change.token_hash})
+        if connection.scalar(_other_owner, {"of": change.id, "token": change.token_hash}) is not None:
+            raise entity_exists(change.id)
+        connection.execute(_set_token, {"of": change.id, "token": change.token_hash})
 
 
 def _erase_positions(connection: Connection, changes: Sequence[PositionErased]) -> None:
     _check_entities(connection, [change.id for change in changes])
     rows = [{"of": change.id} for change in changes]
-    connection.execute(_nowhere, rows)
-    connection.execute(_forget_past, rows)
+    connection.execute(_clear_position, rows)
+    connection.execute(_delete_past_bindings, rows)
 
 
 def _remove_entities(connection: Connection, removed: Sequence[EntityRemoved]) -> None:
     _check_entities(connection, [change.id for change in removed])
     rows = [{"of": change.id} for change in removed]
-    for statement in (_end_bindings_of, _end_subscriptions_of, _retire):
+    for statement in (_delete_bindings_of, _delete_subscriptions_of, _retire):
         connection.execute(statement, rows)
 
 
@@ -100,35 +113,35 @@ def _move(connection: Connection, positions: Sequence[Position]) -> None:
         if position.time >= newest.setdefault(position.entity, position).time:
             newest[position.entity] = position
     _check_entities(connection, newest)
-    connection.execute(_position, [{"of": p.entity, "x": p.x, "y": p.y, "at": p.time} for p in newest.values()])
+    connection.execute(_set_position, [{"of": p.entity, "x": p.x, "y": p.y, "at": p.time} for p in newest.values()])
 
 
 def _add_subscriptions(connection: Connection, added: Sequence[SubscriptionAdded]) -> None:
     rows = [subscription_row(change.subscription) for change in added]
     ids = [row["id"] for row in rows]
-    taken = {id for some in portions(ids) for id in connection.scalars(_subscriptions_among, {"ids": some})}
+    taken = {id for chunk in chunked(ids) for id in connection.scalars(_subscriptions_among, {"ids": chunk})}
     for id in ids:
         if id in taken:
-            raise refusals.subscription_taken(id)
+            raise subscription_exists(id)
         taken.add(id)
     connection.execute(subscriptions.insert(), rows)
 
 
 def _set_bodies(connection: Connection, changes: Sequence[BodySet]) -> None:
     _check_subscriptions(connection, [change.id for change in changes])
-    connection.execute(_body, [{"of": change.id, "body": change.body} for change in changes])
+    connection.execute(_set_body, [{"of": change.id, "body": change.body} for change in changes])
 
 
-def _end_standings(connection: Connection, ended: Sequence[LifecycleEnded]) -> None:
+def _end_lifecycles(connection: Connection, ended: Sequence[LifecycleEnded]) -> None:
     _check_subscriptions(connection, [change.id for change in ended])
-    connection.execute(_no_standing, [{"of": change.id} for change in ended])
+    connection.execute(_clear_lifecycle, [{"of": change.id} for change in ended])
 
 
 def _remove_subscriptions(connection: Connection, removed: Sequence[SubscriptionRemoved]) -> None:
     _check_subscriptions(connection, [change.id for change in removed])
     rows = [{"of": change.id} for change in removed]
-    connection.execute(_forget_bindings, rows)
-    connection.execute(_forget_subscription, rows)
+    connection.execute(_delete_bindings, rows)
+    connection.execute(_delete_subscription, rows)
 
 
 def _set_states(connection: Connection, changes: Sequence[StateChanged]) -> None:
@@ -143,7 +156,7 @@ def _set_states(connection: Connection, changes: Sequence[StateChanged]) -> None
         }
         for c in changes
     ]
-    connection.execute(_state, rows)
+    connection.execute(_set_state, rows)
 
 
 def _bind(connection: Connection, changes: Sequence[Bound]) -> None:
@@ -153,14 +166,14 @@ def _bind(connection: Connection, changes: Sequence[Bound]) -> None:
 
 
 def _unbind(connection: Connection, changes: Sequence[Unbound]) -> None:
-    connection.execute(_end, [{"of": c.subscription, "at": c.at, "to": c.source} for c in changes])
+    connection.execute(_end_binding, [{"of": c.subscription, "at": c.at, "to": c.source} for c in changes])
 
 
-def _keep_records(connection: Connection, records: Sequence[Record]) -> None:
-    connection.execute(to_journal.insert(), [{"record": record_text(record)} for record in records])
+def _add_records(connection: Connection, records: Sequence[Record]) -> None:
+    connection.execute(control_outbox.insert(), [{"record": record_text(record)} for record in records])
 
 
-_MAKERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
+_APPLIERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     EntityAdded: _add_entities,
     AttributesSet: _set_attributes,
     TokenSet: _set_tokens,
@@ -169,68 +182,68 @@ _MAKERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     Position: _move,
     SubscriptionAdded: _add_subscriptions,
     BodySet: _set_bodies,
-    LifecycleEnded: _end_standings,
+    LifecycleEnded: _end_lifecycles,
     SubscriptionRemoved: _remove_subscriptions,
     StateChanged: _set_states,
     Bound: _bind,
     Unbound: _unbind,
-    Record: _keep_records,
+    Record: _add_records,
 }
 
 
 def _check_entities(connection: Connection, ids: Iterable[str]) -> None:
     ids = list(ids)
-    known = {id for some in portions(ids) for id in connection.scalars(_entities_among, {"ids": some})}
+    existing = {id for chunk in chunked(ids) for id in connection.scalars(_entities_among, {"ids": chunk})}
     for id in ids:
-        if id not in known:
-            raise refusals.unknown_entity(id)
+        if id not in existing:
+            raise unknown_entity(id)
 
 
 def _check_subscriptions(connection: Connection, ids: Iterable[str]) -> None:
     ids = list(ids)
-    known = {id for some in portions(ids) for id in connection.scalars(_subscriptions_among, {"ids": some})}
+    existing = {id for chunk in chunked(ids) for id in connection.scalars(_subscriptions_among, {"ids": chunk})}
     for id in ids:
-        if id not in known:
-            raise refusals.unknown_subscription(id)
+        if id not in existing:
+            raise unknown_subscription(id)
 
 
 _of: BindParameter[str] = bindparam("of")
 _ids: BindParameter[list[str]] = bindparam("ids", expanding=True)
 _entities_among = select(entities.c.id).where(entities.c.id.in_(_ids), entities.c.token_hash.is_not(None))
-_whoever = select(entities.c.id, entities.c.kind, entities.c.token_hash).where(entities.c.id.in_(_ids))
+_entities_by_id = select(entities.c.id, entities.c.kind, entities.c.token_hash).where(entities.c.id.in_(_ids))
 _tokens_among = select(entities.c.token_hash).where(entities.c.token_hash.in_(_ids))
 _subscriptions_among = select(subscriptions.c.id).where(subscriptions.c.id.in_(_ids))
 
-_attributes = entities.update().where(entities.c.id == _of).values(attributes=bindparam("attributes"))
-_position = (
+_set_attributes_of = entities.update().where(entities.c.id == _of).values(attributes=bindparam("attributes"))
+_set_position = (
     entities.update()
     .where(entities.c.id == _of)
     .where(or_(entities.c.time.is_(None), entities.c.time <= bindparam("at")))
     .values(x=bindparam("x"), y=bindparam("y"), time=bindparam("at"))
 )
-_somebody_elses = select(entities.c.id).where(entities.c.id != _of, entities.c.token_hash == bindparam("token"))
-_token = entities.update().where(entities.c.id == _of).values(token_hash=bindparam("token"))
-_nowhere = entities.update().where(entities.c.id == _of).values(x=None, y=None, time=None)
+_other_owner = select(entities.c.id).where(entities.c.id != _of, entities.c.token_hash == bindparam("token"))
+_set_token = entities.update().where(entities.c.id == _of).values(token_hash=bindparam("token"))
+_clear_position = entities.update().where(entities.c.id == _of).values(x=None, y=None, time=None)
 _retire = (
     entities.update().where(entities.c.id == _of).values(token_hash=None, attributes="{}", x=None, y=None, time=None)
 )
-_come_back = (
+_restore = (
     entities.update()
     .where(entities.c.id == _of)
     .values({name: bindparam(name) for name in ("token_hash", "attributes", "x", "y", "time")})
 )
-_own = select(subscriptions.c.id).where(subscriptions.c.subscriber == _of)
-_forget_past = bindings.delete().where(
-    bindings.c.unbound_at.is_not(None), or_(bindings.c.subscription.in_(_own), bindings.c.source == _of)
+_own_subscriptions = select(subscriptions.c.id).where(subscriptions.c.subscriber == _of)
+_delete_past_bindings = bindings.delete().where(
+    bindings.c.unbound_at.is_not(None), or_(bindings.c.subscription.in_(_own_subscriptions), bindings.c.source == _of)
 )
-_end_bindings_of = bindings.delete().where(bindings.c.subscription.in_(_own))
-_end_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber == _of)
+_delete_bindings_of = bindings.delete().where(bindings.c.subscription.in_(_own_subscriptions))
+_delete_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber == _of)
 
-_body = subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"))
-_no_standing = (
+_set_body = subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"))
+_clear_lifecycle = (
     subscriptions.update().where(subscriptions.c.id == _of).values(state=None, why=None, since=None, was_active=None)
 )
-_state = (
+_set_state = (
     subscriptions.update()
     .where(subscriptions.c.id == _of)
     .values(
@@ -240,9 +253,9 @@ _state = (
         was_active=case((subscriptions.c.was_active == true(), True), else_=bindparam("active")),
     )
 )
-_forget_subscription = subscriptions.delete().where(subscriptions.c.id == _of)
-_forget_bindings = bindings.delete().where(bindings.c.subscription == _of)
-_end = (
+_delete_subscription = subscriptions.delete().where(subscriptions.c.id == _of)
+_delete_bindings = bindings.delete().where(bindings.c.subscription == _of)
+_end_binding = (
     bindings.update()
     .where(bindings.c.subscription == _of, bindings.c.source == bindparam("to"), bindings.c.unbound_at.is_(None))
     .values(unbound_at=bindparam("at"))
