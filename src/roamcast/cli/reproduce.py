@@ -44,9 +44,9 @@ def lcesm(
 
     Example: roamcast reproduce lcesm --json lcesm.json
     """
-    from roamcast.lab.experiments.lcesm import Extent, reproduce
+    from roamcast.lab.experiments.lcesm import LcesmExtent, reproduce
 
-    figures = reproduce(out, _say, Extent(seeds=seeds), beyond=not paper)
+    figures = reproduce(out, _say, LcesmExtent(seeds=seeds), beyond=not paper)
     lps, bound = figures["lps"], figures["lcesm"]
     typer.echo(f"LPS: {lps['sensors']} sensors awake, {lps['matches_per_s']:g} matches/s, {lps['matches']:g} in all")
     typer.echo(

@@ -1,4 +1,4 @@
-"""LCESM's experiment, and what was added to it."""
+"""The LCESM experiment and its extensions."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from typer.testing import CliRunner
 from roamcast.bind.nearest.rebinding import choose_source
 from roamcast.bind.nearest.sources import Rule
 from roamcast.cli import app
-from roamcast.lab.experiments.lcesm import Extent, reproduce
+from roamcast.lab.experiments.lcesm import LcesmExtent, reproduce
 from roamcast.lab.experiments.lcesm_nodes import discover
-from roamcast.lab.experiments.lcesm_room import CHANGE, SPACING, Listeners, Sensors
-from roamcast.lab.experiments.lcesm_run import Course, Lps, run
+from roamcast.lab.experiments.lcesm_room import CHANGE, SPACING, SensorGrid, WalkingListeners
+from roamcast.lab.experiments.lcesm_run import LpsSystem, RunLength, run
 from roamcast.lab.experiments.statistics import estimate
 
-SMALL = Extent(
+SMALL = LcesmExtent(
     seeds=2, seconds=2, beyond_seeds=1, beyond_seconds=1, listeners=(10, 50), sensors=(20,), speeds=(0.0, 2.0),
     nodes=(2,),
 )  # fmt: skip
 
 
-def test_the_room_is_as_near_to_a_square_as_its_sensors_allow() -> None:
-    """Twenty stand in four rows of five."""
+def test_the_room_is_as_square_as_the_number_of_sensors_allows() -> None:
+    """Twenty sensors are in four rows of five."""
     rng = np.random.default_rng(0)
-    rooms = [Sensors(count, rng) for count in (20, 100, 1_000, 10_000)]
+    rooms = [SensorGrid(count, rng) for count in (20, 100, 1_000, 10_000)]
     assert [(room.rows, room.columns) for room in rooms] == [(4, 5), (10, 10), (25, 40), (100, 100)]
 
 
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([2, 6, 20]))
 @brief()
-def test_a_listener_has_another_nearest_sensor_every_two_seconds(seed: int, count: int) -> None:
-    """Neither sooner nor later: thirty changes in a minute, each to a neighbour."""
+def test_the_nearest_sensor_of_a_listener_changes_every_two_seconds(seed: int, count: int) -> None:
+    """Exactly thirty changes in a minute."""
     rng = np.random.default_rng(seed)
-    room = Sensors(count, rng)
-    people = Listeners(5, room, rng)
+    room = SensorGrid(count, rng)
+    walkers = WalkingListeners(5, room, rng)
     nearest = []
     for step in range(60 * 20 + 1):
-        x, y = people.at(step / 20)
+        x, y = walkers.at(step / 20)
         nearest.append(np.floor(y / SPACING) * room.columns + np.floor(x / SPACING))
     changes = np.diff(np.array(nearest), axis=0) != 0
     assert changes.sum(axis=0).tolist() == [60 / CHANGE] * 5
     assert all((np.diff(np.flatnonzero(column)) >= 39).all() for column in changes.T)
 
 
-def test_sensors_that_move_stay_in_the_room() -> None:
-    """Walls throw them back, also after a long time."""
-    room = Sensors(20, np.random.default_rng(1), speed=3)
+def test_moving_sensors_stay_in_the_room() -> None:
+    """Walls reflect them, also after a long time."""
+    room = SensorGrid(20, np.random.default_rng(1), speed=3)
     for time in (0.0, 1.0, 17.5, 3_600.0):
         x, y = room.at(time)
         assert ((x >= 0) & (x <= 5 * SPACING) & (y >= 0) & (y <= 4 * SPACING)).all()
@@ -61,83 +61,83 @@ def test_sensors_that_move_stay_in_the_room() -> None:
 
 @given(seed=st.integers(0, 2**32))
 @brief()
-def test_lps_finds_who_has_a_sensor_for_its_nearest(seed: int) -> None:
-    """As brute force does; one match for each reading."""
+def test_lps_delivers_the_readings_of_the_nearest_sensor(seed: int) -> None:
+    """As an exhaustive search; with one match for each reading."""
     rng = np.random.default_rng(seed)
     sensors, listeners = rng.uniform(0, 20, (2, 12)), rng.uniform(0, 20, (2, 30))
     reading = np.flatnonzero(rng.random(12) < 0.5)
-    lps = Lps()
-    heard = lps.publish(reading, (sensors[0], sensors[1]), (listeners[0], listeners[1]))
-    right = [
+    lps = LpsSystem()
+    received = lps.publish(reading, (sensors[0], sensors[1]), (listeners[0], listeners[1]))
+    nearest = [
         choose_source(
             Rule.NEAREST, np.inf, np.hypot(*(sensors - point[:, None])), np.arange(12), np.zeros(12, np.int64)
         )
         for point in listeners.T
     ]
-    assert heard.tolist() == [sensor if sensor in reading else -1 for sensor in right]
+    assert received.tolist() == [sensor if sensor in reading else -1 for sensor in nearest]
     assert lps.matches == len(reading)
 
 
-def test_the_papers_bars_hold() -> None:
-    """A line of 100 matches a second for LPS; for LCESM few sensors awake and few matches."""
-    runs = [run(seed, Course()) for seed in range(2)]
+def test_the_results_of_the_paper_are_reproduced() -> None:
+    """LPS makes 100 matches per second; LCESM demands few sensors and makes few matches."""
+    runs = [run(seed, RunLength()) for seed in range(2)]
     for one in runs:
         assert one.lps_matches.tolist() == [100 * second for second in range(1, 61)]
         assert one.matches[-1] == 10 + 10 * 60 / CHANGE < 0.07 * one.lps_matches[-1]
-    assert 5.5 <= np.mean([one.awake.mean() for one in runs]) <= 8.1
+    assert 5.5 <= np.mean([one.demanded.mean() for one in runs]) <= 8.1
 
 
 @pytest.mark.parametrize("speed", [0.0, 3.0])
-def test_both_deliver_the_same_letters(speed: float) -> None:
-    """To the same listeners from the same sensors, whether sensors move or not."""
-    one = run(5, Course(8), listeners=30, speed=speed)
+def test_both_systems_deliver_the_same_letters(speed: float) -> None:
+    """From the same sensors to the same listeners, with static and moving sensors."""
+    one = run(5, RunLength(8), listeners=30, speed=speed)
     assert one.different == 0
     assert one.letters > 1_000
 
 
-def test_a_sensor_that_nobody_listens_to_sends_nothing() -> None:
-    """One listener keeps one sensor awake."""
-    one = run(0, Course(10), listeners=1)
-    assert one.awake.tolist() == [1.0] * 10
+def test_a_sensor_without_listeners_sends_nothing() -> None:
+    """One listener demands one sensor."""
+    one = run(0, RunLength(10), listeners=1)
+    assert one.demanded.tolist() == [1.0] * 10
     assert one.readings == one.letters
 
 
-def test_sensors_that_move_cost_more_matches() -> None:
-    """Bindings change with either side."""
-    still, fast = (run(0, Course(10), speed=speed) for speed in (0.0, 4.0))
+def test_moving_sensors_need_more_matches() -> None:
+    """Bindings change with moves of either side."""
+    still, fast = (run(0, RunLength(10), speed=speed) for speed in (0.0, 4.0))
     assert fast.matches[-1] > still.matches[-1]
 
 
 @pytest.mark.parametrize("speed", [0.0, 1.0])
-def test_discovery_binds_everybody_to_the_nearest_sensor_of_all_nodes(speed: float) -> None:
-    """At every second, whether sensors move or not."""
+def test_discovery_binds_listeners_to_the_nearest_sensor_of_all_nodes(speed: float) -> None:
+    """In every second, with static and moving sensors."""
     *_, wrong = discover(4, 0, 2, speed)
     assert wrong == 0
 
 
-def test_finding_costs_one_round_trip_to_each_other_node() -> None:
-    """However many listeners of a node look for the same; each sensor is announced to each other node once."""
+def test_a_new_request_takes_one_round_trip_to_each_other_node() -> None:
+    """For any number of listeners with the same expression; each sensor is announced to each other node once."""
     first, later, _ = discover(6, 0, 1)
-    assert first["find", "questions"] == first["find", "answers"] == 6 * 5
+    assert first["find", "requests"] == first["find", "responses"] == 6 * 5
     assert first["find", "announcements"] == 100 * 5
-    assert later["find", "questions"] == later["news", "questions"] == 0
+    assert later["find", "requests"] == later["moved", "requests"] == 0
 
 
-def test_news_of_a_nodes_sensors_goes_to_each_other_node_in_one_answer() -> None:
-    """Once a second, however many sensors have moved."""
+def test_moves_are_announced_to_each_other_node_in_one_response() -> None:
+    """Once per second, for any number of moved sensors."""
     _, later, _ = discover(4, 0, 1, speed=1.0)
-    assert later["news", "answers"] == 4 * 3
-    assert later["news", "announcements"] == 100 * 3
+    assert later["moved", "responses"] == 4 * 3
+    assert later["moved", "announcements"] == 100 * 3
 
 
-def test_the_interval_is_students() -> None:
-    """By hand: 1, 2, 3 has a deviation of 1, and t(0.975, 2) is 4.3027."""
+def test_the_interval_is_that_of_student() -> None:
+    """1, 2, 3 has a standard deviation of 1, and t(0.975, 2) is 4.3027."""
     mean, half = estimate([1.0, 2.0, 3.0])
     assert (float(mean), float(half)) == (2.0, pytest.approx(4.3027 / 3**0.5, rel=1e-4))
 
 
 def test_all_figures_are_written(tmp_path: Path) -> None:
-    """A CSV and a picture for each part, with what is returned."""
+    """A CSV and a picture for each part; the files are returned."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     figures = reproduce(tmp_path / "new", lambda _: None, SMALL)
     names = {path.name for path in (tmp_path / "new").iterdir()}
@@ -153,8 +153,8 @@ def test_all_figures_are_written(tmp_path: Path) -> None:
         assert [float(row["listeners"]) for row in csv.DictReader(rows)] == [10, 50]
 
 
-def test_the_command_tells_the_papers_figures(tmp_path: Path) -> None:
-    """In JSON and in words."""
+def test_the_command_reports_the_figures_of_the_paper(tmp_path: Path) -> None:
+    """As JSON and as text."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     file = tmp_path / "figures.json"
     command = ["reproduce", "lcesm", "--paper", "--seeds", "2", "--out", str(tmp_path / "new"), "--json", str(file)]

@@ -1,11 +1,11 @@
-"""`roamcast bench bind`: how many moves a second keep every binding right, beside the same by k-d trees.
+"""`roamcast bench bind`: moves per second with all bindings kept up to date, compared with k-d trees.
 
-A square with sources of many contexts and subscriptions to them in LACL, half `nearest` and half `nearof()`, each of a
-subscriber of its own: the dearest case, since subscriptions of one subscriber share its position. Batches of small
-steps, most by subscribers. The binder, as in a node, gets ids and says effects; the k-d trees get row numbers and say
-row numbers. Both get the same batches, and must say after each which subscriptions have another source; samples of both
-are compared with brute force. The binder begins as after a restart, with the bindings that the k-d trees found, and
-must find nothing different. What is compiled is compiled before.
+A square with sources of many contexts and subscriptions to them in LACL, half `nearest` and half `nearof()`. Each has
+its own subscriber, which is the most expensive case: subscriptions of one subscriber share its position. Batches of
+small steps, most of them by subscribers. The binder, as in a node, gets ids and returns effects; the k-d trees get and
+return row numbers. Both get the same batches and must report the same changed subscriptions after each; samples of both
+are compared with an exhaustive search. The binder starts as after a restart, with the bindings of the k-d trees, and
+must report no differences. Kernels are compiled before the measurement.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from roamcast.lacl import check, parse
 from roamcast.model import Position
 from roamcast.space import PLANAR
 
-__all__ = ["Town", "bench_bind"]
+__all__ = ["BindWorkload", "bench_bind"]
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Integers = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
@@ -59,8 +59,8 @@ _NEAROF = f"Select nearof() Where &context = c{{}} and &location in rang:loc({_R
 
 
 @dataclass
-class Town:
-    """Where everybody is. Entities are the sources, then the subscribers, one for each subscription."""
+class BindWorkload:
+    """Positions and subscriptions. Entities are the sources, then the subscribers, one for each subscription."""
 
     sources: int
     contexts: int
@@ -80,7 +80,7 @@ class Town:
         return f"source-{entity}" if entity < self.sources else f"subscriber-{entity - self.sources}"
 
     def messages(self) -> Iterator[EntityRegistered | Subscribed]:
-        """Everybody, and what they want. Subscriptions of the same words share a query, as in a node."""
+        """All entities and subscriptions. Equal texts share a query, as in a node."""
         for entity in range(self.sources + self.subscriptions):
             id = self.id(entity)
             position = Position(id, float(self.x[entity]), float(self.y[entity]), 0)
@@ -95,32 +95,32 @@ class Town:
             yield Subscribed(_subscription(row), self.id(self.sources + row), queries[row % 2][context])
 
     def batches(self, count: int, size: int) -> Iterator[tuple[Integers, Floats, Floats]]:
-        """Moves of different entities, in any order. This town moves with each batch."""
+        """Moves of distinct entities, in random order. Also updates the positions of the workload."""
         by_sources = round(size * _BY_SOURCES)
         for _ in range(count):
             sources = self.rng.choice(self.sources, by_sources, replace=False)
             subscribers = self.sources + self.rng.choice(self.subscriptions, size - by_sources, replace=False)
             entities = self.rng.permutation(np.concatenate([sources, subscribers])).astype(np.int32)
-            way, turn = self.rng.uniform(*_STEP, size), self.rng.uniform(0, 2 * np.pi, size)
-            self.x[entities] = np.clip(self.x[entities] + way * np.cos(turn), 0, _SIDE)
-            self.y[entities] = np.clip(self.y[entities] + way * np.sin(turn), 0, _SIDE)
+            length, angle = self.rng.uniform(*_STEP, size), self.rng.uniform(0, 2 * np.pi, size)
+            self.x[entities] = np.clip(self.x[entities] + length * np.cos(angle), 0, _SIDE)
+            self.y[entities] = np.clip(self.y[entities] + length * np.sin(angle), 0, _SIDE)
             yield entities, self.x[entities], self.y[entities]
 
-    def brute(self, subscriptions: Integers) -> Integers:
-        """The right sources of these subscriptions, or -1."""
-        right = np.empty(len(subscriptions), np.int32)
+    def reference(self, subscriptions: Integers) -> Integers:
+        """The sources of these subscriptions by an exhaustive search, or -1."""
+        expected = np.empty(len(subscriptions), np.int32)
         for row, subscription in enumerate(subscriptions.tolist()):
             candidates = np.flatnonzero(self.context_of_source == self.context[subscription])
             at = self.sources + subscription
             metres = PLANAR.distance(self.x[at], self.y[at], self.x[candidates], self.y[candidates])
             rule, radius = Rule(self.rule[subscription]), float(self.radius[subscription])
             chosen = choose_source(rule, radius, metres, candidates, np.zeros(len(candidates), np.int64))
-            right[row] = candidates[chosen] if chosen >= 0 else -1
-        return right
+            expected[row] = candidates[chosen] if chosen >= 0 else -1
+        return expected
 
 
 def bench_bind(
-    say: Say,
+    report: Report,
     *,
     sources: int = 100_000,
     contexts: int = 100,
@@ -128,106 +128,106 @@ def bench_bind(
     moves: int = 5_000_000,
     batch: int = 100_000,
 ) -> dict[str, Any]:
-    """Figures of one run; `different`, `wrong` and `kdtree_wrong` must be 0.
+    """Run the benchmark and return its figures. `different`, `wrong` and `kdtree_wrong` must be 0.
 
-    `bytes_per_subscription` is the hot state. `bytes_in_all` is what the resident set grew by when the binder was
-    restored: everything, the subscriber of each subscription included. `told_agents` is of how many subscriptions
-    agents heard, for each move. `different` counts what the binder and the k-d trees did not agree on. `restore_s` has
-    the making of what is restored in it.
+    `bytes_per_subscription` is the memory of the search arrays, `resident_bytes_per_subscription` the growth of the
+    resident set when the binder was restored, including the subscribers. `changes_per_move` is the number of changed
+    subscriptions for each move. `different` counts disagreements between the binder and the k-d trees. `restore_s`
+    includes generating the messages.
     """
     with ThreadPoolExecutor(_LANES) as pool:
-        compiled = _timed(lambda: _drive(*_made(Town(2_000, 4, 20_000), pool), 3, 10_000, lambda _: None))
-        say(
-            f"compiled in {compiled:.1f} s; {subscriptions} subscriptions, each with a subscriber, to {sources} sources"
-        )
-        town = Town(sources, contexts, subscriptions)
-        peer = _peer(town, pool)
+        compiled = _timed(lambda: _drive(*_set_up(BindWorkload(2_000, 4, 20_000), pool), 3, 10_000, lambda _: None))
+        report(f"compiled in {compiled:.1f} s; {subscriptions} subscriptions with a subscriber each, {sources} sources")
+        workload = BindWorkload(sources, contexts, subscriptions)
+        peer = _peer(workload, pool)
         bound = peer.bound()
         gc.collect()
         before = _memory()
         binder = Binder(PLANAR, lanes=_LANES, run=pool.map)
-        news: list[Effect] = []
-        restored = _timed(lambda: news.extend(_restore(binder, town, bound)))
+        effects: list[Effect] = []
+        restored = _timed(lambda: effects.extend(_restore(binder, workload, bound)))
         gc.collect()
-        in_all = (_memory() - before) / subscriptions
-        say(f"restored in {restored:.1f} s, {len(news)} effects; resident memory: {in_all:.0f} bytes a subscription")
+        resident = (_memory() - before) / subscriptions
+        report(f"restored in {restored:.1f} s, {len(effects)} effects; {resident:.0f} resident bytes per subscription")
         count = max(1, moves // batch)
-        run = _drive(town, binder, peer, count, batch, say)
+        result = _drive(workload, binder, peer, count, batch, report)
     return {
-        "roamcast_moves_per_s": round(count * batch / run.ours),
-        "kdtree_moves_per_s": round(count * batch / run.theirs),
-        "ratio": round(run.theirs / run.ours, 2),
+        "roamcast_moves_per_s": round(count * batch / result.ours),
+        "kdtree_moves_per_s": round(count * batch / result.theirs),
+        "ratio": round(result.theirs / result.ours, 2),
         "bytes_per_subscription": round(binder.search_bytes / subscriptions, 1),
-        "bytes_in_all": round(in_all, 1),
+        "resident_bytes_per_subscription": round(resident, 1),
         "subscriptions": subscriptions,
         "subscribers": subscriptions,
         "moves": count * batch,
-        "told_agents": round(run.told / (count * batch), 5),
-        "different": len(news) + run.different,
-        "checked": run.checked,
-        "wrong": run.wrong,
-        "kdtree_wrong": run.kdtree_wrong,
+        "changes_per_move": round(result.changed / (count * batch), 5),
+        "different": len(effects) + result.different,
+        "checked": result.checked,
+        "wrong": result.wrong,
+        "kdtree_wrong": result.kdtree_wrong,
         "compile_s": round(compiled, 1),
         "restore_s": round(restored, 1),
     }
 
 
 @dataclass
-class _Run:
+class _BindResult:
     ours: float = 0.0
     theirs: float = 0.0
-    told: int = 0
+    changed: int = 0
     different: int = 0
     checked: int = 0
     wrong: int = 0
     kdtree_wrong: int = 0
 
 
-def _drive(town: Town, binder: Binder, peer: KDTrees, count: int, size: int, say: Say) -> _Run:
-    run, subscriptions = _Run(), np.arange(town.subscriptions, dtype=np.int32)
+def _drive(workload: BindWorkload, binder: Binder, peer: KDTrees, count: int, size: int, report: Report) -> _BindResult:
+    result, subscriptions = _BindResult(), np.arange(workload.subscriptions, dtype=np.int32)
     every = max(1, count // _CHECKS)
-    for number, (entities, x, y) in enumerate(town.batches(count, size), 1):
-        ids, times = [town.id(entity) for entity in entities.tolist()], np.full(size, number)
-        began = time.perf_counter()
+    for number, (entities, x, y) in enumerate(workload.batches(count, size), 1):
+        ids, times = [workload.id(entity) for entity in entities.tolist()], np.full(size, number)
+        start = time.perf_counter()
         effects = binder.handle_moves(ids, x, y, times, number)
         between = time.perf_counter()
-        changed = peer.move(entities, x, y)
-        run.ours += between - began
-        run.theirs += time.perf_counter() - between
-        told = {effect.subscription for effect in effects if isinstance(effect, Bound | Unbound)}
-        run.told += len(told)
-        run.different += len(told.symmetric_difference(map(_subscription, changed.tolist())))
+        kdtree_changed = peer.move(entities, x, y)
+        result.ours += between - start
+        result.theirs += time.perf_counter() - between
+        changed = {effect.subscription for effect in effects if isinstance(effect, Bound | Unbound)}
+        result.changed += len(changed)
+        result.different += len(changed.symmetric_difference(map(_subscription, kdtree_changed.tolist())))
         if number % every == 0:
-            sample = town.rng.choice(subscriptions, min(_SAMPLE, len(subscriptions)), replace=False)
-            right = town.brute(sample)
-            run.checked += len(sample)
-            run.wrong += int((_bound(binder, sample) != right).sum())
-            run.kdtree_wrong += int((peer.bound()[sample] != right).sum())
+            sample = workload.rng.choice(subscriptions, min(_SAMPLE, len(subscriptions)), replace=False)
+            expected = workload.reference(sample)
+            result.checked += len(sample)
+            result.wrong += int((_bound(binder, sample) != expected).sum())
+            result.kdtree_wrong += int((peer.bound()[sample] != expected).sum())
             rate = number * size / 1e6
-            say(f"{number} of {count} batches: {rate / run.ours:.2f} against {rate / run.theirs:.2f} million moves/s")
-    return run
+            report(
+                f"{number} of {count} batches: {rate / result.ours:.2f} vs. {rate / result.theirs:.2f} million moves/s"
+            )
+    return result
 
 
-def _made(town: Town, pool: ThreadPoolExecutor) -> tuple[Town, Binder, KDTrees]:
-    binder, peer = Binder(PLANAR, lanes=_LANES, run=pool.map), _peer(town, pool)
-    _restore(binder, town, peer.bound())
-    return town, binder, peer
+def _set_up(workload: BindWorkload, pool: ThreadPoolExecutor) -> tuple[BindWorkload, Binder, KDTrees]:
+    binder, peer = Binder(PLANAR, lanes=_LANES, run=pool.map), _peer(workload, pool)
+    _restore(binder, workload, peer.bound())
+    return workload, binder, peer
 
 
-def _peer(town: Town, pool: ThreadPoolExecutor) -> KDTrees:
-    return KDTrees(town.x, town.y, town.context_of_source, town.context, town.radius, pool)
+def _peer(workload: BindWorkload, pool: ThreadPoolExecutor) -> KDTrees:
+    return KDTrees(workload.x, workload.y, workload.context_of_source, workload.context, workload.radius, pool)
 
 
-def _restore(binder: Binder, town: Town, bound: Integers) -> list[Effect]:
-    """As after a restart, when bindings and states are known, each with a time of its own."""
+def _restore(binder: Binder, workload: BindWorkload, bound: Integers) -> list[Effect]:
+    """Restore as after a restart, with bindings and states that have different times."""
     bindings = (
-        Bound(_subscription(row), town.id(source), row) for row, source in enumerate(bound.tolist()) if source >= 0
+        Bound(_subscription(row), workload.id(source), row) for row, source in enumerate(bound.tolist()) if source >= 0
     )
     states = (
         StateChanged(_subscription(row), SubscriptionState.START if source < 0 else SubscriptionState.ACTIVE, None, row)
         for row, source in enumerate(bound.tolist())
     )
-    return binder.restore(town.messages(), bindings, states, 0)
+    return binder.restore(workload.messages(), bindings, states, 0)
 
 
 def _bound(binder: Binder, subscriptions: Integers) -> Integers:
@@ -237,17 +237,17 @@ def _bound(binder: Binder, subscriptions: Integers) -> Integers:
 
 
 def _subscription(row: int) -> str:
-    """32 hexadecimal digits, as a node gives them, in no order."""
+    """32 hexadecimal digits, as nodes generate them, in no particular order."""
     return f"{(row + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128):032x}"
 
 
 def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _memory() -> int:
-    """The resident set of this process, in bytes."""
+    """The resident set of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()

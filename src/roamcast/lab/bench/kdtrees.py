@@ -1,4 +1,4 @@
-"""The peer of `roamcast bench bind`: nearest sources by scipy's k-d trees, one for each context."""
+"""The comparison of `roamcast bench bind`: nearest sources by scipy's k-d trees, one for each context."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class KDTrees:
-    """Which source is nearest to each subscriber within its radius. Entities are the sources, then the subscribers.
+    """The nearest source of each subscriber within its radius. Entities are the sources, then the subscribers.
 
-    After a batch a context builds its tree anew if one of its sources moved, and queries the subscribers that need it:
-    those that moved, those whose source moved, and those to whom a moved source has come as near as their own. Of the
-    ways tried it is the quickest: all subscribers queried, the last kind found by a tree of the moved sources or by a
-    tree of the subscribers all took longer. So did queries with `workers=2`, a few hundred points each: instead the
-    contexts are shared out to two threads, which scipy lets run at once.
+    After a batch each context rebuilds its tree if one of its sources moved. It then queries the subscribers that
+    moved, those whose source moved, and those that a moved source may have come nearer to than their own. This was the
+    fastest of several variants: querying all subscribers, and finding the last kind with a tree of the moved sources or
+    of the subscribers, took longer. So did queries of a few hundred points with `workers=2`; instead the contexts are
+    distributed over two threads, which scipy runs concurrently.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class KDTrees:
         self._pool = pool
         self._split = len(context_of_source)
         self._context = np.concatenate([context_of_source, context])
-        self._row = np.empty(len(self._context), np.int32)  # by entity: which one it is of its context
+        self._row = np.empty(len(self._context), np.int32)  # by entity: its index within its context
         self._contexts = []
         points = np.column_stack([x, y])
         for number in range(int(self._context.max()) + 1):
@@ -46,11 +46,11 @@ class KDTrees:
             self._row[sources], self._row[subscribers] = np.arange(len(sources)), np.arange(len(subscribers))
             of_context = subscribers - self._split
             self._contexts.append(
-                _Context(sources, of_context, points[sources], points[subscribers], radius[of_context])
+                _ContextTree(sources, of_context, points[sources], points[subscribers], radius[of_context])
             )
 
     def move(self, entities: Integers, x: Floats, y: Floats) -> Integers:
-        """Entities, each at most once, are somewhere else. Returns the subscriptions whose source changed."""
+        """Move entities, each at most once. Returns the subscriptions whose source changed."""
         context = self._context[entities]
         order = np.argsort(context, kind="stable")
         entities, points = entities[order], np.column_stack([x, y])[order]
@@ -72,7 +72,7 @@ class KDTrees:
         return bound
 
 
-class _Context:
+class _ContextTree:
     def __init__(
         self,
         ids: npt.NDArray[np.intp],
@@ -91,11 +91,11 @@ class _Context:
         self._moved = np.zeros(len(sources), np.bool_)
 
     def bound(self, rows: npt.NDArray[np.intp]) -> Integers:
-        """The sources of subscribers, or -1."""
+        """The source of each of these subscribers, or -1."""
         return np.where(self._distance[rows] <= self._radius[rows], self._ids[self._nearest[rows]], np.int32(-1))
 
     def move(self, source: Integers, source_at: Floats, subscriber: Integers, subscriber_at: Floats) -> Integers:
-        """The subscriptions whose source changed."""
+        """Move sources and subscribers. Returns the subscriptions whose source changed."""
         self._subscribers[subscriber] = subscriber_at
         stale = np.zeros(len(self._subscribers), np.bool_)
         if len(source):

@@ -1,7 +1,7 @@
-"""`roamcast reproduce lcesm`: the paper's experiment on binding, LPS and LCESM beside each other, and how both grow.
+"""`roamcast reproduce lcesm`: the paper's experiment on binding, which compares LPS and LCESM.
 
-Figure 8: sensors that produce data. Figure 9: matches in total. Then, beyond the paper: more listeners and sensors,
-sensors that move, and the messages that nodes spend on finding sensors of each other.
+Figure 8: sensors that produce data. Figure 9: matches in total. Beyond the paper: more listeners and sensors, sensors
+that move, and the messages between nodes that discovery takes.
 """
 
 from __future__ import annotations
@@ -10,27 +10,52 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.durable import make_folder
-from roamcast.lab.experiments.lcesm_nodes import Spent, discover
-from roamcast.lab.experiments.lcesm_plots import Band, BandPlot
-from roamcast.lab.experiments.lcesm_run import Course, Run, run
+from roamcast.lab.experiments.lcesm_nodes import MessageCounts, discover
+from roamcast.lab.experiments.lcesm_run import LcesmRun, RunLength, run
+from roamcast.lab.experiments.plots import Plot
 from roamcast.lab.experiments.statistics import estimate
 from roamcast.lab.experiments.tables import write_csv
 
-__all__ = ["Extent", "discovery", "growth", "moving", "paper", "reproduce"]
+__all__ = ["LcesmExtent", "discovery", "growth", "moving", "paper", "reproduce"]
 
 Row = dict[str, float]
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+
+
+class Band(NamedTuple):
+    """A line of means with a shaded interval around it."""
+
+    name: str
+    x: Sequence[float]
+    mean: Sequence[float]
+    half: Sequence[float]
+
+
+class BandPlot(Plot):
+    """Draws bands."""
+
+    def draw_bands(
+        self, path: Path, title: str, axes: tuple[str, str], bands: Sequence[Band], *, logarithmic: bool = False
+    ) -> Path:
+        figure = self._figure(figsize=(8, 5), layout="constrained")
+        plot = figure.subplots()
+        for band in bands:
+            mean, half = np.asarray(band.mean), np.asarray(band.half)
+            (line,) = plot.plot(band.x, mean, marker="o" if len(mean) < 20 else None, markersize=4, label=band.name)
+            plot.fill_between(band.x, mean - half, mean + half, color=line.get_color(), alpha=0.25, linewidth=0)
+        caption = f"{title}\nlines: means; shaded: 95 % intervals"
+        return self._finished(figure, plot, path, caption, axes, logarithmic=logarithmic)
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is run. The paper's part is `seeds` runs of `seconds`; what is beyond it has fewer of both."""
+class LcesmExtent:
+    """The size of the experiment. The paper's part has `seeds` runs of `seconds` each, the rest has fewer of both."""
 
     seeds: int = 30
     seconds: int = 60
@@ -42,11 +67,13 @@ class Extent:
     nodes: tuple[int, ...] = (2, 5, 10, 20, 30, 40, 50)
 
 
-def reproduce(folder: Path, say: Say, extent: Extent | None = None, *, beyond: bool = True) -> dict[str, Any]:
-    """All figures, as PNG and CSV in `folder`, and as what is returned; without `beyond`, the paper's only."""
-    plots, extent = BandPlot(), extent or Extent()
+def reproduce(
+    folder: Path, report: Report, extent: LcesmExtent | None = None, *, beyond: bool = True
+) -> dict[str, Any]:
+    """Write all figures as PNG and CSV to `folder`, and return them. Without `beyond`, only those of the paper."""
+    plots, extent = BandPlot(), extent or LcesmExtent()
     make_folder(folder)
-    say(f"figures 8 and 9: {extent.seeds} runs of {extent.seconds} s")
+    report(f"figures 8 and 9: {extent.seeds} runs of {extent.seconds} s")
     figures, files = _paper(folder, plots, extent)
     if beyond:
         for name, part, draw in (
@@ -54,61 +81,63 @@ def reproduce(folder: Path, say: Say, extent: Extent | None = None, *, beyond: b
             ("moving", moving, _draw_moving),
             ("discovery", discovery, _draw_discovery),
         ):
-            rows = part(extent, say)
+            rows = part(extent, report)
             figures[name] = rows
             files += [write_csv(folder / f"lcesm-{name}.csv", rows), *draw(folder, plots, rows)]
     return {**figures, "files": [str(file) for file in files]}
 
 
-def paper(extent: Extent) -> list[Run]:
-    """20 sensors, 10 listeners, one run for each seed."""
-    return [run(seed, Course(extent.seconds)) for seed in range(extent.seeds)]
+def paper(extent: LcesmExtent) -> list[LcesmRun]:
+    """Runs with 20 sensors and 10 listeners, one for each seed."""
+    return [run(seed, RunLength(extent.seconds)) for seed in range(extent.seeds)]
 
 
-def growth(extent: Extent, say: Say) -> list[Row]:
-    """The same with more listeners and more sensors, for each number of both."""
-    course = Course(extent.beyond_seconds, steps=5)
+def growth(extent: LcesmExtent, report: Report) -> list[Row]:
+    """Runs with each combination of numbers of listeners and sensors."""
+    length = RunLength(extent.beyond_seconds, steps=5)
     rows = []
     for sensors, listeners in itertools.product(extent.sensors, extent.listeners):
-        say(f"{listeners} listeners, {sensors} sensors: {extent.beyond_seeds} runs of {course.seconds} s")
-        runs = [run(seed, course, listeners=listeners, sensors=sensors) for seed in range(extent.beyond_seeds)]
-        rows.append({"listeners": listeners, "sensors": sensors} | _row(runs, course.seconds))
+        report(f"{listeners} listeners, {sensors} sensors: {extent.beyond_seeds} runs of {length.seconds} s")
+        runs = [run(seed, length, listeners=listeners, sensors=sensors) for seed in range(extent.beyond_seeds)]
+        rows.append({"listeners": listeners, "sensors": sensors} | _row(runs, length.seconds))
     return rows
 
 
-def moving(extent: Extent, say: Say) -> list[Row]:
-    """The paper's room with sensors that move, for each speed in metres per second."""
-    course = Course(extent.seconds)
+def moving(extent: LcesmExtent, report: Report) -> list[Row]:
+    """Runs of the paper's room with moving sensors, for each speed in metres per second."""
+    length = RunLength(extent.seconds)
     rows = []
     for speed in extent.speeds:
-        say(f"sensors that move at {speed:g} m/s: {extent.seeds} runs of {course.seconds} s")
+        report(f"sensors moving at {speed:g} m/s: {extent.seeds} runs of {length.seconds} s")
         rows.append(
-            {"speed": speed} | _row([run(seed, course, speed=speed) for seed in range(extent.seeds)], course.seconds)
+            {"speed": speed} | _row([run(seed, length, speed=speed) for seed in range(extent.seeds)], length.seconds)
         )
     return rows
 
 
-def discovery(extent: Extent, say: Say) -> list[Row]:
-    """Messages between nodes, for each number of nodes: sensors that stand still, then sensors that move at 1 m/s."""
+def discovery(extent: LcesmExtent, report: Report) -> list[Row]:
+    """Messages between nodes for each number of nodes, with static sensors, then with sensors that move at 1 m/s."""
     rows = []
     for speed, count in itertools.product((0.0, 1.0), extent.nodes):
-        say(f"{count} nodes, sensors at {speed:g} m/s: {extent.beyond_seeds} runs of {extent.beyond_seconds} s")
+        report(f"{count} nodes, sensors at {speed:g} m/s: {extent.beyond_seeds} runs of {extent.beyond_seconds} s")
         runs = [discover(count, seed, extent.beyond_seconds, speed) for seed in range(extent.beyond_seeds)]
-        first = [_spent(first) for first, _, _ in runs]
-        later = [_spent(later) for _, later, _ in runs]
+        first = [_totals(first) for first, _, _ in runs]
+        later = [_totals(later) for _, later, _ in runs]
         row: Row = {"nodes": count, "speed": speed}
         row |= _means("first_", first, 1) | _means("later_", later, extent.beyond_seconds)
         rows.append(row | {"wrong": float(sum(wrong for *_, wrong in runs))})
     return rows
 
 
-def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any], list[Path]]:
+def _paper(folder: Path, plots: BandPlot, extent: LcesmExtent) -> tuple[dict[str, Any], list[Path]]:
     runs = paper(extent)
     seconds = np.arange(1, extent.seconds + 1)
-    awake, matches = estimate([one.awake for one in runs]), estimate([one.matches for one in runs])
+    demanded, matches = estimate([one.demanded for one in runs]), estimate([one.matches for one in runs])
     lps = estimate([one.lps_matches for one in runs])
     slope = float(np.polyfit(seconds, lps.mean, 1)[0]) if extent.seconds > 1 else float(lps.mean[0])
-    eighth = _rows(seconds, lps_sensors=np.full(len(seconds), 20.0), lcesm_sensors=awake.mean, lcesm_ci95=awake.half)
+    eighth = _rows(
+        seconds, lps_sensors=np.full(len(seconds), 20.0), lcesm_sensors=demanded.mean, lcesm_ci95=demanded.half
+    )
     ninth = _rows(seconds, lps_matches=lps.mean, lcesm_matches=matches.mean, lcesm_ci95=matches.half)
     x, zeros = seconds.tolist(), np.zeros(len(seconds)).tolist()
     files = [
@@ -120,7 +149,7 @@ def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any
             ("time, s", "sensors"),
             [
                 Band("LPS", x, [20.0] * len(x), zeros),
-                Band("LCESM", x, awake.mean.tolist(), awake.half.tolist()),
+                Band("LCESM", x, demanded.mean.tolist(), demanded.half.tolist()),
             ],
         ),
         plots.draw_bands(
@@ -139,8 +168,8 @@ def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any
         "seconds": extent.seconds,
         "lps": {"sensors": 20, "matches_per_s": round(slope, 6), "matches": row["lps_matches"]},
         "lcesm": {
-            "sensors": row["sensors_awake"],
-            "sensors_ci95": row["sensors_awake_ci95"],
+            "sensors": row["sensors_demanded"],
+            "sensors_ci95": row["sensors_demanded_ci95"],
             "matches": row["matches"],
             "matches_ci95": row["matches_ci95"],
             "readings": row["readings"],
@@ -152,15 +181,15 @@ def _paper(folder: Path, plots: BandPlot, extent: Extent) -> tuple[dict[str, Any
     return figures, files
 
 
-def _row(runs: Sequence[Run], seconds: int) -> Row:
-    """Means over runs, of each whole run."""
-    awake = estimate([one.awake.mean() for one in runs])
+def _row(runs: Sequence[LcesmRun], seconds: int) -> Row:
+    """Means over runs."""
+    demanded = estimate([one.demanded.mean() for one in runs])
     matches = estimate([float(one.matches[-1]) for one in runs])
     return {
         "seconds": seconds,
         "lps_matches": float(np.mean([one.lps_matches[-1] for one in runs])),
-        "sensors_awake": float(awake.mean),
-        "sensors_awake_ci95": float(awake.half),
+        "sensors_demanded": float(demanded.mean),
+        "sensors_demanded_ci95": float(demanded.half),
         "matches": float(matches.mean),
         "matches_ci95": float(matches.half),
         "readings": float(np.mean([one.readings for one in runs])),
@@ -170,17 +199,17 @@ def _row(runs: Sequence[Run], seconds: int) -> Row:
     }
 
 
-def _spent(spent: Spent) -> Row:
-    """By cause the questions, and in all questions, answers and announcements."""
-    causes = {f"questions_to_{cause}": spent[cause, "questions"] for cause in ("find", "demand", "news", "idle")}
+def _totals(counts: MessageCounts) -> Row:
+    """Requests by cause, and totals of requests, responses and announcements."""
+    causes = {f"requests_for_{cause}": counts[cause, "requests"] for cause in ("find", "demand", "moved", "idle")}
     kinds = {
-        kind: sum(spent[c, k] for c, k in spent if k == kind) for kind in ("questions", "answers", "announcements")
+        kind: sum(counts[c, k] for c, k in counts if k == kind) for kind in ("requests", "responses", "announcements")
     }
     return {name: float(count) for name, count in (causes | kinds).items()}
 
 
 def _means(prefix: str, rows: Sequence[Row], seconds: int) -> Row:
-    """Of each column, for each second, and its 95 % interval."""
+    """The mean of each column per second, and its 95 % interval."""
     means = {name: estimate([row[name] / seconds for row in rows]) for name in rows[0]}
     row = {f"{prefix}{name}": float(value.mean) for name, value in means.items()}
     return row | {f"{prefix}{name}_ci95": float(value.half) for name, value in means.items()}
@@ -190,16 +219,16 @@ def _draw_growth(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Pat
     def bands(what: str, lps: Callable[[Row], float]) -> list[Band]:
         drawn = []
         for sensors in dict.fromkeys(row["sensors"] for row in rows):
-            some = [row for row in rows if row["sensors"] == sensors]
-            x = [row["listeners"] for row in some]
-            drawn.append(Band(f"LPS, {sensors:g} sensors", x, [lps(row) for row in some], [0.0] * len(x)))
-            halves = [row[f"{what}_ci95"] for row in some]
-            drawn.append(Band(f"LCESM, {sensors:g} sensors", x, [row[what] for row in some], halves))
+            selected = [row for row in rows if row["sensors"] == sensors]
+            x = [row["listeners"] for row in selected]
+            drawn.append(Band(f"LPS, {sensors:g} sensors", x, [lps(row) for row in selected], [0.0] * len(x)))
+            halves = [row[f"{what}_ci95"] for row in selected]
+            drawn.append(Band(f"LCESM, {sensors:g} sensors", x, [row[what] for row in selected], halves))
         return drawn
 
     return [
         plots.draw_bands(folder / "lcesm-growth-sensors.png", "Sensors that produce data", ("listeners", "sensors"),
-                         bands("sensors_awake", lambda row: row["sensors"]), logarithmic=True),
+                         bands("sensors_demanded", lambda row: row["sensors"]), logarithmic=True),
         plots.draw_bands(folder / "lcesm-growth-matches.png", "Matches in total", ("listeners", "matches"),
                          bands("matches", lambda row: row["lps_matches"]), logarithmic=True),
     ]  # fmt: skip
@@ -209,19 +238,19 @@ def _draw_moving(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Pat
     x = [row["speed"] for row in rows]
     band = Band("LCESM", x, [row["matches"] for row in rows], [row["matches_ci95"] for row in rows])
     axes = ("speed of the sensors, m/s", "matches in total")
-    return [plots.draw_bands(folder / "lcesm-moving.png", "Matches when sensors move", axes, [band])]
+    return [plots.draw_bands(folder / "lcesm-moving.png", "Matches with moving sensors", axes, [band])]
 
 
 def _draw_discovery(folder: Path, plots: BandPlot, rows: Sequence[Row]) -> list[Path]:
     bands = []
-    for speed, name in ((0.0, "sensors stand still"), (1.0, "sensors move")):
-        some = [row for row in rows if row["speed"] == speed]
-        for kind in ("questions", "announcements"):
-            y = [row[f"later_{kind}"] for row in some]
-            halves = [row[f"later_{kind}_ci95"] for row in some]
-            bands.append(Band(f"{kind}, {name}", [row["nodes"] for row in some], y, halves))
-    axes = ("nodes", "a second, all nodes together")
-    return [plots.draw_bands(folder / "lcesm-discovery.png", "Messages spent on discovery", axes, bands)]
+    for speed, name in ((0.0, "static sensors"), (1.0, "moving sensors")):
+        selected = [row for row in rows if row["speed"] == speed]
+        for kind in ("requests", "announcements"):
+            y = [row[f"later_{kind}"] for row in selected]
+            halves = [row[f"later_{kind}_ci95"] for row in selected]
+            bands.append(Band(f"{kind}, {name}", [row["nodes"] for row in selected], y, halves))
+    axes = ("nodes", "per second, all nodes")
+    return [plots.draw_bands(folder / "lcesm-discovery.png", "Messages of discovery", axes, bands)]
 
 
 def _rows(seconds: npt.NDArray[np.int64], **columns: npt.NDArray[Any]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What discovery costs: nodes in one process that tell each other of their sensors, every message counted."""
+"""The cost of discovery: nodes in one process that announce their sensors to each other; every message is counted."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from roamcast.bind.lcesm.messages import (
     Subscribed,
     SubscriberRegistered,
 )
-from roamcast.lab.experiments.lcesm_room import Listeners, Sensors
+from roamcast.lab.experiments.lcesm_room import SensorGrid, WalkingListeners
 from roamcast.lab.experiments.lcesm_run import QUERY
 from roamcast.model import Position, global_name, split_name
 from roamcast.space import PLANAR
 
-__all__ = ["Nodes", "Spent", "discover"]
+__all__ = ["DiscoveryNetwork", "MessageCounts", "discover"]
 
-Cause = Literal["find", "demand", "news", "idle"]
-"""Something new is looked for; a sensor is to send or to stop; a sensor has moved; nothing was said for a while."""
-Spent = Counter[tuple[Cause, Literal["questions", "answers", "announcements"]]]
+Cause = Literal["find", "demand", "moved", "idle"]
+"""A new request; a change of demand; a sensor that moved; the timeout of a poll."""
+MessageCounts = Counter[tuple[Cause, Literal["requests", "responses", "announcements"]]]
 
 _SENSORS = 100
 _LISTENERS = 50
-_IDLE = 2  # seconds after which a question is answered though there is no news
-_STEPS = 5  # in a second
-_LIMIT = 10**9  # nobody is ever silent here
+_IDLE = 2  # seconds after which a request is answered without announcements
+_STEPS = 5  # per second
+_LIMIT = 10**9  # no node ever times out here
 _CONTEXT = {"context": "temperature"}
 
 
-class _Node:
-    """A binder, its part of the backbone, and the sensors that are registered here."""
+class _DiscoveryNode:
+    """A binder, its backbone, and its registered sensors."""
 
     def __init__(self, name: str, others: Iterable[str]) -> None:
         self.sensors: dict[str, SourceAnnouncement] = {}
@@ -56,106 +56,106 @@ class _Node:
         return self.sensors.get(id)
 
 
-class Nodes:
-    """A backbone over which nothing is lost and nothing takes time: a question stands until there is news."""
+class DiscoveryNetwork:
+    """Nodes that exchange messages without loss or delay. A request stays open until there is an announcement."""
 
     def __init__(self, count: int) -> None:
         names = [f"node-{at}" for at in range(count)]
-        self._nodes = {name: _Node(name, (other for other in names if other != name)) for name in names}
-        self._quiet = {(name, other): 0 for name in names for other in names if other != name}  # since when
-        self.spent: Spent = Counter()
+        self._nodes = {name: _DiscoveryNode(name, (other for other in names if other != name)) for name in names}
+        self._last_exchange = {(name, other): 0 for name in names for other in names if other != name}
+        self.counts: MessageCounts = Counter()
         self.names = names
 
     def put_sensor(self, node: str, id: str, x: float, y: float, now: int) -> None:
-        """It is registered there, or has moved; other nodes hear of it with `announce`."""
+        """Register a sensor with a node, or move it. Call `announce` afterwards."""
         here, new = self._nodes[node], id not in self._nodes[node].sensors
         at = Position(id, x, y, now)
         here.sensors[id] = SourceAnnouncement(id, _CONTEXT, at)
-        self._tell(node, SourceRegistered(id, _CONTEXT, at) if new else EntityMoved(id, x, y, now), now)
+        self._send(node, SourceRegistered(id, _CONTEXT, at) if new else EntityMoved(id, x, y, now), now)
 
     def announce(self, node: str, sensors: Iterable[str], now: int) -> None:
-        """The questions of those whom this concerns are answered, all sensors in one answer."""
-        for asker in sorted(self._nodes[node].backbone.announcer.announce(sensors)):
-            self._exchange(asker, node, "news", now)
+        """Announce sensors to the nodes concerned, in one response to each."""
+        for requester in sorted(self._nodes[node].backbone.announcer.announce(sensors)):
+            self._exchange(requester, node, "moved", now)
 
     def subscribe(self, node: str, id: str, x: float, y: float, now: int) -> None:
-        """A listener is registered there, and looks for the nearest sensor."""
-        self._tell(node, SubscriberRegistered(id, {}, Position(id, x, y, now)), now)
-        self._tell(node, Subscribed(id, id, QUERY), now)
+        """Register a listener with a node, and subscribe it to the nearest sensor."""
+        self._send(node, SubscriberRegistered(id, {}, Position(id, x, y, now)), now)
+        self._send(node, Subscribed(id, id, QUERY), now)
         for other in self._nodes[node].backbone.add_requests(request_of(QUERY)):
             self._exchange(node, other, "find", now)
 
     def move_listener(self, node: str, id: str, x: float, y: float, now: int) -> None:
-        self._tell(node, EntityMoved(id, x, y, now), now)
+        self._send(node, EntityMoved(id, x, y, now), now)
 
     def idle(self, now: int) -> None:
-        """Whoever has not been answered for long is, and asks again."""
-        for (asker, asked), since in list(self._quiet.items()):
+        """Renew the requests that have been open for long."""
+        for (requester, announcer), since in list(self._last_exchange.items()):
             if now - since >= _IDLE * 1_000_000:
-                self._exchange(asker, asked, "idle", now)
+                self._exchange(requester, announcer, "idle", now)
 
     def bound(self, node: str, id: str) -> str | None:
-        """The sensor that a listener is bound to, with its node."""
+        """The global name of the sensor that a listener is bound to."""
         sources = self._nodes[node].binder.status(id).sources
         if not sources:
             return None
         sensor, other = split_name(sources[0])
         return global_name(sensor, other or node)
 
-    def _exchange(self, asker: str, asked: str, cause: Cause, now: int) -> None:
-        """A question and its answer, and whatever follows from it."""
-        backbone = self._nodes[asker].backbone
-        answer = self._nodes[asked].backbone.announcer.respond(backbone.requester(asked).request())
-        self._quiet[asker, asked] = now
-        self.spent[cause, "questions"] += 1
-        self.spent[cause, "answers"] += 1
-        self.spent[cause, "announcements"] += len(answer.announcements)
-        if told := backbone.receive(answer, now):
-            self._follow(asker, self._nodes[asker].binder.handle_sources(told, now), now)
+    def _exchange(self, requester: str, announcer: str, cause: Cause, now: int) -> None:
+        """Exchange a request and its response, and apply the result."""
+        backbone = self._nodes[requester].backbone
+        response = self._nodes[announcer].backbone.announcer.respond(backbone.requester(announcer).request())
+        self._last_exchange[requester, announcer] = now
+        self.counts[cause, "requests"] += 1
+        self.counts[cause, "responses"] += 1
+        self.counts[cause, "announcements"] += len(response.announcements)
+        if messages := backbone.receive(response, now):
+            self._apply(requester, self._nodes[requester].binder.handle_sources(messages, now), now)
 
-    def _tell(self, node: str, message: Message, now: int) -> None:
-        self._follow(node, self._nodes[node].binder.handle(message, now), now)
+    def _send(self, node: str, message: Message, now: int) -> None:
+        self._apply(node, self._nodes[node].binder.handle(message, now), now)
 
-    def _follow(self, node: str, effects: list[Effect], now: int) -> None:
+    def _apply(self, node: str, effects: list[Effect], now: int) -> None:
         for other in self._nodes[node].backbone.apply_demand(effects):
             self._exchange(node, other, "demand", now)
 
 
-def discover(count: int, seed: int, seconds: int, speed: float = 0.0) -> tuple[Spent, Spent, int]:
-    """Messages until all are bound, messages after that, and wrong bindings, which there must not be.
+def discover(count: int, seed: int, seconds: int, speed: float = 0.0) -> tuple[MessageCounts, MessageCounts, int]:
+    """Returns the messages until all listeners are bound, the messages afterwards, and the number of wrong bindings.
 
-    A hundred sensors and fifty listeners, however many nodes they are registered with: sensors with one that is near,
-    listeners in turn. Sensors that move, at `speed` metres per second, are announced each second.
+    There are a hundred sensors and fifty listeners for any number of nodes. Neighbouring sensors share a node;
+    listeners are distributed in turn. Sensors that move, at `speed` metres per second, are announced every second.
     """
     rng = np.random.default_rng(seed)
-    sensors = Sensors(_SENSORS, rng, speed)
-    listeners = Listeners(_LISTENERS, sensors, rng)
-    nodes = Nodes(count)
+    sensors = SensorGrid(_SENSORS, rng, speed)
+    listeners = WalkingListeners(_LISTENERS, sensors, rng)
+    nodes = DiscoveryNetwork(count)
     homes = [nodes.names[sensor * count // _SENSORS] for sensor in range(_SENSORS)]
     hosts = [nodes.names[listener % count] for listener in range(_LISTENERS)]
-    places = np.column_stack(sensors.at(0))
-    for sensor, (x, y) in enumerate(places.tolist()):
+    points = np.column_stack(sensors.at(0))
+    for sensor, (x, y) in enumerate(points.tolist()):
         nodes.put_sensor(homes[sensor], f"sensor-{sensor}", x, y, 0)
     for listener, (x, y) in enumerate(np.column_stack(listeners.at(0)).tolist()):
         nodes.subscribe(hosts[listener], f"listener-{listener}", x, y, 0)
-    first, wrong = nodes.spent.copy(), 0
+    first, wrong = nodes.counts.copy(), 0
     for step in range(1, seconds * _STEPS + 1):
         now = step * 1_000_000 // _STEPS
         if speed and step % _STEPS == 0:
-            places = np.column_stack(sensors.at(step / _STEPS))
-            for sensor, (x, y) in enumerate(places.tolist()):
+            points = np.column_stack(sensors.at(step / _STEPS))
+            for sensor, (x, y) in enumerate(points.tolist()):
                 nodes.put_sensor(homes[sensor], f"sensor-{sensor}", x, y, now)
             for home in dict.fromkeys(homes):
                 here = [f"sensor-{sensor}" for sensor in range(_SENSORS) if homes[sensor] == home]
                 nodes.announce(home, here, now)
-        people = np.column_stack(listeners.at(step / _STEPS))
-        for listener, (x, y) in enumerate(people.tolist()):
+        walkers = np.column_stack(listeners.at(step / _STEPS))
+        for listener, (x, y) in enumerate(walkers.tolist()):
             nodes.move_listener(hosts[listener], f"listener-{listener}", x, y, now)
         nodes.idle(now)
         if step % _STEPS == 0:
-            nearest = cKDTree(places).query(people)[1].tolist()
+            nearest = cKDTree(points).query(walkers)[1].tolist()
             wrong += sum(
                 nodes.bound(hosts[listener], f"listener-{listener}") != f"sensor-{sensor}@{homes[sensor]}"
                 for listener, sensor in enumerate(nearest)
             )
-    return first, nodes.spent - first, wrong
+    return first, nodes.counts - first, wrong
