@@ -62,7 +62,7 @@ def read_only(array: npt.NDArray[T]) -> npt.NDArray[T]:
 
 @contextmanager
 def expect_compilation() -> Iterator[None]:
-    """Do not log that kernels are compiled: somebody asked for it."""
+    """Do not log compilation inside this context: the caller asked for it."""
     before, _notice.is_due = _notice.is_due, False
     try:
         yield

@@ -54,12 +54,12 @@ def match(
     Example: roamcast bench match --sizes 100000,1000000 --json match.json
     """
     from roamcast.errors import InputError
-    from roamcast.lab.bench.match import bench_match, bench_shares
+    from roamcast.lab.bench.match import bench_match, bench_shards
 
     if plan not in ("replicated", "partitioned"):
         raise InputError(f"no plan {plan!r}", where="--plan", hint="replicated or partitioned")
     numbers = _numbers(sizes)
-    _report(bench_match(numbers, _say) if plan == "replicated" else bench_shares(numbers, (2, 4), _say), json)
+    _report(bench_match(numbers, _say) if plan == "replicated" else bench_shards(numbers, (2, 4), _say), json)
 
 
 @bench.command()

@@ -1,1 +1,1 @@
-"""Events with a point and terms against subscriptions with a box and terms."""
+"""Matching: events with a point and terms, subscriptions with a box and terms."""

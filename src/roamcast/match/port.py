@@ -1,4 +1,4 @@
-"""The matcher's port: arrays in, index pairs out. The same matcher serves the stream and files."""
+"""The port of matchers: columns in, pairs of row numbers out. Streams and files use the same matcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Events", "Matcher", "Matches", "Subscriptions"]
 
 
 class Events(NamedTuple):
-    """Columns of a batch of events. `terms` is list<string>; an absent list counts as empty, duplicates as one."""
+    """Columns of a batch of events. `terms` is list<string>; a null list counts as empty, repeated terms as one."""
 
     x: npt.NDArray[np.float64]
     y: npt.NDArray[np.float64]
@@ -20,7 +20,10 @@ class Events(NamedTuple):
 
 
 class Subscriptions(NamedTuple):
-    """Columns of the subscriptions. No box is (-inf, -inf, inf, inf); min_x > max_x crosses the antimeridian."""
+    """Columns of subscriptions. Without a region the box is (-inf, -inf, inf, inf).
+
+    A box with min_x > max_x crosses the antimeridian.
+    """
 
     min_x: npt.NDArray[np.float64]
     min_y: npt.NDArray[np.float64]
@@ -30,13 +33,16 @@ class Subscriptions(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """One pair of row numbers for each match, ordered by event, then subscription."""
+    """Pairs of row numbers, one for each match, ordered by event, then subscription."""
 
     event: npt.NDArray[np.int64]
     subscription: npt.NDArray[np.int64]
 
 
 class Matcher(Protocol):
-    """Built from Subscriptions. Exact: event e matches q iff e's point is in q's closed box and q.terms ⊆ e.terms."""
+    """Matches events with the subscriptions it was built from.
+
+    Exact: an event matches if its point is in the closed box and it has all terms of the subscription.
+    """
 
     def match(self, events: Events) -> Matches: ...

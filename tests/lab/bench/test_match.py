@@ -1,4 +1,4 @@
-"""The match bench measures plans that all find the same matches."""
+"""Tests of roamcast.lab.bench.match: all plans find the same matches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roamcast.lab.bench.match import measure_match, measure_partitioned
-from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_data import MatchData
 from roamcast.lab.bench.match_equality import measure_equality
 from roamcast.lab.bench.match_plans import sql_rows
 from roamcast.match.port import Events
@@ -24,28 +24,28 @@ def test_all_plans_agree_with_the_reference(spark: SparkSession, tmp_path: Path)
     """With a small data set, and after adding, removing and moving."""
     said: list[str] = []
     figures = measure_match(spark, tmp_path, [3_000], said.append, events=4_000, changed=500, moving=300, batches=2)
-    limit, ours, frame, peer = figures["rows"]
+    limit, replicated, frame, sql = figures["rows"]
     assert [row["plan"] for row in figures["rows"]] == ["limit", "replicated", "frame", "spark-sql"]
-    world = World(4_000)
-    batch = world.events(0, 4_000)
+    data = MatchData(4_000)
+    batch = data.events(0, 4_000)
     events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    expected = len(ReferenceMatcher(world.subscriptions(3_000)).match(events).event)
-    assert ours["matches"] == frame["matches"] == peer["matches"] == expected > 0
-    assert (ours["wrong"], figures["changes"]["wrong"]) == (0, 0)
+    expected = len(ReferenceMatcher(data.subscriptions(3_000)).match(events).event)
+    assert replicated["matches"] == frame["matches"] == sql["matches"] == expected > 0
+    assert (replicated["wrong"], figures["changes"]["wrong"]) == (0, 0)
     assert limit["events_per_s"] > 0
     assert figures["bytes_per_subscription"] > 0
     assert figures["moving"]["moving_regions"] == 300
-    assert any("indexed anew" in line for line in said)
+    assert any("reindexed" in line for line in said)
     assert sum(figures["profile"].values()) == pytest.approx(1, abs=0.01)
     assert figures["profile"]["searching cells and postings"] > 0
 
 
 def test_generated_data_is_as_described() -> None:
     """Six terms for an event, two to four of an event's terms for a subscription, boxes around events."""
-    world = World(2_000)
-    lists = world.events(0, 2_000)["terms"].to_pylist()
+    data = MatchData(2_000)
+    lists = data.events(0, 2_000)["terms"].to_pylist()
     assert all(len(set(terms)) == 6 for terms in lists)
-    subscriptions = world.subscriptions(500)
+    subscriptions = data.subscriptions(500)
     assert {len(set(terms)) for terms in subscriptions.terms.to_pylist()} == {2, 3, 4}
     width = subscriptions.max_x - subscriptions.min_x
     assert (width >= 0.01).all()
@@ -54,20 +54,20 @@ def test_generated_data_is_as_described() -> None:
 
 def test_the_join_plan_has_a_row_for_each_cell_with_the_rarest_term() -> None:
     """One row for each cell that a box touches, with the rarest of its terms apart from the others."""
-    world = World(2_000)
-    subscriptions = world.subscriptions(300)
+    data = MatchData(2_000)
+    subscriptions = data.subscriptions(300)
     table = sql_rows(subscriptions)
-    often: dict[str, int] = {}
+    frequency: dict[str, int] = {}
     for terms in subscriptions.terms.to_pylist():
         for term in terms:
-            often[term] = often.get(term, 0) + 1
+            frequency[term] = frequency.get(term, 0) + 1
     rows = {(row["min_x"], row["min_y"]): row for row in table.to_pylist()}
     assert len(rows) == 300
     for number, terms in enumerate(subscriptions.terms.to_pylist()):
         row = rows[(subscriptions.min_x[number], subscriptions.min_y[number])]
         others = [row[f"term_{n}"] for n in range(3) if row[f"term_{n}"] is not None]
         assert sorted([row["rarest"], *others]) == sorted(terms)
-        assert often[row["rarest"]] == min(often[term] for term in terms)
+        assert frequency[row["rarest"]] == min(frequency[term] for term in terms)
     cells = np.floor(subscriptions.max_x / 0.2) - np.floor(subscriptions.min_x / 0.2) + 1
     cells *= np.floor(subscriptions.max_y / 0.2) - np.floor(subscriptions.min_y / 0.2) + 1
     assert table.num_rows == cells.sum()

@@ -15,7 +15,7 @@ from roamcast.lab.experiments.drtcluster_verdicts import verdicts
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command leaves, for one seed and few events."""
+    """The output of the command for one seed and few events."""
     folder = tmp_path_factory.mktemp("artifacts")
     asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "2000"]
     done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
@@ -25,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_writes_all_figures(folder: Path) -> None:
     """As PNG and as CSV, and named in the JSON."""
-    told = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "all.json").read_text())
     left = {path.name for path in folder.iterdir() if path.suffix in (".png", ".csv")}
-    assert {Path(file).name for file in told["files"]} == left
+    assert {Path(file).name for file in figures["files"]} == left
     assert {f"drtcluster-figure{number}.png" for number in (4, 5, 6, 7)} <= left
     with (folder / "drtcluster-partitioners.csv").open() as file:
         assert {row["partitioner"] for row in csv.DictReader(file)} == {"DRt-Cluster", "kd-tree", "hashing", "curve"}
@@ -35,21 +35,21 @@ def test_the_command_writes_all_figures(folder: Path) -> None:
 
 def test_the_json_has_the_data_of_the_figures(folder: Path) -> None:
     """Variants before and after training, throughputs, and a row for each partitioner."""
-    told = json.loads((folder / "all.json").read_text())
-    assert set(told["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
-    assert all(row[when] > 0 for row in told["figure4"].values() for when in ("training", "after"))
-    assert {"DRt-Cluster", "kd-tree"} <= set(told["figure6"])
-    assert all(len(rows) == 10 for by in told["figure5"].values() for rows in by.values())
-    assert min(told["figure7"]["before"], told["figure7"]["after"]) > 0
-    for row in told["partitioners"].values():
+    figures = json.loads((folder / "all.json").read_text())
+    assert set(figures["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
+    assert all(row[when] > 0 for row in figures["figure4"].values() for when in ("training", "after"))
+    assert {"DRt-Cluster", "kd-tree"} <= set(figures["figure6"])
+    assert all(len(rows) == 10 for by in figures["figure5"].values() for rows in by.values())
+    assert min(figures["figure7"]["before"], figures["figure7"]["after"]) > 0
+    for row in figures["partitioners"].values():
         assert {"messages", "balance", "replication", "checks", "moved"} <= set(row)
-    assert told["partitioners"]["kd-tree"]["messages"] == 1
-    assert told["partitioners"]["curve"]["replication"] == 1
-    assert [row["most"] for row in told["sweep"]] == sorted(row["most"] for row in told["sweep"])
+    assert figures["partitioners"]["kd-tree"]["messages"] == 1
+    assert figures["partitioners"]["curve"]["replication"] == 1
+    assert [row["most"] for row in figures["sweep"]] == sorted(row["most"] for row in figures["sweep"])
 
 
-def spreads(*ours: float) -> dict[str, list[dict[str, object]]]:
-    """The same in everything: ours with these, one for each seed, and another with 1 each time."""
+def results(*ours: float) -> dict[str, list[dict[str, object]]]:
+    """Return results in which all measures of `curve` have these values, one for each seed, and others have 1."""
     names = ("messages", "balance", "replication")
     rows = [{"partitioner": "curve", **dict.fromkeys(names, each)} for each in ours]
     others = [{"partitioner": "kd-tree", **dict.fromkeys(names, 1.0)} for _ in ours]
@@ -58,29 +58,31 @@ def spreads(*ours: float) -> dict[str, list[dict[str, object]]]:
 
 def test_a_verdict_depends_on_the_figures(folder: Path) -> None:
     """Other figures give another verdict."""
-    told = json.loads((folder / "all.json").read_text())
-    faster = {**told, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}}
-    said = verdicts(faster, spreads(1.0))
-    assert "2.00 times" in said["figure6"]
-    assert said["figure6"].endswith(": confirmed")
+    figures = json.loads((folder / "all.json").read_text())
+    faster = {**figures, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}}
+    verdict = verdicts(faster, results(1.0))
+    assert "2.00 times" in verdict["figure6"]
+    assert verdict["figure6"].endswith(": confirmed")
 
 
 def test_a_curve_that_ends_below_half_of_its_peak_falls(folder: Path) -> None:
     """One that ends at its peak, or near it, does not."""
-    told = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "all.json").read_text())
     hill, stays = ([{"relabelled": value, "moved": value} for value in values] for values in ((1, 9, 4), (1, 9, 8)))
-    said = verdicts({**told, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, spreads(1.0))["figure5"]
-    assert "relabelled: InNode does not rise and fall (18 in all, at most 9.0 in a tenth, 8.0 in the last)" in said
-    assert "InAndBetNode rises, then falls (14 in all, at most 9.0 in a tenth, 4.0 in the last)" in said
+    verdict = verdicts({**figures, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, results(1.0))[
+        "figure5"
+    ]
+    assert "relabelled: InNode does not rise and fall (18 in total, at most 9.0 in a tenth, 8.0 in the last)" in verdict
+    assert "InAndBetNode rises, then falls (14 in total, at most 9.0 in a tenth, 4.0 in the last)" in verdict
 
 
 def test_balancing_is_judged_only_where_the_load_is_uneven(folder: Path) -> None:
     """In one of two seeds by the paper's rule; in both eagerly, which makes it worse."""
-    told = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "all.json").read_text())
     even = dict.fromkeys(("balance_before", "balance_after", "balance_eager"), 1.5)
     row = {"before": 1.0, "after": 1.2, "eager": 0.9, "moved": 0, "moved_eager": 3, **even}
-    said = verdicts(told, {**spreads(1.0), "figure7": [row, {**row, "moved": 2}]})["figure7"]
-    paper, eager = said.split("; ")
+    verdict = verdicts(figures, {**results(1.0), "figure7": [row, {**row, "moved": 2}]})["figure7"]
+    paper, eager = verdict.split("; ")
     assert "1 of 2 seeds" in paper
     assert paper.endswith(": confirmed")
     assert "2 of 2 seeds" in eager
@@ -89,11 +91,15 @@ def test_balancing_is_judged_only_where_the_load_is_uneven(folder: Path) -> None
 
 @pytest.mark.parametrize(
     ("ours", "word"),
-    [((0.8, 0.82, 0.81), "better than"), ((1.3, 1.29, 1.31), "worse than"), ((0.5, 1.6, 0.8), "not to be told from")],
+    [
+        ((0.8, 0.82, 0.81), "better than"),
+        ((1.3, 1.29, 1.31), "worse than"),
+        ((0.5, 1.6, 0.8), "not distinguishable from"),
+    ],
 )
 def test_a_difference_within_its_confidence_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
     """Seeds are paired."""
-    told = json.loads((folder / "all.json").read_text())
-    said = verdicts(told, spreads(*ours))["ours"]
-    assert f", {word} the best other (kd-tree" in said
-    assert f"beside kd-tree: {word} it in messages, {word} it in balance" in said
+    figures = json.loads((folder / "all.json").read_text())
+    verdict = verdicts(figures, results(*ours))["ours"]
+    assert f", {word} the best other (kd-tree" in verdict
+    assert f"compared with kd-tree: {word} it in messages, {word} it in balance" in verdict

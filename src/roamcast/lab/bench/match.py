@@ -1,13 +1,15 @@
-"""`roamcast bench match`: events a second against very many subscriptions, through Spark, beside two others.
+"""`roamcast bench match`: events per second against millions of subscriptions, in Spark, compared with two others.
 
-The same Parquet files of events with terms as strings, matched to a counted result by tasks of Spark. By our index,
-which every worker maps (replicated): once as `roamcast match` does it, tasks reading the files themselves, and once
-over a data frame (frame). By the best plain Spark SQL we know. And not at all: identity `mapInArrow` on the same
-columns, which is the limit of anything that matches a data frame in Python. Building and compiling are apart.
+All plans match the same Parquet files of events, with terms as strings, to a counted result. `replicated` and `frame`
+use the index, which every worker maps: tasks read the files themselves, as `roamcast match` does, or the events come
+from a DataFrame. `spark-sql` is the best plain Spark SQL we know. `limit` is an identity `mapInArrow` on the same
+columns, the limit of anything that matches a DataFrame in Python. Building and compiling are measured separately.
 """
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import shutil
 import tempfile
 import time
@@ -22,21 +24,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.lab.bench.match_books import Batches, write_events
+from roamcast.lab.bench.match_batches import Batches, write_events
 from roamcast.lab.bench.match_changes import measure_changes, measure_moving
-from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_data import MatchData
 from roamcast.lab.bench.match_plans import (
-    Opening,
+    IndexFiles,
     by_index,
+    by_index_from_files,
     by_sql,
     identity,
-    matched,
-    reading_by_index,
+    match_folder,
     sql_rows,
     with_keys,
 )
-from roamcast.lab.bench.match_profile import profile_match
-from roamcast.lab.bench.match_shares import measure_shares
+from roamcast.lab.bench.match_shards import measure_shards
 from roamcast.match.index.lsm import IndexStore, build_index
 from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
@@ -44,15 +45,22 @@ from roamcast.match.port import Events, Subscriptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bench_match", "bench_shares", "measure_match", "measure_partitioned"]
+__all__ = ["bench_match", "bench_shards", "measure_match", "measure_partitioned"]
 
 Say = Callable[[str], None]
 T = TypeVar("T")
 
 _FILES: Final = 8
 _TIMES: Final = 3
-_BATCH: Final = 200_000  # events of a batch while subscriptions come and go, and regions move
-_LARGEST_BROADCAST: Final = 2_000_000  # subscriptions; beyond, Spark's table exceeds what it can broadcast
+_BATCH: Final = 200_000  # events of a batch when changes and moves are measured
+_LARGEST_BROADCAST: Final = 2_000_000  # subscriptions; Spark cannot broadcast larger tables
+_STEPS: Final = {  # by function
+    "encode_terms": "numbering the terms",
+    "_search_order": "ordering events along the curve",
+    "numbers": "looking up the segment's dictionary",
+    "search": "searching cells and postings",
+    "_sort": "sorting matches",
+}
 _SESSION: Final = {
     "spark.driver.memory": "8g",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -61,12 +69,12 @@ _SESSION: Final = {
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _MatchBench:
     """One run: a session, and a folder with the events."""
 
     spark: SparkSession
     folder: Path
-    world: World
+    data: MatchData
     events: int
     say: Say
 
@@ -81,7 +89,7 @@ class _Bench:
 
 
 def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
-    """As `measure_match` has it, in a session and a folder of its own."""
+    """Run `measure_match` in its own session and folder."""
     from roamcast.pipeline.query.session import session
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
@@ -92,8 +100,8 @@ def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
             spark.stop()
 
 
-def bench_shares(sizes: Sequence[int], workers: Sequence[int], say: Say) -> dict[str, Any]:
-    """As `measure_partitioned` has it, in a session and a folder of its own."""
+def bench_shards(sizes: Sequence[int], workers: Sequence[int], say: Say) -> dict[str, Any]:
+    """Run `measure_partitioned` in its own session and folder."""
     from roamcast.pipeline.query.session import session
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
@@ -113,11 +121,11 @@ def measure_partitioned(
     *,
     events: int = 2_000_000,
 ) -> dict[str, Any]:
-    """As `measure_shares` has it, for each size and number of workers. `wrong` must be 0."""
-    bench = _Bench(spark, folder, World(events), events, say)
+    """Run `measure_shards` for each size and number of workers. `wrong` must be 0."""
+    bench = _MatchBench(spark, folder, MatchData(events), events, say)
     _write_events(bench)
-    _compile(bench.world)
-    return {"rows": measure_shares(spark, folder, events, bench.world, sizes, workers, say)}
+    _compile(bench.data)
+    return {"rows": measure_shards(spark, folder, events, bench.data, sizes, workers, say)}
 
 
 def measure_match(
@@ -131,68 +139,69 @@ def measure_match(
     moving: int = 100_000,
     batches: int = 8,
 ) -> dict[str, Any]:
-    """A row for each size and plan, and for the size nearest to a million what changes cost. `wrong` must be 0."""
-    say(f"making {events} events")
-    bench = _Bench(spark, folder, World(events), events, say)
+    """Return a row for each size and plan, and the cost of changes for the size nearest to a million.
+
+    `wrong` must be 0.
+    """
+    say(f"generating {events} events")
+    bench = _MatchBench(spark, folder, MatchData(events), events, say)
     _write_events(bench)
-    compiled, _ = _timed(lambda: _compile(bench.world))
+    compiled, _ = _timed(lambda: _compile(bench.data))
     figures: dict[str, Any] = {"rows": [], "ratios": [], "compile_s": round(compiled, 1)}
     for size in sizes:
-        opening, rows = _measure(bench, size)
+        files, rows = _measure(bench, size)
         figures["rows"] += rows
         figures["ratios"].append(_ratios(size, rows, say))
         if size == min(sizes, key=lambda each: abs(each - 1_000_000)):
             figures["bytes_per_subscription"] = rows[1]["bytes_per_subscription"]
-            records = write_events(spark, folder / "records", bench.world, min(events, _BATCH))
-            books = Batches(folder / "state", bench.world.subscriptions(size), records)
-            figures["changes"] = measure_changes(books, bench.world, changed, say)
-            figures["moving"] = measure_moving(books, bench.world, moving, batches, say)
+            records = write_events(spark, folder / "records", bench.data, min(events, _BATCH))
+            batch_runner = Batches(folder / "state", bench.data.subscriptions(size), records)
+            figures["changes"] = measure_changes(batch_runner, bench.data, changed, say)
+            figures["moving"] = measure_moving(batch_runner, bench.data, moving, batches, say)
             records.unpersist()
-            figures["profile"] = profile_match(partial(_exhaust, bench.folder / "events", opening), say)
-        shutil.rmtree(opening.folder)
+            figures["profile"] = profile_match(partial(_exhaust, bench.folder / "events", files), say)
+        shutil.rmtree(files.folder)
     return figures
 
 
-def _write_events(bench: _Bench) -> None:
+def _write_events(bench: _MatchBench) -> None:
     (bench.folder / "events").mkdir()
     bounds = np.linspace(0, bench.events, _FILES + 1).astype(int)
     for first, end in pairwise(bounds.tolist()):
-        pq.write_table(
-            pa.Table.from_batches([bench.world.events(first, end)]), bench.folder / f"events/{first}.parquet"
-        )
+        pq.write_table(pa.Table.from_batches([bench.data.events(first, end)]), bench.folder / f"events/{first}.parquet")
 
 
-def _compile(world: World) -> None:
-    """Every kernel that is measured, once; from here on workers take them from numba's cache."""
-    batch = world.events(0, 1_000)
+def _compile(data: MatchData) -> None:
+    """Compile every kernel that is measured; workers then load them from numba's cache."""
+    batch = data.events(0, 1_000)
     events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    build_index(world.subscriptions(1_000)).match(events)
+    build_index(data.subscriptions(1_000)).match(events)
 
 
-def _measure(bench: _Bench, size: int) -> tuple[Opening, list[dict[str, Any]]]:
-    subscriptions = bench.world.subscriptions(size)
+def _measure(bench: _MatchBench, size: int) -> tuple[IndexFiles, list[dict[str, Any]]]:
+    subscriptions = bench.data.subscriptions(size)
     folder = bench.folder / f"segments-{size}"
     folder.mkdir()
-    layers = IndexStore(folder)
-    built, stack = _timed(lambda: layers.apply((), added=index_rows(np.arange(size), subscriptions)))
-    opening, each = Opening(folder, stack), round(layers.nbytes(stack) / size, 1)
+    store = IndexStore(folder)
+    built, stack = _timed(lambda: store.apply((), added=index_rows(np.arange(size), subscriptions)))
+    files, each = IndexFiles(folder, stack), round(store.nbytes(stack) / size, 1)
     bench.say(f"{size} subscriptions: index built in {built:.1f} s, {each} bytes each")
     limit, _ = _best(lambda: identity(bench.frame))
-    frame, found_in_frame = _best(lambda: by_index(bench.frame, opening))
-    ours, found = _best(lambda: reading_by_index(bench.spark, bench.folder / "events", opening))
-    peer, found_by_peer = _peer(bench, size, subscriptions)
-    wrong = int(found != found_in_frame) + int(found_by_peer not in (None, found))
-    built_ours = {"build_s": round(built, 2), "bytes_per_subscription": each}
-    return opening, [
+    frame, frame_matches = _best(lambda: by_index(bench.frame, files))
+    replicated, matches = _best(lambda: by_index_from_files(bench.spark, bench.folder / "events", files))
+    sql, sql_matches = _measure_sql(bench, size, subscriptions)
+    wrong = int(matches != frame_matches) + int(sql_matches not in (None, matches))
+    built_index = {"build_s": round(built, 2), "bytes_per_subscription": each}
+    return files, [
         bench.row(size, "limit", limit),
-        bench.row(size, "replicated", ours, matches=found, wrong=wrong, **built_ours),
-        bench.row(size, "frame", frame, matches=found_in_frame),
-        peer,
+        bench.row(size, "replicated", replicated, matches=matches, wrong=wrong, **built_index),
+        bench.row(size, "frame", frame, matches=frame_matches),
+        sql,
     ]
 
 
-def _peer(bench: _Bench, size: int, subscriptions: Subscriptions) -> tuple[dict[str, Any], int | None]:
-    """The SQL plan. Spark builds its table anew in each query; what a query of hardly any events takes is told too."""
+def _measure_sql(bench: _MatchBench, size: int, subscriptions: Subscriptions) -> tuple[dict[str, Any], int | None]:
+    """Measure the SQL plan. Spark builds its table in each query, so a query of a few events is measured too."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -201,40 +210,57 @@ def _peer(bench: _Bench, size: int, subscriptions: Subscriptions) -> tuple[dict[
     with_keys(bench.spark.read.parquet(str(path.with_suffix(".parquet")))).write.parquet(str(path))
     keyed = bench.spark.read.parquet(str(path))
     strategy = "broadcast" if size <= _LARGEST_BROADCAST else "merge"
-    hardly_any = bench.frame.limit(10)
+    few_events = bench.frame.limit(10)
     try:
-        built = _best(lambda: by_sql(hardly_any, keyed, strategy))[0] if strategy == "broadcast" else 0.0
-        whole, found = _best(lambda: by_sql(bench.frame, keyed, strategy), 2 if strategy == "broadcast" else 1)
+        built = _best(lambda: by_sql(few_events, keyed, strategy))[0] if strategy == "broadcast" else 0.0
+        whole, matches = _best(lambda: by_sql(bench.frame, keyed, strategy), 2 if strategy == "broadcast" else 1)
     except (PySparkException, Py4JError) as error:
-        bench.say(f"{size} subscriptions, spark-sql: does not run here: {str(error).splitlines()[0]}")
+        bench.say(f"{size} subscriptions, spark-sql failed: {str(error).splitlines()[0]}")
         return {"subscriptions": size, "plan": "spark-sql", "events_per_s": None, "join": strategy}, None
     more: dict[str, Any] = {"join": strategy, "build_s": round(built, 2)}
     if whole > built:
         more["without_build_per_s"] = round(bench.events / (whole - built))
-    return bench.row(size, "spark-sql", whole, matches=found, **more), found
+    return bench.row(size, "spark-sql", whole, matches=matches, **more), matches
 
 
-def _exhaust(folder: Path, opening: Opening) -> None:
-    for _ in matched(folder, opening):
+def profile_match(run: Callable[[], None], say: Say) -> dict[str, float]:
+    """Return the share of each step in the time of `run`, which reads events and matches them, on one core."""
+    run()
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    stats = pstats.Stats(profile)
+    seconds = dict.fromkeys(_STEPS, 0.0)
+    for (file, _, function), (_, _, _, cumulated, _) in stats.stats.items():  # type: ignore[attr-defined]
+        if function in _STEPS and "roamcast" in file:
+            seconds[function] += cumulated
+    total: float = stats.total_tt  # type: ignore[attr-defined]
+    shares = {step: round(seconds[function] / total, 3) for function, step in _STEPS.items()}
+    shares["reading and transfer"] = round(1 - sum(seconds.values()) / total, 3)
+    say("where the time goes: " + ", ".join(f"{step} {share:.0%}" for step, share in shares.items()))
+    return shares
+
+
+def _exhaust(folder: Path, files: IndexFiles) -> None:
+    for _ in match_folder(folder, files):
         pass
 
 
 def _ratios(size: int, rows: Sequence[dict[str, Any]], say: Say) -> dict[str, Any]:
-    limit, ours, frame, peer = (row["events_per_s"] for row in rows)
+    limit, replicated, frame, sql = (row["events_per_s"] for row in rows)
     bare = rows[3].get("without_build_per_s")
     ratios = {
         "subscriptions": size,
-        "over_limit": round(ours / limit, 2),
+        "over_limit": round(replicated / limit, 2),
         "frame_over_limit": round(frame / limit, 2),
-        "over_spark_sql": round(ours / peer, 2) if peer else None,
-        "over_spark_sql_without_build": round(ours / bare, 2) if bare else None,
+        "over_spark_sql": round(replicated / sql, 2) if sql else None,
+        "over_spark_sql_without_build": round(replicated / bare, 2) if bare else None,
     }
     say("  ".join(f"{name} {value}" for name, value in ratios.items()))
     return ratios
 
 
 def _best(work: Callable[[], int], times: int = _TIMES) -> tuple[float, int]:
-    """The shortest of several times, after one that counts not: it starts workers and fills caches."""
+    """Return the shortest of several runs, after one that starts workers and fills caches."""
     if times > 1:
         work()
     return min(_timed(work) for _ in range(times))

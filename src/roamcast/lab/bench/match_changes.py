@@ -1,4 +1,4 @@
-"""What changes cost the match: subscriptions that come and go, regions that move. All through the pipeline's books."""
+"""The cost of changes: subscriptions added and removed, regions that move. Uses the batch state of the pipeline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.lab.bench.match_books import Batches, bodies_of
-from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_batches import Batches, bodies_of
+from roamcast.lab.bench.match_data import MatchData
 
 __all__ = ["measure_changes", "measure_moving"]
 
@@ -22,19 +22,19 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 _RADIUS: Final = (200.0, 2_000.0)  # metres
-_PACE: Final = (1.0, 15.0)  # metres a second
+_SPEED: Final = (1.0, 15.0)  # metres per second
 
 
-def measure_changes(batches: Batches, world: World, count: int, say: Say) -> dict[str, float]:
-    """Seconds from the records of `count` new subscriptions to an index with them in force, and out of it again."""
+def measure_changes(batches: Batches, data: MatchData, count: int, say: Say) -> dict[str, float]:
+    """Measure the seconds from the records of `count` new subscriptions to a usable index, and to remove them again."""
     _, before = _batch(batches, [])
-    bodies = enumerate(bodies_of(world.subscriptions(count, seed=6)))
-    came = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
-    adding, page = _timed(lambda: batches.open(came))
+    bodies = enumerate(bodies_of(data.subscriptions(count, seed=6)))
+    added = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
+    adding, page = _timed(lambda: batches.open(added))
     with_them = batches.sift(page)
     batches.close(page)
-    went = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
-    removing, page = _timed(lambda: batches.open(went))
+    removed = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
+    removing, page = _timed(lambda: batches.open(removed))
     without_them = batches.sift(page)
     batches.close(page)
     say(f"{count} added in {adding:.2f} s, removed in {removing:.2f} s; matches {before}, {with_them}, {without_them}")
@@ -47,30 +47,30 @@ def measure_changes(batches: Batches, world: World, count: int, say: Say) -> dic
 
 
 class Walkers:
-    """Moving regions of different sizes that keep their pace and direction, a step a second."""
+    """Moving regions of different sizes with constant speed and direction, one step a second."""
 
-    def __init__(self, world: World, count: int) -> None:
+    def __init__(self, data: MatchData, count: int) -> None:
         rng = np.random.default_rng(8)
-        self.of = rng.integers(0, len(world.x), count)
-        self.x, self.y = world.x[self.of].copy(), world.y[self.of].copy()
+        self.of = rng.integers(0, len(data.x), count)
+        self.x, self.y = data.x[self.of].copy(), data.y[self.of].copy()
         self.radius = rng.uniform(*_RADIUS, count)
-        turn, degrees = rng.uniform(0, 2 * np.pi, count), rng.uniform(*_PACE, count) / 111_000
+        turn, degrees = rng.uniform(0, 2 * np.pi, count), rng.uniform(*_SPEED, count) / 111_000
         self.step_x, self.step_y = degrees * np.cos(turn) / np.cos(np.radians(self.y)), degrees * np.sin(turn)
-        # They have used up some of their slack, each another part, as they have at any moment.
+        # As at any moment, each has used up a different part of its slack.
         self.walked = rng.uniform(0, 60, count)
         self._now = 2
 
     def walk(self, seconds: float | Floats = 1.0) -> None:
         self.x, self.y = self.x + self.step_x * seconds, self.y + self.step_y * seconds
 
-    def subscriptions(self, world: World) -> list[Record]:
-        """That make the regions, each around a subscriber of its own."""
-        terms = world.terms_of(self.of, 2).to_pylist()
+    def subscriptions(self, data: MatchData) -> list[Record]:
+        """Return the records that subscribe to the regions, each around its own subscriber."""
+        terms = data.terms_of(self.of, 2).to_pylist()
         bodies = map(_body, terms, self.radius.tolist())
         return [Record(SUBSCRIPTION, f"m{n}", id=f"m{n}", time=1, body=body) for n, body in enumerate(bodies)]
 
     def positions(self) -> list[Record]:
-        """That tell where they are."""
+        """Return the records of their positions."""
         self._now += 1
         points = enumerate(zip(self.x.tolist(), self.y.tolist(), strict=True))
         return [Record(POSITION, f"m{n}", time=self._now, x=x, y=y) for n, (x, y) in points]
@@ -80,44 +80,44 @@ def _body(terms: list[str], radius: float) -> str:
     return SubscriptionBody(None, tuple(terms), around=radius).to_json()
 
 
-def measure_moving(batches: Batches, world: World, count: int, times: int, say: Say) -> dict[str, float]:
-    """Seconds of a batch without moving regions, and with `count` of them that all move before its events.
+def measure_moving(batches: Batches, data: MatchData, count: int, times: int, say: Say) -> dict[str, float]:
+    """Measure the seconds of a batch without moving regions, and with `count` regions that all move before its events.
 
-    A batch is timed from its control records to its events with their matches in the driver.
+    A batch is timed from its control records to the matches in the driver.
     """
     _batch(batches, [])
     still = [_batch(batches, [])[0] for _ in range(times)]
-    walkers = Walkers(world, count)
-    _batch(batches, [*walkers.subscriptions(world), *walkers.positions()])
+    walkers = Walkers(data, count)
+    _batch(batches, [*walkers.subscriptions(data), *walkers.positions()])
     walkers.walk(walkers.walked)
     _batch(batches, walkers.positions())
-    moving, anew = [], 0
+    moving, reindexed = [], 0
     for _ in range(times):
         walkers.walk()
         moves = batches.records(walkers.positions())
         applying, page = _timed(partial(batches.open, moves))
-        sifting, matches = _timed(partial(batches.sift, page))
+        matching, matches = _timed(partial(batches.sift, page))
         batches.close(page)
-        moving.append(applying + sifting)
+        moving.append(applying + matching)
         left = len(page.told.boxes.handle)
-        anew += left
-        say(f"{count} moves in {applying:.2f} s, {left} indexed anew; sifted in {sifting:.2f} s, {matches} matches")
+        reindexed += left
+        say(f"{count} moves in {applying:.2f} s, {left} reindexed; matched in {matching:.2f} s, {matches} matches")
     return {
         "moving_regions": count,
         "batch_s": round(float(np.median(still)), 3),
         "batch_with_moves_s": round(float(np.median(moving)), 3),
         "growth": round(float(np.median(moving) / np.median(still)) - 1, 3),
-        "indexed_anew": round(anew / (times * count), 4),
+        "reindexed": round(reindexed / (times * count), 4),
     }
 
 
 def _batch(batches: Batches, records: list[Record]) -> tuple[float, int]:
-    """Seconds of a batch with these control records, and the matches of its events."""
+    """Return the seconds of a batch with these control records, and its number of matches."""
     table = batches.records(records)
     opening, page = _timed(lambda: batches.open(table))
-    sifting, matches = _timed(lambda: batches.sift(page))
+    matching, matches = _timed(lambda: batches.sift(page))
     batches.close(page)
-    return opening + sifting, matches
+    return opening + matching, matches
 
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:

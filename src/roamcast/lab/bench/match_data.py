@@ -1,7 +1,7 @@
-"""What the match bench matches: skewed events, and subscriptions that are made from them.
+"""The data of the match benchmarks: skewed events, and subscriptions made from them.
 
-Events have six terms out of a vocabulary whose frequencies follow Zipf's law, and lie around some hundred centres. A
-subscription picks a random event, takes two to four of its terms, and a box around its point.
+Events have six terms of a vocabulary whose frequencies follow Zipf's law, and lie around 200 centres. A subscription
+takes two to four terms of a random event and a box around its point.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from roamcast.match.port import Subscriptions
 
-__all__ = ["EVENTS_SCHEMA", "World"]
+__all__ = ["EVENTS_SCHEMA", "MatchData"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -29,15 +29,15 @@ EVENTS_SCHEMA: Final = pa.schema(
 )
 
 _TERMS: Final = 6
-_WANTED: Final = (2, 4)
+_SUBSCRIPTION_TERMS: Final = (2, 4)
 _VOCABULARY: Final = 20_000
 _CENTRES: Final = 200
 _SPREAD: Final = 0.1  # degrees
 _HALF_SIDE: Final = (0.005, 0.1)  # degrees
 
 
-class World:
-    """Events by number; the same seed makes the same world."""
+class MatchData:
+    """Events by number. The same seed gives the same data."""
 
     def __init__(self, events: int, seed: int = 4) -> None:
         rng = np.random.default_rng(seed)
@@ -49,14 +49,14 @@ class World:
         self.term = _distinct_terms(rng, np.cumsum(share / share.sum()), events)
 
     def events(self, first: int, end: int) -> pa.RecordBatch:
-        """Events from `first` up to `end`, as EVENTS_SCHEMA has them."""
-        some = slice(first, end)
-        columns = [np.arange(first, end), self.x[some], self.y[some]]
-        terms = _lists(self.words, self.term[some].reshape(-1), np.full(end - first, _TERMS))
+        """Return the events from `first` to before `end`, in EVENTS_SCHEMA."""
+        rows = slice(first, end)
+        columns = [np.arange(first, end), self.x[rows], self.y[rows]]
+        terms = _lists(self.words, self.term[rows].reshape(-1), np.full(end - first, _TERMS))
         return pa.RecordBatch.from_arrays([*map(pa.array, columns), terms], schema=EVENTS_SCHEMA)
 
     def terms_of(self, events: Integers, count: int) -> pa.ListArray:
-        """The first so many terms of some events."""
+        """Return the first `count` terms of each of these events."""
         return _lists(self.words, self.term[events, :count].reshape(-1), np.full(len(events), count))
 
     def subscriptions(self, count: int, seed: int = 5) -> Subscriptions:
@@ -64,14 +64,14 @@ class World:
         of = rng.integers(0, len(self.x), count)
         x, y = self.x[of], self.y[of]
         half_x, half_y = rng.uniform(*_HALF_SIDE, (2, count))
-        wanted = rng.integers(_WANTED[0], _WANTED[1] + 1, count)
-        # The first so many terms of each event, its terms in random order.
-        terms = rng.permuted(self.term[of], axis=1)[np.arange(_TERMS) < wanted[:, np.newaxis]]
-        return Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, _lists(self.words, terms, wanted))
+        lengths = rng.integers(_SUBSCRIPTION_TERMS[0], _SUBSCRIPTION_TERMS[1] + 1, count)
+        # The first terms of each event, in random order.
+        terms = rng.permuted(self.term[of], axis=1)[np.arange(_TERMS) < lengths[:, np.newaxis]]
+        return Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, _lists(self.words, terms, lengths))
 
 
 def _words(rng: np.random.Generator, count: int) -> pa.StringArray:
-    """Distinct words of four to ten letters."""
+    """Return distinct words of four to ten letters."""
     letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
     words: dict[str, None] = {}
     while len(words) < count:
@@ -80,15 +80,15 @@ def _words(rng: np.random.Generator, count: int) -> pa.StringArray:
 
 
 def _distinct_terms(rng: np.random.Generator, cumulated: Floats, events: int) -> npt.NDArray[np.int32]:
-    """For each event different terms, by their shares."""
+    """Draw distinct terms for each event, by their frequencies."""
 
-    def drawn(shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
-        places = np.searchsorted(cumulated, rng.random(shape))
-        return np.minimum(places, len(cumulated) - 1).astype(np.int32)
+    def draw(shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        indices = np.searchsorted(cumulated, rng.random(shape))
+        return np.minimum(indices, len(cumulated) - 1).astype(np.int32)
 
-    terms = drawn((events, _TERMS))
+    terms = draw((events, _TERMS))
     while len(rows := np.flatnonzero((np.diff(np.sort(terms, axis=1), axis=1) == 0).any(axis=1))):
-        terms[rows] = drawn((len(rows), _TERMS))
+        terms[rows] = draw((len(rows), _TERMS))
     return terms
 
 

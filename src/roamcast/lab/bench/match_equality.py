@@ -1,8 +1,8 @@
-"""`roamcast bench equality`: both plans and all partitioners beside brute force, on many events and subscriptions.
+"""`roamcast bench equality`: compares both plans and all partitioners with the reference, on many events.
 
-Plans run as the pipeline runs them, books and Spark included. Partitioners run in one process, subscriptions coming in
-portions, with events and balancing in between, so that there are moves and merges. `wrong` counts the pairs that only
-one of the two has.
+Plans run as in the pipeline, with its batch state and Spark. Partitioners run in one process; subscriptions are added
+in parts, with events and balancing in between, so that subscriptions move and categories merge. `wrong` counts the
+pairs that only one side has.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from roamcast.lab.bench.match_books import Batches, write_events
-from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_batches import Batches, write_events
+from roamcast.lab.bench.match_data import MatchData
 from roamcast.lab.match_workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows, select_events, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters
@@ -38,9 +38,9 @@ Integers = npt.NDArray[np.int64]
 Say = Callable[[str], None]
 
 _WORKERS: Final = (1, 2, 4)
-_PORTIONS: Final = 4
-_AT_ONCE: Final = 10_000  # events: by hashing, each may be looked at for a thousand subscriptions
-_OBSERVED: Final = 2_000  # events after each portion
+_PARTS: Final = 4
+_CHUNK: Final = 10_000  # events: with hashing, each may have a thousand candidates
+_OBSERVED: Final = 2_000  # events after each part
 _PARTITIONERS: Final[dict[str, Callable[[int], Partitioner]]] = {
     "DRt-Cluster": lambda workers: DrtCluster(workers, CategoryParameters(400)),
     "kd-tree": KdTree,
@@ -50,7 +50,7 @@ _PARTITIONERS: Final[dict[str, Callable[[int], Partitioner]]] = {
 
 
 def bench_equality(events: int, subscriptions: int, say: Say) -> dict[str, Any]:
-    """As `measure_equality` has it, in a session and a folder of its own."""
+    """Run `measure_equality` in its own session and folder."""
     from roamcast.pipeline.query.session import session
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
@@ -62,36 +62,36 @@ def bench_equality(events: int, subscriptions: int, say: Say) -> dict[str, Any]:
 
 
 def measure_equality(spark: SparkSession, folder: Path, events: int, count: int, say: Say) -> dict[str, Any]:
-    """A row for each plan, each partitioner, and each number of workers. `wrong` must be 0."""
-    world = World(events)
-    wanted, batch = world.subscriptions(count), world.events(0, events)
-    happened = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    right = _keys(ReferenceMatcher(wanted).match(happened), count)
-    say(f"brute force: {len(right)} matches")
+    """Return a row for each plan or partitioner and number of workers. `wrong` must be 0."""
+    data = MatchData(events)
+    subscriptions, batch = data.subscriptions(count), data.events(0, events)
+    all_events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
+    expected = _keys(ReferenceMatcher(subscriptions).match(all_events), count)
+    say(f"reference: {len(expected)} matches")
     rows: list[dict[str, Any]] = []
-    for name, workers, found in _found(spark, folder, world, wanted, happened):
-        wrong = _differing(_keys(found, count), right)
-        rows.append({"what": name, "workers": workers, "matches": len(found.event), "wrong": wrong})
+    for name, workers, matches in _results(spark, folder, data, subscriptions, all_events):
+        wrong = _count_differences(_keys(matches, count), expected)
+        rows.append({"what": name, "workers": workers, "matches": len(matches.event), "wrong": wrong})
         say("  ".join(f"{what} {value}" for what, value in rows[-1].items()))
     total = sum(row["wrong"] for row in rows)
     return {"events": events, "subscriptions": count, "rows": rows, "wrong": total}
 
 
-def _found(
-    spark: SparkSession, folder: Path, world: World, wanted: Subscriptions, happened: Events
+def _results(
+    spark: SparkSession, folder: Path, data: MatchData, subscriptions: Subscriptions, all_events: Events
 ) -> Iterator[tuple[str, int, Matches]]:
-    records = write_events(spark, folder / "records", world, len(happened.x))
+    records = write_events(spark, folder / "records", data, len(all_events.x))
     for workers in (0, *_WORKERS):
-        batches = Batches(folder / f"state-{workers}", wanted, records, workers=workers)
+        batches = Batches(folder / f"state-{workers}", subscriptions, records, workers=workers)
         yield "partitioned" if workers else "replicated", workers, _by_plan(batches)
     records.unpersist()
     for name, make in _PARTITIONERS.items():
         for workers in _WORKERS:
-            yield name, workers, _by_partitioner(SimulatedWorkers(make(workers)), wanted, happened)
+            yield name, workers, _by_partitioner(SimulatedWorkers(make(workers)), subscriptions, all_events)
 
 
 def _by_plan(batches: Batches) -> Matches:
-    """One batch; events are dense_numbers as they lie in the journal, from 1 on."""
+    """Match one batch. Events are numbered from 1, as in the journal."""
     page = batches.open(batches.records([]))
     sifted = batches.sifted(page)
     pairs = sifted["subscriptions"].combine_chunks()
@@ -100,27 +100,27 @@ def _by_plan(batches: Batches) -> Matches:
     return Matches(event, rows["handle"].to_numpy())
 
 
-def _by_partitioner(workers: SimulatedWorkers, wanted: Subscriptions, happened: Events) -> Matches:
-    rows = index_rows(np.arange(len(wanted.min_x)), wanted)
-    for portion in np.array_split(np.arange(len(rows.handle)), _PORTIONS):
-        workers.add(select_rows(rows, portion))
-        workers.match(select_events(happened, np.arange(min(_OBSERVED, len(happened.x)))))
+def _by_partitioner(workers: SimulatedWorkers, subscriptions: Subscriptions, all_events: Events) -> Matches:
+    rows = index_rows(np.arange(len(subscriptions.min_x)), subscriptions)
+    for part in np.array_split(np.arange(len(rows.handle)), _PARTS):
+        workers.add(select_rows(rows, part))
+        workers.match(select_events(all_events, np.arange(min(_OBSERVED, len(all_events.x)))))
         workers.balance()
-    found = [Matches(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for first in range(0, len(happened.x), _AT_ONCE):
-        some = np.arange(first, min(first + _AT_ONCE, len(happened.x)))
-        event, handle = workers.match(select_events(happened, some), observe=False).matches
-        found.append(Matches(event + first, handle))
-    return Matches(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    matches = [Matches(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for first in range(0, len(all_events.x), _CHUNK):
+        some = np.arange(first, min(first + _CHUNK, len(all_events.x)))
+        event, handle = workers.match(select_events(all_events, some), observe=False).matches
+        matches.append(Matches(event + first, handle))
+    return Matches(*(np.concatenate(column) for column in zip(*matches, strict=True)))
 
 
-def _differing(one: Integers, other: Integers) -> int:
-    """How many pairs only one has; and how many are there twice."""
+def _count_differences(one: Integers, other: Integers) -> int:
+    """Count the pairs that only one side has, and those that one side has twice."""
     twice = sum(len(keys) - len(np.unique(keys)) for keys in (one, other))
     return len(np.setxor1d(one, other)) + twice
 
 
 def _keys(matches: Matches, subscriptions: int) -> Integers:
-    """A number for each pair."""
+    """Return a number for each pair."""
     keys: Integers = matches.event * np.int64(subscriptions) + matches.subscription
     return keys

@@ -1,4 +1,4 @@
-"""Ways from a folder of Parquet events to a count of matches, all through Spark."""
+"""Plans that match a folder of Parquet events in Spark and count the matches."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "MATCHED_SCHEMA",
-    "Opening",
+    "MATCHES_SCHEMA",
+    "IndexFiles",
     "by_index",
+    "by_index_from_files",
     "by_sql",
     "identity",
-    "matched",
-    "matching",
+    "match_batches",
+    "match_folder",
     "read_events",
-    "reading_by_index",
     "sql_rows",
     "with_keys",
 ]
 
-MATCHED_SCHEMA: Final = pa.schema([pa.field("event", pa.int64()), pa.field("subscriptions", pa.list_(pa.int64()))])
+MATCHES_SCHEMA: Final = pa.schema([pa.field("event", pa.int64()), pa.field("subscriptions", pa.list_(pa.int64()))])
 
-_CELL: Final = 0.2  # degrees, of the SQL plan: as wide as the widest box, so that a box touches four cells at most
-_OTHERS: Final = 3  # terms of a subscription beside its rarest
-_ROWS: Final = 50_000  # of a record batch, as Spark is told for its own
+_CELL: Final = 0.2  # degrees, of the SQL plan: as wide as the widest box, so that a box touches at most four cells
+_OTHERS: Final = 3  # terms of a subscription besides the rarest
+_ROWS: Final = 50_000  # of a record batch, as in the Spark session
 
 Batches = Iterator[pa.RecordBatch]
 
 
 def identity(events: DataFrame) -> int:
-    """The limit: every column to Python and back, and nothing done with it. Counts events."""
+    """The limit: pass every column to Python and back unchanged. Counts events."""
 
     def run(batches: Batches) -> Batches:
         yield from batches
@@ -52,28 +52,28 @@ def identity(events: DataFrame) -> int:
     return events.mapInArrow(run, events.schema).count()
 
 
-class Opening(NamedTuple):
-    """What an executor opens: segments in a folder."""
+class IndexFiles(NamedTuple):
+    """The files of an index that an executor opens."""
 
     folder: Path
     stack: tuple[SegmentRef, ...]
 
 
-def reading_by_index(spark: SparkSession, folder: Path, opening: Opening) -> int:
-    """Ours for files, as `roamcast match` does it: tasks read the row groups they match, past the JVM."""
+def by_index_from_files(spark: SparkSession, folder: Path, files: IndexFiles) -> int:
+    """The index over files, as in `roamcast match`: tasks read their row groups without the JVM."""
     groups = _row_groups(folder)
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from matching(opening)(groups[number].read())
+                yield from match_batches(files)(groups[number].read())
 
     return _pairs(spark.range(0, len(groups), 1, len(groups)), run)
 
 
-def matched(folder: Path, opening: Opening) -> Batches:
-    """What those tasks do, without Spark."""
-    yield from matching(opening)(read_events(folder))
+def match_folder(folder: Path, files: IndexFiles) -> Batches:
+    """Do what those tasks do, without Spark."""
+    yield from match_batches(files)(read_events(folder))
 
 
 def read_events(folder: Path) -> Batches:
@@ -91,56 +91,56 @@ class _RowGroup(NamedTuple):
 
 
 def _row_groups(folder: Path) -> list[_RowGroup]:
-    files = sorted(folder.glob("*.parquet"))
-    return [_RowGroup(path, number) for path in files for number in range(pq.read_metadata(path).num_row_groups)]
+    paths = sorted(folder.glob("*.parquet"))
+    return [_RowGroup(path, number) for path in paths for number in range(pq.read_metadata(path).num_row_groups)]
 
 
-def by_index(events: DataFrame, opening: Opening) -> int:
-    """Ours for a data frame, whatever it comes from."""
-    return _pairs(events, matching(opening))
+def by_index(events: DataFrame, files: IndexFiles) -> int:
+    """The index over a DataFrame from any source."""
+    return _pairs(events, match_batches(files))
 
 
 def _pairs(rows: DataFrame, run: Callable[[Batches], Batches]) -> int:
-    """Each event that matched, with the handles of its subscriptions. Counts the pairs."""
+    """Count the pairs of all events."""
     from pyspark.sql import functions as f
 
     from roamcast.pipeline.schemas import spark_schema
 
-    found = rows.mapInArrow(run, spark_schema(MATCHED_SCHEMA))
-    return int(found.agg(f.sum(f.size("subscriptions"))).collect()[0][0] or 0)
+    matches = rows.mapInArrow(run, spark_schema(MATCHES_SCHEMA))
+    return int(matches.agg(f.sum(f.size("subscriptions"))).collect()[0][0] or 0)
 
 
 @lru_cache(maxsize=2)
-def _opened(opening: Opening) -> Index:
-    """Kept from task to task; two at a time, so that what both have is opened once."""
-    return IndexStore(opening.folder).open(opening.stack)
+def _open(files: IndexFiles) -> Index:
+    """Keep two indexes open from task to task, so that common files are opened once."""
+    return IndexStore(files.folder).open(files.stack)
 
 
-def matching(opening: Opening) -> Callable[[Batches], Batches]:
+def match_batches(files: IndexFiles) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        index = _opened(opening)
+        index = _open(files)
         for batch in batches:
-            found = index.match(Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"]))
-            first = np.flatnonzero(np.diff(found.event, prepend=-1))
-            offsets = pa.array(np.append(first, len(found.event)).astype(np.int32))
-            lists = pa.ListArray.from_arrays(offsets, pa.array(found.subscription))
-            ids = batch["event"].take(pa.array(found.event[first]))
-            yield pa.RecordBatch.from_arrays([ids, lists], schema=MATCHED_SCHEMA)
+            matches = index.match(Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"]))
+            first = np.flatnonzero(np.diff(matches.event, prepend=-1))
+            offsets = pa.array(np.append(first, len(matches.event)).astype(np.int32))
+            lists = pa.ListArray.from_arrays(offsets, pa.array(matches.subscription))
+            ids = batch["event"].take(pa.array(matches.event[first]))
+            yield pa.RecordBatch.from_arrays([ids, lists], schema=MATCHES_SCHEMA)
 
     return run
 
 
 def sql_rows(subscriptions: Subscriptions) -> pa.Table:
-    """Subscriptions as the SQL plan wants them: a row for each cell, with the rarest term and the others apart."""
+    """Return the table of the SQL plan: a row for each cell of a box, with the rarest term and the others."""
     terms = subscriptions.terms.values.dictionary_encode()
     code, first = terms.indices.to_numpy(), subscriptions.terms.offsets.to_numpy()
-    each, often = np.diff(first), np.bincount(code)
-    width = int(each.max())
+    lengths, frequency = np.diff(first), np.bincount(code)
+    width = int(lengths.max())
     place = first[:-1, np.newaxis] + np.arange(width)
-    there = np.arange(width) < each[:, np.newaxis]
-    codes = np.where(there, code[np.minimum(place, len(code) - 1)], -1)
-    # The rarest first; what is not there last.
-    order = np.argsort(np.where(there, often[codes], len(code) + 1), axis=1, kind="stable")
+    valid = np.arange(width) < lengths[:, np.newaxis]
+    codes = np.where(valid, code[np.minimum(place, len(code) - 1)], -1)
+    # The rarest first, padding last.
+    order = np.argsort(np.where(valid, frequency[codes], len(code) + 1), axis=1, kind="stable")
     codes = np.take_along_axis(codes, order, axis=1)
     row, cell_x, cell_y = _cells(*(np.floor(side / _CELL).astype(np.int64) for side in subscriptions[:4]))
     boxes = {name: side[row] for name, side in zip(Subscriptions._fields, subscriptions[:4], strict=False)}
@@ -157,7 +157,7 @@ def sql_rows(subscriptions: Subscriptions) -> pa.Table:
 def _cells(
     west: npt.NDArray[np.int64], south: npt.NDArray[np.int64], east: npt.NDArray[np.int64], north: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each cell that a box touches: the row of the box, and the cell."""
+    """Return, for each cell that a box touches, the row of the box and the cell."""
     wide, high = east - west + 1, north - south + 1
     row = np.repeat(np.arange(len(west)), wide * high)
     place = np.arange(len(row)) - np.repeat(np.cumsum(wide * high) - wide * high, wide * high)
@@ -165,14 +165,14 @@ def _cells(
 
 
 def with_keys(rows: DataFrame) -> DataFrame:
-    """One 64-bit key of cell and rarest term: Spark has a fast hash table for these."""
+    """Add a 64-bit key of cell and rarest term, for which Spark has a fast hash table."""
     from pyspark.sql import functions as f
 
     return rows.withColumn("key", f.xxhash64("cell_x", "cell_y", "rarest")).drop("cell_x", "cell_y")
 
 
 def by_sql(events: DataFrame, keyed: DataFrame, strategy: str) -> int:
-    """The peer: an equi-join on cell and rarest term, then the filters. Counts the pairs."""
+    """The SQL plan: an equi-join on cell and rarest term, then the filters. Counts the pairs."""
     from pyspark.sql import functions as f
 
     cells = (f.floor(f.col(side) / _CELL) for side in ("x", "y"))

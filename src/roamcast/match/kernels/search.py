@@ -335,11 +335,11 @@ def _terms_match(segment: SegmentArrays, at: int, under: int, now: int, scratch:
         at += 1
         word = i64(segment.predicate[at])
         t = word & (LAST_TERM - 1)
-        found = many and scratch.stamp[t] == now
+        has_term = many and scratch.stamp[t] == now
         if not many:
             for k in range(begin, end):
-                found |= scratch.term[k] == t
-        if not found:
+                has_term |= scratch.term[k] == t
+        if not has_term:
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""Batches of a pipeline for the bench: journal records through the books and the sieve, as the stream takes them."""
+"""Batches of a pipeline for benchmarks: journal records go through the batch state as in the streaming query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.lab.bench.match_data import World
+from roamcast.lab.bench.match_data import MatchData
 from roamcast.match.port import Subscriptions
 from roamcast.model import Box
 
@@ -38,7 +38,7 @@ class Batches:
     """
 
     def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame, *, workers: int = 0) -> None:
-        """With the partitioned plan for so many `workers`."""
+        """With `workers` above 0, use the partitioned plan."""
         from roamcast.pipeline.schemas import SUBSCRIPTIONS
         from roamcast.pipeline.state.batch_state import Books
         from roamcast.pipeline.state.manifests import StateFolder
@@ -53,13 +53,13 @@ class Batches:
         self._place = 0
 
     def records(self, records: Sequence[Record]) -> pa.Table:
-        """At the next places of the journal."""
+        """Return records as a table, at the next offsets of the journal."""
         table = pa.Table.from_batches([to_batch(_NODE, self._place + 1, records)], RECORD_SCHEMA)
         self._place += len(records)
         return table
 
     def open(self, records: pa.Table) -> Page:
-        """From the control records to an index in force."""
+        """Apply control records; afterwards the index is usable."""
         from roamcast.pipeline.state.control import Control
 
         return self.books.open(Control(records, self._count), self.books.manifest.batch + 1)
@@ -88,16 +88,16 @@ class Batches:
         self.books.turn(entry)
 
 
-def write_events(spark: SparkSession, folder: Path, world: World, count: int) -> DataFrame:
-    """Events as records of a journal, kept by Spark."""
+def write_events(spark: SparkSession, folder: Path, data: MatchData, count: int) -> DataFrame:
+    """Write events as journal records and cache them in Spark."""
     folder.mkdir()
     for first, last in pairwise(np.linspace(0, count, _FILES + 1).astype(int).tolist()):
-        pq.write_table(_events(world, first, last), folder / f"{first}.parquet")
+        pq.write_table(_events(data, first, last), folder / f"{first}.parquet")
     return spark.read.parquet(str(folder)).persist()
 
 
-def _events(world: World, first: int, last: int) -> pa.Table:
-    numbers, events = range(first, last), world.events(first, last)
+def _events(data: MatchData, first: int, last: int) -> pa.Table:
+    numbers, events = range(first, last), data.events(first, last)
     columns = {
         "node": [_NODE] * len(numbers), "offset": [n + 1 for n in numbers], "kind": [EVENT] * len(numbers),
         "entity": [f"c{n % _SOURCES}" for n in numbers], "seq": [n // _SOURCES + 1 for n in numbers],
@@ -109,14 +109,14 @@ def _events(world: World, first: int, last: int) -> pa.Table:
 
 
 def bodies_of(subscriptions: Subscriptions) -> Iterable[str]:
-    """As nodes journal them."""
+    """Return the record bodies of subscriptions, as nodes write them."""
     boxes = zip(*(side.tolist() for side in subscriptions[:4]), strict=True)
     for box, terms in zip(boxes, subscriptions.terms.to_pylist(), strict=True):
         yield SubscriptionBody(Box(*box), tuple(terms)).to_json()
 
 
 def _rows(subscriptions: Subscriptions) -> pa.Table:
-    """As the state has them, at places before the journal."""
+    """Return subscriptions as rows of the state, at offsets before the journal."""
     from roamcast.pipeline.schemas import SUBSCRIPTIONS
 
     count = len(subscriptions.min_x)
