@@ -27,9 +27,6 @@ class IdOrder:
         self._handles: list[int] = []
         self._id_of: dict[int, str] = {}
 
-    def __contains__(self, handle: int) -> bool:
-        return handle in self._id_of
-
     def check(self, ids: Sequence[str]) -> None:
         """Raises ConflictError for an id that is in use or repeated."""
         seen = set()

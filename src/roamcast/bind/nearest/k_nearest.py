@@ -52,9 +52,6 @@ class KNearest:
     def __contains__(self, group: int) -> bool:
         return group in self._groups
 
-    def __len__(self) -> int:
-        return len(self._subscriptions)
-
     def add_group(self, group: int, count: int) -> None:
         self._groups[group] = _KGroup(count)
 

@@ -28,8 +28,8 @@ _MAX_CHURN = 2  # a tree is sorted again when one in so many entries has changed
 class PackedTrees:
     """Items of entities, each with an optional entry in the tree of its group.
 
-    `head` parameters are the column of an array of entities with the first item of each. Whoever changes an entry in
-    place must grow the boxes above it. Boxes only grow, until `sort_worn` sorts the tree again.
+    `head` parameters are the column of an array of entities with the first item of each. A caller that changes an entry
+    in place must grow the boxes above it. Boxes only grow, until `sort_worn` sorts the tree again.
     """
 
     def __init__(self, entry: np.dtype[np.void]) -> None:
