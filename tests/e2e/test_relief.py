@@ -19,15 +19,15 @@ from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
 from roamcast.lab.bench.processes import until
 from roamcast.lab.scenarios.relief import TICK, Relief
-from roamcast.lab.scenarios.relief_area import AREA, Area, Team
-from roamcast.lab.scenarios.tokens import Tokens
+from roamcast.lab.scenarios.relief_area import AREA, ReliefArea, RescueTeam
+from roamcast.lab.scenarios.tokens import ScenarioTokens
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 DOMAINS = ("north", "south", "west")
 POSTED, AT_TWO_NODES = 80, 20  # events that must have been posted, and posted at two nodes
 PACE = 40.0
-TEAMS = Area.of(7).teams()
+TEAMS = ReliefArea.of(7).teams()
 
 Event = tuple[str, int]  # source and sequence number
 
@@ -56,7 +56,7 @@ class Witness:
     def enough(self) -> bool:
         return len(self.domains) >= POSTED and len(self.at_two_nodes) >= AT_TWO_NODES
 
-    def matching(self, team: Team) -> set[Event]:
+    def matching(self, team: RescueTeam) -> set[Event]:
         return {key for key, readings in self.readings.items() if readings["a1"] < team.a1 and readings["a2"] < team.a2}
 
 
@@ -76,7 +76,7 @@ async def carry(url: str, operator: str, folder: Path, witness: Witness) -> None
     def start_in_the_past() -> float:
         return time.time() - AREA.duration_s / PACE  # no event has a time in the future
 
-    relief = Relief(sleep=sleep, now=start_in_the_past, pace=PACE, witness=witness)
+    relief = Relief(sleep=sleep, now=start_in_the_past, pace=PACE, observer=witness)
     living = asyncio.create_task(relief.run(url, operator, stop, folder))
     waiting = asyncio.create_task(enough.wait())
     await asyncio.wait([living, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=120)
@@ -96,13 +96,13 @@ def test_every_letter_arrives_once_when_copies_are_posted_at_several_nodes(spark
         query = opened.enter_context(running_stream(spark, tmp_path))
         asyncio.run(carry(urls[DOMAINS[0]], operator, tmp_path / "relief", witness))
 
-        tokens, clients = Tokens(tmp_path / "relief", "relief"), []
+        tokens, clients = ScenarioTokens(tmp_path / "relief", "relief"), []
         for team in TEAMS:
             domain, identity = DOMAINS[team.home], tokens.get(team.id)
             assert identity is not None
             client = opened.enter_context(Client(urls[domain], identity.token, name=f"{domain}.node.{team.id}"))
 
-            def complete(team: Team = team, client: Client = client) -> bool:
+            def complete(team: RescueTeam = team, client: Client = client) -> bool:
                 for letter in (letters := client.pull(limit=1000)):
                     witness("read", team.id, letter.event)
                 if letters:

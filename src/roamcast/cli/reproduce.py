@@ -115,9 +115,12 @@ def _print_cet(figures: Mapping[str, Any]) -> None:
         if v["why"]:
             typer.echo(f"figure {v['figure']}, {v['of']} {v['what']}: {v['why']}")
     typer.echo()
-    names = [name for name in figures["readings"][0] if name != "reading" and not name.endswith("_half")]
-    readings = [[r["reading"], *(within(r[name], r[f"{name}_half"]) for name in names)] for r in figures["readings"]]
-    lines(["reading", *names], readings)
+    names = [name for name in figures["interpretations"][0] if name != "interpretation" and not name.endswith("_half")]
+    interpretations = [
+        [row["interpretation"], *(within(row[name], row[f"{name}_half"]) for name in names)]
+        for row in figures["interpretations"]
+    ]
+    lines(["interpretation", *names], interpretations)
     for file in figures["files"]:
         typer.echo(file)
 

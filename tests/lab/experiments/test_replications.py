@@ -17,50 +17,52 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIELD = Field(side=100.0, cells=8, sensors=20, mules=3, gap_s=20.0, duration_s=200.0, silence_s=20.0)
-JOBS = [Replication(FIELD, protocol, seed) for seed in range(3) for protocol in (CET(), DG())]
+REPLICATIONS = [Replication(FIELD, protocol, seed) for seed in range(3) for protocol in (CET(), DG())]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_results_do_not_depend_on_partitions(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
-    """Any number of partitions gives, bit for bit, what each job gives here."""
-    assert replicate(spark, JOBS, tmp_path, partitions=partitions) == [run_replication(job) for job in JOBS]
+    """Results are bit-equal for any number of partitions."""
+    assert replicate(spark, REPLICATIONS, tmp_path, partitions=partitions) == [
+        run_replication(one) for one in REPLICATIONS
+    ]
 
 
 @pytest.mark.spark
-def test_finished_jobs_are_not_done_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A second call takes what the first has noted, without the line that a crash cut off."""
-    replicate(spark, JOBS[:2], tmp_path)
-    notes = tmp_path / "replications.ndjson"
-    forged = notes.read_text().replace('"copies": ', '"copies": 1')
-    notes.write_text(forged + '{"job": "cut o')
-    first, second, third = replicate(spark, JOBS[:3], tmp_path)
+def test_finished_replications_are_not_repeated(spark: SparkSession, tmp_path: Path) -> None:
+    """A second call uses the stored results and ignores a truncated line."""
+    replicate(spark, REPLICATIONS[:2], tmp_path)
+    results_file = tmp_path / "replications.ndjson"
+    forged = results_file.read_text().replace('"copies": ', '"copies": 1')
+    results_file.write_text(forged + '{"job": "cut o')
+    first, second, third = replicate(spark, REPLICATIONS[:3], tmp_path)
     assert (first["copies"], second["copies"]) != (
-        run_replication(JOBS[0])["copies"],
-        run_replication(JOBS[1])["copies"],
+        run_replication(REPLICATIONS[0])["copies"],
+        run_replication(REPLICATIONS[1])["copies"],
     )
-    assert third == run_replication(JOBS[2])
-    told: list[tuple[int, int]] = []
-    replicate(spark, JOBS[:3], tmp_path, progress=lambda *counts: told.append(counts))
-    assert told == [(3, 3)]
+    assert third == run_replication(REPLICATIONS[2])
+    calls: list[tuple[int, int]] = []
+    replicate(spark, REPLICATIONS[:3], tmp_path, progress=lambda *counts: calls.append(counts))
+    assert calls == [(3, 3)]
 
 
 @pytest.mark.spark
-def test_job_that_fails_is_a_plain_error(spark: SparkSession, tmp_path: Path) -> None:
-    """What Spark says of it, and that what is finished is kept."""
+def test_a_failed_replication_is_an_unavailable_error(spark: SparkSession, tmp_path: Path) -> None:
+    """With the message from Spark, and the hint that finished runs are stored."""
     absurd = Replication(FIELD, CET(K=1 << 50, left_behind="waits"), 1)
-    with pytest.raises(UnavailableError, match=r"GB of memory.*what is finished is kept"):
+    with pytest.raises(UnavailableError, match=r"GB of memory.*finished runs are stored"):
         replicate(spark, [absurd], tmp_path)
 
 
 @pytest.mark.spark
-def test_progress_ends_with_all(spark: SparkSession, tmp_path: Path) -> None:
-    """How many are done is told, from none to all."""
-    told: list[tuple[int, int]] = []
-    replicate(spark, JOBS[:2], tmp_path, progress=lambda *counts: told.append(counts))
-    assert told == [(0, 2), (2, 2)]
+def test_progress_ends_with_the_total(spark: SparkSession, tmp_path: Path) -> None:
+    """From none to all."""
+    calls: list[tuple[int, int]] = []
+    replicate(spark, REPLICATIONS[:2], tmp_path, progress=lambda *counts: calls.append(counts))
+    assert calls == [(0, 2), (2, 2)]
 
 
-def test_digest_tells_jobs_apart() -> None:
-    """Jobs of different fields, protocols or seeds have different names."""
-    assert len({job.digest for job in JOBS}) == len(JOBS)
+def test_digests_are_unique() -> None:
+    """Replications with different fields, protocols or seeds have different digests."""
+    assert len({one.digest for one in REPLICATIONS}) == len(REPLICATIONS)

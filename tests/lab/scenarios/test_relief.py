@@ -1,4 +1,4 @@
-"""The scenario `relief`: the area without a node, and its life at a real one."""
+"""The scenario `relief`: the area without a node, and a run with real nodes."""
 
 from __future__ import annotations
 
@@ -16,74 +16,74 @@ from nodes import LIMIT, journalled, until
 
 from roamcast.lab.scenarios import SCENARIOS
 from roamcast.lab.scenarios.relief import Relief
-from roamcast.lab.scenarios.relief_area import AREA, BASES, Area, Shift
+from roamcast.lab.scenarios.relief_area import AREA, BASES, ReliefArea, ReliefShift
 
 
 @pytest.fixture(scope="module")
-def area() -> Area:
-    return Area.of(7)
+def area() -> ReliefArea:
+    return ReliefArea.of(7)
 
 
 @pytest.fixture(scope="module")
-def shift(area: Area) -> Shift:
-    return Shift(area, 7)
+def shift(area: ReliefArea) -> ReliefShift:
+    return ReliefShift(area, 7)
 
 
-def test_area_is_disconnected(area: Area) -> None:
-    """There are several communities, and loners."""
+def test_area_is_disconnected(area: ReliefArea) -> None:
+    """There are several communities, and isolated sensors."""
     members = np.diff(area.communities.first)
     assert (members > 1).sum() >= 3
     assert (members == 1).sum() >= 1
 
 
-def test_shift_is_that_of_its_seed(area: Area) -> None:
-    """The same seed gives the same shift, another one another."""
-    first, again, other = Shift(area, 1).carried, Shift(area, 1).carried, Shift(area, 2).carried
+def test_shifts_are_deterministic(area: ReliefArea) -> None:
+    """The same seed gives the same shift, another seed another shift."""
+    first, again, other = ReliefShift(area, 1).carried, ReliefShift(area, 1).carried, ReliefShift(area, 2).carried
     assert first == again != other
 
 
-def test_teams_carry_copies(shift: Shift) -> None:
+def test_teams_carry_copies(shift: ReliefShift) -> None:
     """Some events are carried by several teams."""
     assert max(Counter(carried.event for carried in shift.carried).values()) > 1
 
 
-def test_teams_carry_what_they_want(area: Area, shift: Shift) -> None:
-    """A team takes what its subscription asks for, and nothing else."""
-    births, teams = shift.world.births, area.teams()
+def test_teams_carry_what_they_want(area: ReliefArea, shift: ReliefShift) -> None:
+    """A team carries only events that match its subscription."""
+    events, teams = shift.world.events, area.teams()
     for it in shift.carried:
         team = teams[it.team]
-        assert births.a1[it.event] < team.a1
-        assert births.a2[it.event] < team.a2
+        assert events.a1[it.event] < team.a1
+        assert events.a2[it.event] < team.a2
 
 
-def test_events_have_the_numbers_of_their_sensor(shift: Shift) -> None:
-    """Each event that is carried has one of the numbers that its sensor took, no two the same."""
+def test_events_have_sequence_numbers_of_their_sensor(shift: ReliefShift) -> None:
+    """Each carried event has a unique number reserved by its sensor."""
     numbers = [list(range(100, 100 + count)) for count in shift.count]
     given: dict[int, list[int]] = {sensor: [] for sensor in range(AREA.sensors)}
     for event in sorted({carried.event for carried in shift.carried}):
-        sensor, report = shift.report(event, began=0.0, pace=1.0, numbers=numbers)
+        sensor, report = shift.report(event, start=0.0, pace=1.0, numbers=numbers)
         given[sensor].append(report["seq"])
     assert list(given.values()) == numbers
 
 
-def test_every_team_comes_to_a_base(shift: Shift) -> None:
-    """In a shift each team is in coverage at some time, and every base is come to."""
+def test_every_team_visits_a_base(shift: ReliefShift) -> None:
+    """In a shift each team is in coverage at some time, and every base is visited."""
     times = np.arange(0.0, AREA.duration_s, 2.0).tolist()
     reached = [{shift.base(team, time) for time in times} - {None} for team in range(AREA.mules)]
     assert all(reached)
     assert set.union(*reached) == set(range(len(BASES)))
 
 
-def test_paths_lead_to_the_team(area: Area, shift: Shift) -> None:
-    """Along a path set each sensor hands to one that hears it, and at its end is one that the team is in reach of."""
+def test_paths_lead_to_the_team(area: ReliefArea, shift: ReliefShift) -> None:
+    """Each sensor of a path set relays to a neighbour, and the last one is in reach of the team."""
     size, drawn = AREA.side / AREA.cells, 0
     for team, time in product(range(AREA.mules), range(0, 900, 45)):
         paths = shift.paths(team, time)
         above = dict(path for path in paths if path[1] is not None)
-        column, row = (at // size for at in shift.where(team, time))
+        column, row = (at // size for at in shift.position(team, time))
         for sensor, over in paths:
             if over is not None:
-                assert over in area.near(sensor)
+                assert over in area.neighbours(sensor)
                 assert sensor not in (over, above.get(over))
             else:
                 x, y = area.world.x[sensor] // size, area.world.y[sensor] // size
@@ -93,16 +93,16 @@ def test_paths_lead_to_the_team(area: Area, shift: Shift) -> None:
 
 
 def test_relief_needs_a_node_for_each_base() -> None:
-    """`roamcast up --scenario relief` starts as many."""
+    """`roamcast up --scenario relief` starts three nodes."""
     assert len(SCENARIOS["relief"]().domains) == len(BASES)
 
 
-def test_relief_is_drawn_and_posts_copies_at_several_nodes(tmp_path: Path) -> None:
-    """Cells, communities, mules and path sets are drawn; events arrive late, out of order and in copies."""
+def test_relief_is_drawn_and_publishes_copies_at_several_nodes(tmp_path: Path) -> None:
+    """Cells, communities, teams and path sets are drawn; events arrive late, out of order and repeatedly."""
     posted: list[tuple[str, str, int]] = []
     by_source: dict[str, list[int]] = {}
 
-    def witness(what: str, who: str, event: Mapping[str, Any]) -> None:
+    def observer(what: str, who: str, event: Mapping[str, Any]) -> None:
         if what == "posted":
             posted.append((who, event["source"], event["seq"]))
             by_source.setdefault(event["source"], []).append(event["seq"])
@@ -124,7 +124,7 @@ def test_relief_is_drawn_and_posts_copies_at_several_nodes(tmp_path: Path) -> No
         async def both() -> None:
             stop = asyncio.Event()
             operator = (north.data / "operator.token").read_text().strip()
-            relief = Relief(sleep=quickly, pace=20.0, witness=witness).run(
+            relief = Relief(sleep=quickly, pace=20.0, observer=observer).run(
                 north.url, operator, stop, tmp_path / "relief"
             )
             living, telling = asyncio.create_task(relief), asyncio.create_task(asyncio.to_thread(story))

@@ -11,8 +11,8 @@ from backbone import backbone
 from nodes import LIMIT, RunningNode, until
 
 from roamcast.lab.scenarios import SCENARIOS
-from roamcast.lab.scenarios.crew import Office
-from roamcast.lab.scenarios.roaming import AGENTS, Agent, Roaming, sketch
+from roamcast.lab.scenarios.participants import OfficeAddress
+from roamcast.lab.scenarios.roaming import AGENTS, Roaming, RoamingAgent, scene_layers
 
 
 def layer(node: RunningNode, name: str) -> dict[str, Any]:
@@ -25,7 +25,7 @@ async def quickly(seconds: float) -> None:
 
 
 def test_agents_roam_between_domains_and_are_drawn(tmp_path: Path) -> None:
-    """Offices and agents are shown, letters are read, and agents are served by offices that are not their home."""
+    """Offices and agents are drawn, letters are read, and agents are served by other offices than their home."""
     with backbone(tmp_path / "data", "north", "south", "west", scene=True) as nodes:
         north = nodes["north"]
         world = Roaming(sleep=quickly)
@@ -53,14 +53,14 @@ def test_agents_roam_between_domains_and_are_drawn(tmp_path: Path) -> None:
         asyncio.run(both())
 
 
-def test_an_office_shows_how_many_letters_wait_there() -> None:
-    """Of the agents that are there, not of those on their way."""
+def test_an_office_shows_the_number_of_waiting_letters() -> None:
+    """For agents at the office, not for travelling ones."""
     agents = [
-        Agent("A", 0, 0, 0, 0, waiting=2),
-        Agent("B", 1, 0, 0, 0, waiting=1),
-        Agent("C", 2, 0, 0, 1, 3, waiting=9),
+        RoamingAgent("A", 0, 0, 0, 0, waiting=2),
+        RoamingAgent("B", 1, 0, 0, 0, waiting=1),
+        RoamingAgent("C", 2, 0, 0, 1, 3, waiting=9),
     ]
-    shown = sketch([Office("north", ""), Office("south", "")], agents)
+    shown = scene_layers([OfficeAddress("north", ""), OfficeAddress("south", "")], agents)
     assert shown["offices"]["north"]["label"] == "north: agents 2, letters waiting 3"
     assert shown["offices"]["south"]["label"] == "south: agents 0, letters waiting 0"
     assert [shown["agents"][name]["kind"] for name in "ABC"] == ["agent", "agent", "traveller"]
@@ -68,11 +68,11 @@ def test_an_office_shows_how_many_letters_wait_there() -> None:
 
 def test_a_traveller_is_between_two_offices() -> None:
     """Halfway it is in the middle."""
-    there, back = Agent("A", 0, 0, 1, 0, 0).point, Agent("A", 0, 0, 0, 1, 0).point
-    halfway = Agent("A", 0, 0, 1, 0, 3).point
+    there, back = RoamingAgent("A", 0, 0, 1, 0, 0).point, RoamingAgent("A", 0, 0, 0, 1, 0).point
+    halfway = RoamingAgent("A", 0, 0, 1, 0, 3).point
     assert halfway == pytest.approx(((there[0] + back[0]) / 2, (there[1] + back[1]) / 2))
 
 
 def test_roaming_needs_three_nodes() -> None:
-    """`roamcast up --scenario roaming` starts as many."""
+    """`roamcast up --scenario roaming` starts three nodes."""
     assert len(SCENARIOS["roaming"]().domains) == 3

@@ -1,4 +1,4 @@
-"""The file of tokens."""
+"""Stored tokens."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from roamcast.errors import CorruptionError
-from roamcast.lab.scenarios.tokens import FORMAT, Identity, Tokens
+from roamcast.lab.scenarios.tokens import FORMAT, Identity, ScenarioTokens
 
 
-def test_tokens_are_there_in_the_next_run(tmp_path: Path) -> None:
-    """What was kept is found by another object on the same folder."""
-    Tokens(tmp_path / "new", "city").keep("bus-1", Identity("bus-1.2", "secret"))
-    assert Tokens(tmp_path / "new", "city").get("bus-1") == Identity("bus-1.2", "secret")
+def test_tokens_are_stored_for_the_next_run(tmp_path: Path) -> None:
+    """Another object on the same folder finds them."""
+    ScenarioTokens(tmp_path / "new", "city").put("bus-1", Identity("bus-1.2", "secret"))
+    assert ScenarioTokens(tmp_path / "new", "city").get("bus-1") == Identity("bus-1.2", "secret")
 
 
-def test_unknown_name_has_no_identity(tmp_path: Path) -> None:
-    """A name that was never kept gives None."""
-    assert Tokens(tmp_path, "city").get("bus-1") is None
+def test_an_unknown_name_has_no_identity(tmp_path: Path) -> None:
+    """The result is None."""
+    assert ScenarioTokens(tmp_path, "city").get("bus-1") is None
 
 
-def test_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Nobody else can read the folder that the tokens lie in."""
-    Tokens(tmp_path / "new", "city")
+def test_the_folder_is_private(tmp_path: Path) -> None:
+    """Only the owner can read it."""
+    ScenarioTokens(tmp_path / "new", "city")
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0
 
 
@@ -39,8 +39,8 @@ def test_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
         json.dumps({"format": FORMAT, "tokens": []}),
     ],
 )
-def test_foreign_file_is_refused(tmp_path: Path, content: str) -> None:
-    """A file that is not in our format is named, not guessed at."""
+def test_a_file_in_another_format_is_refused(tmp_path: Path, content: str) -> None:
+    """The error names the file."""
     (tmp_path / "city.tokens.json").write_text(content)
     with pytest.raises(CorruptionError, match=r"city\.tokens\.json"):
-        Tokens(tmp_path, "city")
+        ScenarioTokens(tmp_path, "city")

@@ -32,7 +32,7 @@ from roamcast.lab.experiments.drtcluster_run import (
     train,
 )
 from roamcast.lab.experiments.drtcluster_verdicts import verdicts
-from roamcast.lab.experiments.tables import write_csv
+from roamcast.lab.experiments.statistics import write_csv
 from roamcast.lab.match_workers import SimulatedWorkers
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 

@@ -74,7 +74,7 @@ class DrtClusterPlots(Plot):
             bars = plot.bar([at + number * width for at in range(len(names))], heights, width, label=label)
             plot.bar_label(bars, fmt="%.2f")
         plot.set_xticks([at + 0.4 - width / 2 for at in range(len(names))], names)
-        return self._finished(figure, plot, path, title, ("", axis))
+        return self._finish(figure, plot, path, title, ("", axis))
 
     def _lines(
         self,
@@ -87,4 +87,4 @@ class DrtClusterPlots(Plot):
         plot = figure.subplots()
         for label, (x, y) in lines.items():
             plot.plot(x, y, "o-", label=label)
-        return self._finished(figure, plot, path, title, axes)
+        return self._finish(figure, plot, path, title, axes)

@@ -19,8 +19,7 @@ from roamcast.durable import make_folder
 from roamcast.lab.experiments.lcesm_nodes import MessageCounts, discover
 from roamcast.lab.experiments.lcesm_run import LcesmRun, RunLength, run
 from roamcast.lab.experiments.plots import Plot
-from roamcast.lab.experiments.statistics import estimate
-from roamcast.lab.experiments.tables import write_csv
+from roamcast.lab.experiments.statistics import estimate, write_csv
 
 __all__ = ["LcesmExtent", "discovery", "growth", "moving", "paper", "reproduce"]
 
@@ -50,7 +49,7 @@ class BandPlot(Plot):
             (line,) = plot.plot(band.x, mean, marker="o" if len(mean) < 20 else None, markersize=4, label=band.name)
             plot.fill_between(band.x, mean - half, mean + half, color=line.get_color(), alpha=0.25, linewidth=0)
         caption = f"{title}\nlines: means; shaded: 95 % intervals"
-        return self._finished(figure, plot, path, caption, axes, logarithmic=logarithmic)
+        return self._finish(figure, plot, path, caption, axes, logarithmic=logarithmic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Figures as PNG, with matplotlib."""
+"""Plots as PNG files, with matplotlib."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["Curve", "Plot", "save"]
 
 
 class Curve(NamedTuple):
-    """A line by the formula, points as the same was counted, a dotted line with what the formula leaves out."""
+    """A line for the formula, points for the counted values, a dotted line with the costs that the formula omits."""
 
     name: str
     x: Sequence[float]
     formula: Sequence[float]
     counted: Sequence[float]
-    everything: Sequence[float]
+    total: Sequence[float]
 
 
 class Plot:
-    """Draws. Importing matplotlib takes a while, which only those who draw should wait for."""
+    """Draws plots. Imports matplotlib when constructed, because that is slow."""
 
     def __init__(self) -> None:
         from matplotlib.figure import Figure
@@ -31,16 +31,17 @@ class Plot:
         self._figure: Any = Figure
 
     def draw(self, path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> Path:
+        """Plot curves on linear axes."""
         figure = self._figure(figsize=(8, 5), layout="constrained")
         plot = figure.subplots()
         for curve in curves:
             (line,) = plot.plot(curve.x, curve.formula, label=curve.name)
             plot.plot(curve.x, curve.counted, "o", color=line.get_color(), markersize=4)
-            plot.plot(curve.x, curve.everything, ":", color=line.get_color(), linewidth=1)
-        told = f"{title}\nlines: formula; points: counted; dotted: with what the formula leaves out"
-        return self._finished(figure, plot, path, told, axes)
+            plot.plot(curve.x, curve.total, ":", color=line.get_color(), linewidth=1)
+        full_title = f"{title}\nlines: formula; points: counted; dotted: including costs the formula omits"
+        return self._finish(figure, plot, path, full_title, axes)
 
-    def _finished(
+    def _finish(
         self, figure: Any, plot: Any, path: Path, title: str, axes: tuple[str, str], *, logarithmic: bool = False
     ) -> Path:
         plot.set_title(title)
@@ -57,7 +58,7 @@ class Plot:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a figure of matplotlib as PNG, whole or not at all."""
+    """Write a matplotlib figure as PNG, atomically."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     write_atomic(path, picture.getvalue(), durable=False)

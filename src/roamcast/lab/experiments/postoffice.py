@@ -17,7 +17,7 @@ from roamcast.durable import make_folder
 from roamcast.lab.experiments.plots import Curve, Plot
 from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
 from roamcast.lab.experiments.postoffice_run import Bill, Town
-from roamcast.lab.experiments.tables import write_csv
+from roamcast.lab.experiments.statistics import write_csv
 
 __all__ = ["ETAS", "MIXES", "figure4", "figure5", "reproduce"]
 

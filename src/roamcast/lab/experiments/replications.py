@@ -1,4 +1,4 @@
-"""Replications of an experiment as Spark tasks."""
+"""Runs the replications of an experiment as Spark tasks."""
 
 from __future__ import annotations
 
@@ -21,83 +21,85 @@ __all__ = ["replicate"]
 
 Result: TypeAlias = Mapping[str, float | None]
 
-_GROUP: Final = 32
-_DEATH: Final = 8
-"""A run to the first death takes many times as long as another: fewer go together, so that little is lost by a stop."""
+_GROUP_WEIGHT: Final = 32
+_UNTIL_DEATH_WEIGHT: Final = 8
+"""A run until death takes many times as long as others: smaller groups, so that little is lost on interruption."""
 _RESULT: Final = pa.schema([pa.field("job", pa.int64()), pa.field("figures", pa.string())])
 
 
 def replicate(
     spark: SparkSession,
-    jobs: Sequence[Replication],
+    replications: Sequence[Replication],
     folder: Path,
     *,
     partitions: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
-    """The figures of each job, in their order: the same to the last bit for any number of partitions.
+    """Return the figures of each replication, in order. They do not depend on the number of partitions.
 
-    What is finished is noted in `folder`, and not done again by a later call, be it of this process or another.
-    `progress` is told how many are done, of how many.
+    Results are stored in `folder`, and a later call, also of another process, does not repeat them. `progress` is
+    called with the number done and the total.
     """
     make_folder(folder)
-    notes = folder / "replications.ndjson"
-    known = _read(notes)
-    todo = list({job.digest: job for job in jobs if job.digest not in known}.values())
-    done = len(jobs) - len(todo)
-    for group in _groups(todo):
+    results_file = folder / "replications.ndjson"
+    known = _read(results_file)
+    missing = list({one.digest: one for one in replications if one.digest not in known}.values())
+    done = len(replications) - len(missing)
+    for group in _groups(missing):
         if progress is not None:
-            progress(done, len(jobs))
+            progress(done, len(replications))
         fresh = {group[at].digest: figures for at, figures in _run(spark, group, partitions)}
-        _append(notes, fresh)
+        _append(results_file, fresh)
         done += len(group)
         known |= fresh
     if progress is not None:
-        progress(len(jobs), len(jobs))
-    return [known[job.digest] for job in jobs]
+        progress(len(replications), len(replications))
+    return [known[one.digest] for one in replications]
 
 
-def _groups(jobs: Sequence[Replication]) -> Iterator[Sequence[Replication]]:
-    """What is done, and then noted, together."""
+def _groups(replications: Sequence[Replication]) -> Iterator[Sequence[Replication]]:
+    """Split replications into groups that are run and stored together."""
     group: list[Replication] = []
     weight = 0
-    for job in jobs:
-        weight += _DEATH if job.until_death else 1
-        group.append(job)
-        if weight >= _GROUP:
+    for replication in replications:
+        weight += _UNTIL_DEATH_WEIGHT if replication.until_death else 1
+        group.append(replication)
+        if weight >= _GROUP_WEIGHT:
             yield group
             group, weight = [], 0
     if group:
         yield group
 
 
-def _run(spark: SparkSession, jobs: Sequence[Replication], partitions: int | None) -> Iterator[tuple[int, Result]]:
+def _run(
+    spark: SparkSession, replications: Sequence[Replication], partitions: int | None
+) -> Iterator[tuple[int, Result]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                row = {"job": number, "figures": json.dumps(run_replication(jobs[number]))}
+                row = {"job": number, "figures": json.dumps(run_replication(replications[number]))}
                 yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
-    # A task for each job: how long they take differs, and Spark deals them out.
-    tasks = partitions or len(jobs)
-    frame = spark.range(0, len(jobs), 1, tasks).mapInArrow(work, "job bigint, figures string")
+    # One task for each replication: their durations differ, and Spark balances them.
+    tasks = partitions or len(replications)
+    frame = spark.range(0, len(replications), 1, tasks).mapInArrow(work, "job bigint, figures string")
     try:
         rows = frame.collect()
     except (PySparkException, Py4JJavaError) as error:
         reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "no reason given")
-        hint = "what is finished is kept: the same command goes on from there"
+        hint = "finished runs are stored; run the same command again to continue"
         raise UnavailableError(f"Spark failed: {reason}", hint=hint) from error
     for row in rows:
         yield row["job"], json.loads(row["figures"])
 
 
-def _append(notes: Path, fresh: Mapping[str, Result]) -> None:
-    """After a line that a crash cut off a new one begins."""
-    with storage_errors(notes), notes.open("ab+") as file:
+def _append(path: Path, fresh: Mapping[str, Result]) -> None:
+    """Append results. If a crash truncated the last line, start a new line."""
+    with storage_errors(path), path.open("ab+") as file:
         if file.tell() and _last_byte(file) != b"\n":
             file.write(b"\n")
         file.writelines(
-            f"{json.dumps({'job': digest, 'figures': it})}\n".encode() for digest, it in sorted(fresh.items())
+            f"{json.dumps({'job': digest, 'figures': figures})}\n".encode() for digest, figures in sorted(fresh.items())
         )
 
 
@@ -106,13 +108,13 @@ def _last_byte(file: BinaryIO) -> bytes:
     return file.read(1)
 
 
-def _read(notes: Path) -> dict[str, Result]:
-    """What is finished. A last line that a crash cut off does not count."""
-    if not notes.exists():
+def _read(path: Path) -> dict[str, Result]:
+    """Read stored results. A truncated last line is ignored."""
+    if not path.exists():
         return {}
     known: dict[str, Result] = {}
-    with storage_errors(notes):
-        lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
+    with storage_errors(path):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for line in lines:
         if line.endswith("\n"):
             try:

@@ -1,28 +1,32 @@
-"""Means of independent runs, with 95 % intervals."""
+"""Means of independent runs with 95 % confidence intervals, and CSV tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
+from roamcast.durable import write_atomic
 from roamcast.space import Floats
 
-__all__ = ["Estimate", "Mean", "estimate", "mean_of", "paired"]
+__all__ = ["Estimate", "Mean", "estimate", "mean_of", "paired", "write_csv"]
 
 
 class Estimate(NamedTuple):
-    """The mean over runs, and half of its 95 % interval; of one run nothing is known of that, and it is 0."""
+    """The mean over runs and the half-width of its 95 % interval, which is 0 for a single run."""
 
     mean: Floats
     half: Floats
 
 
 def estimate(runs: npt.ArrayLike) -> Estimate:
-    """One run per row. By Student's t."""
+    """Estimate means by Student's t. `runs` has one run per row."""
     values = np.asarray(runs, np.float64)
     count = len(values)
     if count < 2:
@@ -32,7 +36,7 @@ def estimate(runs: npt.ArrayLike) -> Estimate:
 
 
 class Mean(NamedTuple):
-    """`half` is half the width of the 95 % interval (Student's t)."""
+    """A mean; `half` is the half-width of its 95 % interval (Student's t)."""
 
     mean: float
     half: float
@@ -43,7 +47,7 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Of no run at all it is 0."""
+    """The mean of values; 0 without values."""
     if not len(values):
         return Mean(0.0, 0.0, 0)
     mean, half = estimate(values)
@@ -51,5 +55,16 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> Mean:
-    """Of the differences of runs of the same seed."""
+    """The mean difference of paired runs."""
     return mean_of([a - b for a, b in zip(values, others, strict=True)])
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows as CSV with the columns of the first row; floats have six digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+    write_atomic(path, text.getvalue().encode(), durable=False)
+    return path

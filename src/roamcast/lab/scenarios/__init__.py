@@ -1,14 +1,52 @@
-"""Small worlds that drive the public API, and nothing but the public API."""
+"""Demo scenarios, which use only the public API of nodes.
 
-from collections.abc import Callable, Mapping
+To add one, implement `Scenario` in a module here and add it to `SCENARIOS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from roamcast.lab.scenarios.city import City
 from roamcast.lab.scenarios.conference import Conference
-from roamcast.lab.scenarios.port import Scenario
 from roamcast.lab.scenarios.relief import Relief
 from roamcast.lab.scenarios.roaming import Roaming
 
 __all__ = ["SCENARIOS", "Scenario"]
+
+
+class Scenario(Protocol):
+    """A simulated world at one or more nodes: sources publish, subscribers read, and the scene is drawn.
+
+    It uses only the HTTP API, survives restarts of the node, and can be run again on the same `folder`, where it keeps
+    the tokens of its entities.
+    """
+
+    @property
+    def title(self) -> str:
+        """Display name, for example the heading of the live page."""
+
+    @property
+    def domains(self) -> Sequence[str]:
+        """Domains that it needs, one node for each; it starts at the first. Empty if any single node will do."""
+
+    @property
+    def space(self) -> str:
+        """Name of its coordinate system."""
+
+    @property
+    def places(self) -> Path | None:
+        """GeoJSON file with the places that its subscriptions name."""
+
+    async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
+        """Run at the node at `url` until `stop` is set, then return soon.
+
+        Raises errors that a retry cannot fix, such as PermissionDeniedError for a wrong operator token.
+        """
+
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     "city": City, "conference": Conference, "relief": Relief, "roaming": Roaming,

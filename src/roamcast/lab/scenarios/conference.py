@@ -1,4 +1,4 @@
-"""The scenario `conference`: a speaker walks between stage and floor, and hears one sensor of three nodes at a time."""
+"""The scenario `conference`: a speaker walks between stage and floor, bound to one sensor of three nodes at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import httpx
 import numpy as np
 
 from roamcast.client import AsyncClient
-from roamcast.lab.scenarios.crew import Crew, Sleep, ask_for, enduring, until
-from roamcast.lab.scenarios.drawing import keep_scenery, where_shown
+from roamcast.lab.scenarios.participants import Participants, Sleep, retry_forever, run_until, set_subscriptions
 from roamcast.lab.scenarios.room import (
     COMPUTERS,
     OFF_STAGE,
@@ -27,38 +26,39 @@ from roamcast.lab.scenarios.room import (
     Features,
     Point,
     Sensor,
-    at_work,
     bindings,
+    demand_layers,
     flashes,
     loudness,
     scenery,
 )
-from roamcast.lab.scenarios.tokens import Tokens
+from roamcast.lab.scenarios.scene import if_scene_shown, maintain_scenery
+from roamcast.lab.scenarios.tokens import ScenarioTokens
 
 __all__ = ["Conference"]
 
-SPEED: Final = 1.0  # metres in a second
+SPEED: Final = 1.0  # metres per second
 STEP: Final = 0.25  # seconds
-BETWEEN_READINGS: Final = 0.5
+READING_PAUSE: Final = 0.5
 DRAWING_PAUSE: Final = 0.2
-FLASH_LASTS: Final = 0.8
+FLASH_SECONDS: Final = 0.8
 
-_CrewOf = Callable[[str], Awaitable[Crew]]
+_ParticipantsOf = Callable[[str], Awaitable[Participants]]
 
 
 @dataclass
-class _Seen:
-    """What there is to draw."""
+class _ConferenceView:
+    """The state that is drawn."""
 
     speaker: Point = TRACK.points[0]
     sources: dict[str, str] = field(default_factory=dict)  # subscription -> source
-    awake: set[str] = field(default_factory=set)
+    demanded: set[str] = field(default_factory=set)
     events: Features = field(default_factory=dict)
     letters: Features = field(default_factory=dict)
 
 
 class Conference:
-    """`sleep` is the clock it goes by, and `seed` makes the noise."""
+    """The paper's conference room. `sleep` is its clock, `seed` determines the noise of readings."""
 
     title = "Conference room"
     domains = tuple(COMPUTERS)
@@ -68,26 +68,26 @@ class Conference:
     def __init__(self, seed: int = 3, sleep: Sleep = asyncio.sleep) -> None:
         self._rng = np.random.default_rng(seed)
         self._sleep = sleep
-        self._seen = _Seen()
+        self._view = _ConferenceView()
 
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
-        tokens = Tokens(folder, "conference")
+        tokens = ScenarioTokens(folder, "conference")
         async with httpx.AsyncClient() as http:
             operator = AsyncClient(url, operator_token, delays=(), http=http)
 
-            async def crew_of(domain: str) -> Crew:
-                return Crew(await self._office(operator, domain), http, tokens)
+            async def participants_of(domain: str) -> Participants:
+                return Participants(await self._office(operator, domain), http, tokens)
 
             work = [
-                partial(self._walk, crew_of),
-                partial(where_shown, partial(self._draw, operator)),
-                partial(where_shown, partial(self._keep_scenery, operator)),
-                *(partial(self._sense, crew_of, sensor) for sensor in SENSORS),
+                partial(self._walk, participants_of),
+                partial(if_scene_shown, partial(self._draw, operator)),
+                partial(if_scene_shown, partial(self._keep_scenery, operator)),
+                *(partial(self._sense, participants_of, sensor) for sensor in SENSORS),
             ]
-            await until(stop, [enduring(part, self._sleep) for part in work])
+            await run_until(stop, [retry_forever(part, self._sleep) for part in work])
 
     async def _office(self, operator: AsyncClient, domain: str) -> str:
-        """The address of its node, as soon as it has joined the first."""
+        """The address of a domain's node. Waits until it has joined the first."""
         if domain == (await operator.health())["domain"]:
             return operator.url
         while True:
@@ -96,65 +96,67 @@ class Conference:
                     return str(office["url"])
             await self._sleep(STEP)
 
-    async def _walk(self, crew_of: _CrewOf) -> None:
-        """Along the track, with both subscriptions, reading every letter."""
-        crew = await crew_of(self.domains[0])
-        speaker = await crew.join("subscriber", SPEAKER, {"kind": "person", "label": "Speaker"}, *self._seen.speaker)
-        await ask_for(speaker, (ON_STAGE, OFF_STAGE))
-        await until(asyncio.Event(), [self._go(speaker), self._read(speaker)])
+    async def _walk(self, participants_of: _ParticipantsOf) -> None:
+        """Walk along the track with both subscriptions, and read every letter."""
+        participants = await participants_of(self.domains[0])
+        speaker = await participants.join(
+            "subscriber", SPEAKER, {"kind": "person", "label": "Speaker"}, *self._view.speaker
+        )
+        await set_subscriptions(speaker, (ON_STAGE, OFF_STAGE))
+        await run_until(asyncio.Event(), [self._go(speaker), self._read(speaker)])
 
     async def _go(self, speaker: AsyncClient) -> None:
         for step in count():
-            pause = asyncio.ensure_future(self._sleep(STEP))  # meanwhile, so that the pace is kept
-            at = TRACK.at(step * STEP * SPEED)
-            await speaker.move(*at)
-            found = await speaker.subscriptions()
-            self._seen.speaker = at
-            self._seen.sources = {one.id: one.sources[0] for one in found if one.sources}
+            pause = asyncio.ensure_future(self._sleep(STEP))  # concurrently, to keep the pace
+            position = TRACK.at(step * STEP * SPEED)
+            await speaker.move(*position)
+            subscriptions = await speaker.subscriptions()
+            self._view.speaker = position
+            self._view.sources = {one.id: one.sources[0] for one in subscriptions if one.sources}
             await pause
 
     async def _read(self, speaker: AsyncClient) -> None:
         async for letter in speaker.letters():
-            seen = self._seen
-            event, way = flashes(letter.event, seen.speaker)
-            seen.events[letter.event["source"]], seen.letters[str(letter.offset)] = event, way
+            view = self._view
+            event, line = flashes(letter.event, view.speaker)
+            view.events[letter.event["source"]], view.letters[str(letter.offset)] = event, line
 
-    async def _sense(self, crew_of: _CrewOf, sensor: Sensor) -> None:
-        """Send readings while anybody wants them."""
-        crew = await crew_of(sensor.domain)
+    async def _sense(self, participants_of: _ParticipantsOf, sensor: Sensor) -> None:
+        """Send readings while the sensor is demanded."""
+        participants = await participants_of(sensor.domain)
         attributes = {"kind": "sensor", "label": sensor.name, "context": "noise", "sensorid": sensor.name}
-        client = await crew.join("source", sensor.name, attributes, *sensor.point)
-        wanted = asyncio.Event()
-        await until(asyncio.Event(), [self._listen(client, sensor, wanted), self._send(client, sensor, wanted)])
+        client = await participants.join("source", sensor.name, attributes, *sensor.point)
+        demanded = asyncio.Event()
+        await run_until(asyncio.Event(), [self._listen(client, sensor, demanded), self._send(client, sensor, demanded)])
 
-    async def _listen(self, client: AsyncClient, sensor: Sensor, wanted: asyncio.Event) -> None:
-        async for is_wanted in client.demand():
-            if is_wanted:
-                wanted.set()
-                self._seen.awake.add(sensor.name)
+    async def _listen(self, client: AsyncClient, sensor: Sensor, demanded: asyncio.Event) -> None:
+        async for is_demanded in client.demand():
+            if is_demanded:
+                demanded.set()
+                self._view.demanded.add(sensor.name)
             else:
-                wanted.clear()
-                self._seen.awake.discard(sensor.name)
+                demanded.clear()
+                self._view.demanded.discard(sensor.name)
 
-    async def _send(self, client: AsyncClient, sensor: Sensor, wanted: asyncio.Event) -> None:
+    async def _send(self, client: AsyncClient, sensor: Sensor, demanded: asyncio.Event) -> None:
         while True:
-            await wanted.wait()
-            heard = loudness(sensor.point, self._seen.speaker) + self._rng.normal(0.0, 1.5)
-            await client.publish({"readings": {"noise": round(float(heard), 1)}})
-            await self._sleep(BETWEEN_READINGS)
+            await demanded.wait()
+            level = loudness(sensor.point, self._view.speaker) + self._rng.normal(0.0, 1.5)
+            await client.publish({"readings": {"noise": round(float(level), 1)}})
+            await self._sleep(READING_PAUSE)
 
     async def _draw(self, operator: AsyncClient) -> None:
-        seen = self._seen
+        view = self._view
         while True:
-            layers = {**at_work(seen.awake), "bindings": bindings(seen.sources, seen.speaker)}
+            layers = {**demand_layers(view.demanded), "bindings": bindings(view.sources, view.speaker)}
             for layer, features in layers.items():
                 await operator.update_scene(layer, set=features, clear=True)
-            flashing = {"readings": seen.events, "letters": seen.letters}
-            seen.events, seen.letters = {}, {}
+            flashing = {"readings": view.events, "letters": view.letters}
+            view.events, view.letters = {}, {}
             for layer, features in flashing.items():
                 if features:
-                    await operator.update_scene(layer, set=features, ttl=FLASH_LASTS)
+                    await operator.update_scene(layer, set=features, ttl=FLASH_SECONDS)
             await self._sleep(DRAWING_PAUSE)
 
     async def _keep_scenery(self, operator: AsyncClient) -> None:
-        await keep_scenery(operator, scenery((await operator.health())["domain"]), self._sleep)
+        await maintain_scenery(operator, scenery((await operator.health())["domain"]), self._sleep)

@@ -1,4 +1,4 @@
-"""The scenario `relief`: rescue teams carry events out of a disaster area, and read at bases what others found."""
+"""The scenario `relief`: rescue teams carry events out of a disaster area, and read letters at bases."""
 
 from __future__ import annotations
 
@@ -15,31 +15,39 @@ from typing import Any, Final
 import httpx
 
 from roamcast.client import AsyncClient
-from roamcast.lab.scenarios.crew import Crew, Office, Sleep, ask_for, enduring, find_offices, until
-from roamcast.lab.scenarios.drawing import keep_scenery, where_shown
-from roamcast.lab.scenarios.relief_area import AREA, Area, Shift
+from roamcast.lab.scenarios.participants import (
+    OfficeAddress,
+    Participants,
+    Sleep,
+    find_offices,
+    retry_forever,
+    run_until,
+    set_subscriptions,
+)
+from roamcast.lab.scenarios.relief_area import AREA, ReliefArea, ReliefShift
 from roamcast.lab.scenarios.relief_scene import moving_layers, scenery
-from roamcast.lab.scenarios.tokens import Tokens
+from roamcast.lab.scenarios.scene import if_scene_shown, maintain_scenery
+from roamcast.lab.scenarios.tokens import ScenarioTokens
 
 __all__ = ["PACE", "TICK", "Relief"]
 
 PACE: Final = 8.0
-"""Seconds of the area that pass in one."""
+"""Simulated seconds per second."""
 TICK: Final = 0.5
-"""Seconds between one look at the teams and the next."""
+"""Seconds between two steps."""
 DRAWING_PAUSE: Final = 0.25
-DRAWN_FOR: Final = 2.0
+DRAWING_TTL: Final = 2.0
 _LETTERS: Final = 1_000
 
-Witness = Callable[[str, str, Mapping[str, Any]], None]
+Observer = Callable[[str, str, Mapping[str, Any]], None]
 Numbers = list[list[int]]
 
 
 @dataclass
-class _Team:
-    """A mule that is also a subscriber: its mailbox follows it from base to base.
+class _TeamState:
+    """A mule that is also a subscriber; its mailbox follows it from base to base.
 
-    `bag` are the events that it carries, in the order in which it took them over.
+    `bag` has the events that it carries, in the order of collection.
     """
 
     id: str
@@ -49,20 +57,20 @@ class _Team:
 
 
 @dataclass
-class _Now:
-    """What is to be drawn."""
+class _ShiftView:
+    """The state that is drawn."""
 
-    shift: Shift
-    teams: list[_Team]
+    shift: ReliefShift
+    teams: list[_TeamState]
     passed: float = 0.0
 
 
 class Relief:
-    """The same seed gives the same area and the same shifts; `sleep` and `now` are the clock it lives by.
+    """The same seed gives the same area and shifts; `sleep` and `now` are its clock.
 
-    Each base is a node. What a team carries when it comes to one is posted there: late, out of order, and again by
-    every other team that carries the same, wherever that comes to. Each event has the number that its sensor gave it,
-    so that every subscriber gets it once. At a base a team reads its letters; its mailbox goes there with it.
+    Each base is a node. When a team reaches a base, it publishes the events that it carries: late, out of order, and
+    possibly again at another base by another team. Each event has the sequence number of its sensor, so that every
+    subscriber gets it once. At a base a team reads its letters; its mailbox migrates there.
     """
 
     title = "Relief in the field"
@@ -77,80 +85,84 @@ class Relief:
         now: Callable[[], float] = time.time,
         *,
         pace: float = PACE,
-        witness: Witness | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        """The `witness` is told of each event that was `posted`, and at which domain; and `read`, by which team."""
-        self._area = Area.of(seed)
+        """The `observer` is called for each event that is `posted` (with the domain) and `read` (with the team)."""
+        self._area = ReliefArea.of(seed)
         self._seed = seed
         self._sleep = sleep
         self._clock = now
         self._pace = pace
-        self._witness = witness or _nobody
-        self._drawn: _Now | None = None
+        self._observer = observer or _ignore
+        self._view: _ShiftView | None = None
 
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
         async with httpx.AsyncClient() as http:
             operator = AsyncClient(url, operator_token, delays=(), http=http)
-            work = partial(self._work, operator, http, Tokens(folder, "relief"))
-            parts = [work, *(partial(where_shown, part) for part in self._drawing(operator))]
-            await until(stop, [enduring(part, self._sleep) for part in parts])
+            work = partial(self._work, operator, http, ScenarioTokens(folder, "relief"))
+            parts = [work, *(partial(if_scene_shown, part) for part in self._drawing(operator))]
+            await run_until(stop, [retry_forever(part, self._sleep) for part in parts])
 
-    async def _work(self, operator: AsyncClient, http: httpx.AsyncClient, tokens: Tokens) -> None:
-        """Shift after shift. When nodes are away for long a shift is given up, and all that teams carry with it."""
+    async def _work(self, operator: AsyncClient, http: httpx.AsyncClient, tokens: ScenarioTokens) -> None:
+        """Run shift after shift. If nodes are unavailable for long, the shift and the events in bags are abandoned."""
         area, offices = self._area, await self._offices(operator)
-        crews = [Crew(office.url, http, tokens) for office in offices]
+        participants_by_base = [Participants(office.url, http, tokens) for office in offices]
         sensors = [
-            await crews[area.home(n)].join("source", area.sensor(n), {"kind": "field sensor"})
+            await participants_by_base[area.home(n)].join("source", area.sensor(n), {"kind": "field sensor"})
             for n in range(AREA.sensors)
         ]
         clients = {}
         for team in area.teams():
-            clients[team.id] = await crews[team.home].join("subscriber", team.id, {"kind": "rescue team"})
-            await ask_for(clients[team.id], [team.text])
+            clients[team.id] = await participants_by_base[team.home].join(
+                "subscriber", team.id, {"kind": "rescue team"}
+            )
+            await set_subscriptions(clients[team.id], [team.text])
         for number in count():
-            shift = await asyncio.to_thread(Shift, area, self._seed + number)
+            shift = await asyncio.to_thread(ReliefShift, area, self._seed + number)
             numbers = [
                 await sensor.reserve_numbers(events) for sensor, events in zip(sensors, shift.count, strict=True)
             ]
-            self._drawn = _Now(shift, [_Team(id, client) for id, client in clients.items()])
-            await self._pass(self._drawn, offices, sensors, numbers)
+            self._view = _ShiftView(shift, [_TeamState(id, client) for id, client in clients.items()])
+            await self._run_shift(self._view, offices, sensors, numbers)
 
-    async def _pass(self, at: _Now, offices: list[Office], sensors: list[AsyncClient], numbers: Numbers) -> None:
-        """One shift. Time stands still while a node does not answer."""
-        began = self._clock()
-        while at.passed < AREA.duration_s:
-            later = at.passed + TICK * self._pace
-            for taken in at.shift.taken_over(at.passed, later):
-                at.teams[taken.team].bag[taken.event] = None
-            at.passed = later
-            report = partial(at.shift.report, began=began, pace=self._pace, numbers=numbers)
+    async def _run_shift(
+        self, view: _ShiftView, offices: list[OfficeAddress], sensors: list[AsyncClient], numbers: Numbers
+    ) -> None:
+        """Run one shift. Time stops while a node does not answer."""
+        start = self._clock()
+        while view.passed < AREA.duration_s:
+            next_time = view.passed + TICK * self._pace
+            for pickup in view.shift.pickups(view.passed, next_time):
+                view.teams[pickup.team].bag[pickup.event] = None
+            view.passed = next_time
+            report = partial(view.shift.report, start=start, pace=self._pace, numbers=numbers)
             visits = [
                 self._visit(team, base, offices[base], sensors, report)
-                for number, team in enumerate(at.teams)
-                if (base := at.shift.base(number, later)) is not None
+                for number, team in enumerate(view.teams)
+                if (base := view.shift.base(number, next_time)) is not None
             ]
-            for outcome in await asyncio.gather(*visits, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
+            for result in await asyncio.gather(*visits, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
             await self._sleep(TICK)
 
     async def _visit(
         self,
-        team: _Team,
+        team: _TeamState,
         base: int,
-        office: Office,
+        office: OfficeAddress,
         sensors: list[AsyncClient],
         report: Callable[[int], tuple[int, dict[str, Any]]],
     ) -> None:
-        """At a base: post what the team carries, the last that it took over first, and read what waits for it."""
+        """At a base: publish the events in the bag, last collected first, and read the letters."""
         reports: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for event in reversed(team.bag):
-            sensor, told = report(event)
-            reports[sensor].append(told)
-        for sensor, some in reports.items():
-            await sensors[sensor].publish(some, at=office.domain)
-            for told in some:
-                self._witness("posted", office.domain, {**told, "source": self._area.sensor(sensor)})
+            sensor, content = report(event)
+            reports[sensor].append(content)
+        for sensor, contents in reports.items():
+            await sensors[sensor].publish(contents, at=office.domain)
+            for content in contents:
+                self._observer("posted", office.domain, {**content, "source": self._area.sensor(sensor)})
         team.bag.clear()
         if team.base != base:
             await team.client.migrate(office.url)
@@ -158,26 +170,26 @@ class Relief:
         while letters := await team.client.pull(limit=_LETTERS):
             await team.client.acknowledge(letters[-1])
             for letter in letters:
-                self._witness("read", team.id, letter.event)
+                self._observer("read", team.id, letter.event)
 
-    async def _offices(self, operator: AsyncClient) -> list[Office]:
+    async def _offices(self, operator: AsyncClient) -> list[OfficeAddress]:
         return (await find_offices(operator, len(self.domains), self._sleep))[: len(self.domains)]
 
     def _drawing(self, operator: AsyncClient) -> list[Callable[[], Any]]:
         async def keep() -> None:
             domains = [office.domain for office in await self._offices(operator)]
-            await keep_scenery(operator, scenery(self._area, domains), self._sleep)
+            await maintain_scenery(operator, scenery(self._area, domains), self._sleep)
 
         async def draw() -> None:
             while True:
-                if at := self._drawn:
-                    bags = [team.bag for team in at.teams]
-                    for layer, features in moving_layers(self._area, at.shift, bags, at.passed).items():
-                        await operator.update_scene(layer, set=features, clear=True, ttl=DRAWN_FOR)
+                if view := self._view:
+                    bags = [team.bag for team in view.teams]
+                    for layer, features in moving_layers(self._area, view.shift, bags, view.passed).items():
+                        await operator.update_scene(layer, set=features, clear=True, ttl=DRAWING_TTL)
                 await self._sleep(DRAWING_PAUSE)
 
         return [keep, draw]
 
 
-def _nobody(what: str, who: str, event: Mapping[str, Any]) -> None:
-    """Nobody watches."""
+def _ignore(what: str, who: str, event: Mapping[str, Any]) -> None:
+    """Default observer: does nothing."""

@@ -1,6 +1,6 @@
-"""A disaster area: sensors in communities that cannot hear each other, rescue teams that carry what they collect.
+"""A disaster area: sensors in separate communities, and rescue teams that carry what they collect.
 
-Pure: no node, no clock. A shift is simulated as a whole (`roamcast.collect`), and then told as it goes on.
+Pure: no node, no clock. A shift is simulated as a whole (`roamcast.collect`) and then replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from roamcast.collect.simulation.reference.communities import layers
 from roamcast.collect.simulation.simulate import simulate
 from roamcast.lacl import parse, to_text
 
-__all__ = ["AREA", "BASES", "COVERAGE", "Area", "Carried", "Shift", "Team", "place"]
+__all__ = ["AREA", "BASES", "COVERAGE", "CarriedReport", "ReliefArea", "ReliefShift", "RescueTeam", "to_degrees"]
 
 Point = tuple[float, float]
 
@@ -37,17 +37,17 @@ AREA: Final = Field(
     pause_max_s=15.0,
 )
 BASES: Final[tuple[Point, ...]] = ((150.0, 180.0), (450.0, 180.0), (300.0, 450.0))
-"""Where there is coverage, each of the node of a domain; in metres from the south-west corner."""
+"""Positions of the bases, each the node of a domain, in metres from the south-west corner."""
 COVERAGE: Final = 80.0
-"""Metres from a base."""
+"""Radius of coverage around a base, in metres."""
 _CORNER: Final = -31.31, 44.52
 _METRES: Final = 111_320.0  # a degree of latitude
 _KINDS: Final = ("smoke", "water", "voices", "gas")
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
-    """A mule that is also a subscriber, of the node of a base. It wants reports with both readings below its bounds."""
+class RescueTeam:
+    """A mule that is also a subscriber at a base. It wants reports with both readings below its bounds."""
 
     id: str
     home: int
@@ -56,13 +56,13 @@ class Team:
 
     @property
     def text(self) -> str:
-        """As LACL, in its canonical form."""
+        """Its subscription as canonical LACL."""
         return to_text(parse(f'Select all() Where &terms has ("report") On @a1 < {self.a1} and @a2 < {self.a2}'))
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A team has taken over an event: from then on it carries it."""
+class CarriedReport:
+    """A team collects an event and carries it from then on."""
 
     time: float
     team: int
@@ -70,69 +70,69 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
-    """What stays the same from shift to shift: where the sensors are, and who belongs together."""
+class ReliefArea:
+    """What does not change between shifts: positions of sensors and their communities."""
 
     world: FieldWorld
     communities: Communities
 
     @staticmethod
-    def of(seed: int) -> Area:
+    def of(seed: int) -> ReliefArea:
         world = draw_world(AREA, seed)
-        # Each team wants a good part of what there is.
+        # Each team wants a large part of the events.
         want = np.random.default_rng(seed).integers(5, AREA.values, (AREA.mules, 2), np.int32, endpoint=True)
-        return Area(world._replace(want=want), find_communities(world))
+        return ReliefArea(world._replace(want=want), find_communities(world))
 
     def sensor(self, number: int) -> str:
         return f"sensor-{number}"
 
     def point(self, number: int) -> Point:
         """Longitude and latitude of a sensor."""
-        return place(float(self.world.x[number]), float(self.world.y[number]))
+        return to_degrees(float(self.world.x[number]), float(self.world.y[number]))
 
     def home(self, number: int) -> int:
-        """The base that a sensor was registered at: the nearest one."""
+        """The base where a sensor is registered: the nearest."""
         x, y = float(self.world.x[number]), float(self.world.y[number])
         return min(range(len(BASES)), key=lambda base: hypot(x - BASES[base][0], y - BASES[base][1]))
 
-    def near(self, sensor: int) -> list[int]:
-        """Those that a sensor can hear."""
+    def neighbours(self, sensor: int) -> list[int]:
+        """The neighbours of a sensor."""
         start, end = self.communities.start[sensor : sensor + 2]
-        neighbours: list[int] = self.communities.neighbour[start:end].tolist()
-        return neighbours
+        near: list[int] = self.communities.neighbour[start:end].tolist()
+        return near
 
-    def teams(self) -> list[Team]:
+    def teams(self) -> list[RescueTeam]:
         return [
-            Team(f"team-{number + 1}", number % len(BASES), int(a1), int(a2))
+            RescueTeam(f"team-{number + 1}", number % len(BASES), int(a1), int(a2))
             for number, (a1, a2) in enumerate(self.world.want)
         ]
 
 
-class Shift:
-    """Some minutes of the area, as CET lets them pass."""
+class ReliefShift:
+    """One simulated run of the area with CET."""
 
-    def __init__(self, area: Area, seed: int) -> None:
+    def __init__(self, area: ReliefArea, seed: int) -> None:
         fresh = draw_world(AREA, seed)
         self._area = area
         self.world = area.world._replace(legs=fresh.legs, events=fresh.events, seed=fresh.seed)
         self._contacts = find_contacts(self.world, cell_entries(AREA, fresh.legs))
-        outcome = simulate(self.world, CET(gamma=4))
-        received = self.world.events.time[outcome.delivered[:, 2]] + outcome.delay_s
+        result = simulate(self.world, CET(gamma=4))
+        received = self.world.events.time[result.delivered[:, 2]] + result.delay_s
         self.carried = [
-            Carried(float(time), int(mule), int(event))
-            for time, (_, mule, event, _) in zip(received, outcome.delivered.tolist(), strict=True)
+            CarriedReport(float(time), int(mule), int(event))
+            for time, (_, mule, event, _) in zip(received, result.delivered.tolist(), strict=True)
         ]
-        # What no team ever takes over gets no number: each gap would cost the pipeline a range for ever.
-        self._place: dict[int, int] = {}
+        # Events that no team collects get no number: each gap would cost the pipeline a range for ever.
+        self._index: dict[int, int] = {}
         self.count = [0] * AREA.sensors
-        """How many events of each sensor are carried."""
+        """Number of collected events of each sensor."""
         for event in sorted({it.event for it in self.carried}):
             sensor = self.world.events.sensor[event]
-            self._place[event] = self.count[sensor]
+            self._index[event] = self.count[sensor]
             self.count[sensor] += 1
 
-    def where(self, team: int, time: float) -> Point:
-        """In metres."""
+    def position(self, team: int, time: float) -> Point:
+        """Position of a team, in metres."""
         legs, leg = self.world.legs, self._leg(team, time)
         took = legs.arrive[leg] - legs.start[leg]
         part = min(max((time - legs.start[leg]) / took, 0.0), 1.0) if took > 0 else 1.0
@@ -140,15 +140,15 @@ class Shift:
         return x0 + part * (x1 - x0), y0 + part * (y1 - y0)
 
     def base(self, team: int, time: float) -> int | None:
-        """The base whose coverage a team is in."""
-        x, y = self.where(team, time)
+        """The base whose coverage contains a team, or None."""
+        x, y = self.position(team, time)
         reached = (n for n, (bx, by) in enumerate(BASES) if hypot(x - bx, y - by) <= COVERAGE)
         return next(reached, None)
 
     def paths(self, team: int, time: float) -> list[tuple[int, int | None]]:
-        """The path sets that lead to a team now: each sensor, and the one above it; None above is the team itself.
+        """The current path sets to a team: pairs of a sensor and its upper neighbour; None is the team itself.
 
-        Layer 1 are those of a community that the rest of the leg has in reach, as long as one of them is in reach now.
+        Layer 1 of a community is the sensors in reach on the rest of the leg, if one of them is in reach now.
         """
         met, end = self._contacts, self.world.legs.end[self._leg(team, time)]
         ahead = (met.mule == team) & (met.end > time) & (met.begin < end)
@@ -157,32 +157,32 @@ class Shift:
         roots = [sensor for sensor in set(met.sensor[ahead].tolist()) if of[sensor] in of[met.sensor[now]]]
         if not roots:
             return []
-        layer = layers({n: self._area.near(n) for n in range(AREA.sensors)}, roots)
-        above = {n: [m for m in self._area.near(n) if layer[m] == layer[n] - 1] for n in layer}
+        layer = layers({n: self._area.neighbours(n) for n in range(AREA.sensors)}, roots)
+        above = {n: [m for m in self._area.neighbours(n) if layer[m] == layer[n] - 1] for n in layer}
         in_reach = set(met.sensor[now].tolist())
         return [(n, above[n][0]) for n in sorted(layer) if above[n]] + [(n, None) for n in sorted(in_reach)]
 
     def report(
-        self, event: int, *, began: float, pace: float, numbers: Sequence[Sequence[int]]
+        self, event: int, *, start: float, pace: float, numbers: Sequence[Sequence[int]]
     ) -> tuple[int, dict[str, Any]]:
-        """The sensor of an event, and what is posted of it.
+        """Return the sensor of an event, and the content to publish.
 
-        `began` is when the shift began, on the node's clock; `numbers` are those that each sensor has for its events.
+        `start` is the start of the shift on the node's clock; `numbers` are the sequence numbers of each sensor.
         """
         events = self.world.events
         sensor = int(events.sensor[event])
         x, y = self._area.point(sensor)
         return sensor, {
-            "seq": numbers[sensor][self._place[event]],
-            "time": began + float(events.time[event]) / pace,
+            "seq": numbers[sensor][self._index[event]],
+            "time": start + float(events.time[event]) / pace,
             "x": x,
             "y": y,
             "terms": ["report", _KINDS[sensor % len(_KINDS)]],
             "readings": {"a1": float(events.a1[event]), "a2": float(events.a2[event])},
         }
 
-    def taken_over(self, after: float, until: float) -> Iterator[Carried]:
-        """What teams have taken over between two times."""
+    def pickups(self, after: float, until: float) -> Iterator[CarriedReport]:
+        """Events that teams collect between two times."""
         return (it for it in self.carried if after < it.time <= until)
 
     def _leg(self, team: int, time: float) -> int:
@@ -190,6 +190,6 @@ class Shift:
         return int(np.flatnonzero((legs.mule == team) & (legs.start <= time))[-1])
 
 
-def place(x: float, y: float) -> Point:
+def to_degrees(x: float, y: float) -> Point:
     """Longitude and latitude of a point of the area."""
     return _CORNER[0] + x / (_METRES * cos(radians(_CORNER[1]))), _CORNER[1] + y / _METRES

@@ -1,4 +1,4 @@
-"""The scenario `roaming`: agents that travel between three domains and write to each other."""
+"""The scenario `roaming`: agents travel between three domains and send messages to each other."""
 
 from __future__ import annotations
 
@@ -15,20 +15,27 @@ import numpy as np
 
 from roamcast.client import AsyncClient, Letter
 from roamcast.errors import ElsewhereError, NotFoundError
-from roamcast.lab.scenarios.crew import Crew, Office, Sleep, enduring, find_offices, until
-from roamcast.lab.scenarios.drawing import Feature, feature
-from roamcast.lab.scenarios.tokens import Tokens
+from roamcast.lab.scenarios.participants import (
+    OfficeAddress,
+    Participants,
+    Sleep,
+    find_offices,
+    retry_forever,
+    run_until,
+)
+from roamcast.lab.scenarios.scene import Feature, feature
+from roamcast.lab.scenarios.tokens import ScenarioTokens
 
-__all__ = ["AGENTS", "Agent", "Roaming", "sketch"]
+__all__ = ["AGENTS", "Roaming", "RoamingAgent", "scene_layers"]
 
 Point = tuple[float, float]
 
 TICK: Final = 0.5  # seconds
 JOURNEY: Final = 6  # ticks
 DRAWING_PAUSE: Final = 0.25
-FLASH_LASTS: Final = 2.0
+FLASH_SECONDS: Final = 2.0
 TO_MIGRATE, TO_WRITE, TO_READ = 0.06, 0.5, 0.35
-"""How probably an agent does each in a tick; one that reads seldom shows how letters wait for it."""
+"""Probabilities of each action in a tick. Agents read seldom, so that letters accumulate."""
 
 AGENTS: Final = ("Ada", "Bo", "Cem", "Dina", "Edo", "Fay", "Gus", "Hana", "Ivo")
 CORNERS: Final[tuple[Point, ...]] = ((0.0, 0.45), (-0.7, -0.35), (0.7, -0.35), (0.0, -1.1), (-1.3, 0.45), (1.3, 0.45))
@@ -36,8 +43,8 @@ RADIUS: Final = 0.28
 
 
 @dataclass
-class Agent:
-    """Where it is: at an office, or on the way from one to another; and how many letters wait for it."""
+class RoamingAgent:
+    """An agent at an office, or travelling between two, and the number of letters waiting for it."""
 
     name: str
     number: int
@@ -51,25 +58,26 @@ class Agent:
 
     @property
     def point(self) -> Point:
-        """Around the office, or on the line between two."""
-        there, here = _place(self.at, self.number), _place(self.came_from, self.number)
+        """Position near the office, or on the line between two."""
+        destination, origin = _position_at(self.at, self.number), _position_at(self.came_from, self.number)
         share = 1 - self.steps_left / JOURNEY
-        return here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share
+        return origin[0] + (destination[0] - origin[0]) * share, origin[1] + (destination[1] - origin[1]) * share
 
 
 @dataclass
-class _Drawn:
-    """Lines of the letters that were read since the last look."""
+class _LetterLines:
+    """Lines for the letters read since the last drawing."""
 
     letters: dict[str, Feature] = field(default_factory=dict)
 
     def take(self) -> dict[str, Feature]:
+        """Remove and return the lines."""
         letters, self.letters = self.letters, {}
         return letters
 
 
 class Roaming:
-    """The same seed gives the same journeys; `sleep` is the clock they go by."""
+    """The same seed gives the same journeys; `sleep` is the clock."""
 
     title = "Roaming agents"
     domains = ("north", "south", "west")
@@ -79,33 +87,35 @@ class Roaming:
     def __init__(self, seed: int = 5, sleep: Sleep = asyncio.sleep) -> None:
         self._rng = np.random.default_rng(seed)
         self._sleep = sleep
-        self._offices: list[Office] = []
-        self.agents: list[Agent] = []
+        self._offices: list[OfficeAddress] = []
+        self.agents: list[RoamingAgent] = []
 
     async def run(self, url: str, operator_token: str, stop: asyncio.Event, folder: Path) -> None:
-        drawn = _Drawn()
+        drawn = _LetterLines()
         async with httpx.AsyncClient() as http:
             operator = AsyncClient(url, operator_token, delays=(), http=http)
-            live = partial(self._live, operator, http, Tokens(folder, "roaming"), drawn)
+            run_agents = partial(self._run_agents, operator, http, ScenarioTokens(folder, "roaming"), drawn)
             draw = partial(self._draw, operator, drawn)
-            await until(stop, [enduring(work, self._sleep) for work in (live, draw)])
+            await run_until(stop, [retry_forever(work, self._sleep) for work in (run_agents, draw)])
 
-    async def _live(self, operator: AsyncClient, http: httpx.AsyncClient, tokens: Tokens, drawn: _Drawn) -> None:
+    async def _run_agents(
+        self, operator: AsyncClient, http: httpx.AsyncClient, tokens: ScenarioTokens, drawn: _LetterLines
+    ) -> None:
         self._offices = (await find_offices(operator, len(self.domains), self._sleep))[: len(CORNERS)]
-        crews = [Crew(office.url, http, tokens) for office in self._offices]
-        homes = [number % len(crews) for number in range(len(AGENTS))]
+        participants_by_base = [Participants(office.url, http, tokens) for office in self._offices]
+        homes = [number % len(participants_by_base) for number in range(len(AGENTS))]
         self.agents = [
-            Agent(name, n, home, home, home) for (n, name), home in zip(enumerate(AGENTS), homes, strict=True)
+            RoamingAgent(name, n, home, home, home) for (n, name), home in zip(enumerate(AGENTS), homes, strict=True)
         ]
         for agent in self.agents:
-            agent.client = await crews[agent.home].join(
+            agent.client = await participants_by_base[agent.home].join(
                 "subscriber", agent.name, {"kind": "agent", "label": agent.name}
             )
             agent.address = (await agent.client.me())["name"]
         await asyncio.gather(*(self._wander(agent, drawn) for agent in self.agents))
 
-    async def _wander(self, agent: Agent, drawn: _Drawn) -> None:
-        """Travel, write and read, for ever."""
+    async def _wander(self, agent: RoamingAgent, drawn: _LetterLines) -> None:
+        """Travel, write and read in a loop."""
         await self._read(agent, drawn)
         while True:
             await self._sleep(TICK)
@@ -124,11 +134,11 @@ class Roaming:
             if chances[2] < TO_READ:
                 await self._read(agent, drawn)
 
-    async def _arrive(self, agent: Agent) -> None:
-        assert agent.client is not None  # noqa: S101  (it has one from the beginning)
+    async def _arrive(self, agent: RoamingAgent) -> None:
+        assert agent.client is not None  # noqa: S101  (set at the start)
         await agent.client.migrate(self._offices[agent.at].url)
 
-    async def _write(self, agent: Agent) -> None:
+    async def _write(self, agent: RoamingAgent) -> None:
         assert agent.client is not None  # noqa: S101
         other = self.agents[self._another(agent.number, len(self.agents))]
         await agent.client.send(
@@ -136,13 +146,13 @@ class Roaming:
         )
         other.waiting += 1
 
-    async def _read(self, agent: Agent, drawn: _Drawn) -> None:
-        """All letters that wait, each shown as a line from where its sender is."""
+    async def _read(self, agent: RoamingAgent, drawn: _LetterLines) -> None:
+        """Read all letters; each is drawn as a line from its sender."""
         assert agent.client is not None  # noqa: S101
         try:
             letters = await agent.client.pull(limit=1000)
         except ElsewhereError:
-            return await self._arrive(agent)  # it had travelled when the scenario was last stopped
+            return await self._arrive(agent)  # it was travelling when the scenario stopped
         for letter in letters:
             drawn.letters[f"{agent.name}-{letter.offset}"] = self._line(letter, agent)
         if letters:
@@ -150,7 +160,7 @@ class Roaming:
         agent.waiting = max(0, agent.waiting - len(letters))
         return None
 
-    def _line(self, letter: Letter, agent: Agent) -> Feature:
+    def _line(self, letter: Letter, agent: RoamingAgent) -> Feature:
         sender = next((other for other in self.agents if other.address == letter.sender), agent)
         ends = [list(sender.point), list(agent.point)]
         return feature("LineString", ends, f"{sender.name} → {agent.name}", "letter")
@@ -158,21 +168,21 @@ class Roaming:
     def _another(self, one: int, count: int) -> int:
         return (one + int(self._rng.integers(1, count))) % count
 
-    async def _draw(self, operator: AsyncClient, drawn: _Drawn) -> None:
-        """What it looks like now; nothing where no scene is shown."""
+    async def _draw(self, operator: AsyncClient, drawn: _LetterLines) -> None:
+        """Draw the current state. Ends if the node has no scene."""
         while True:
             try:
-                for layer, features in sketch(self._offices, self.agents).items():
+                for layer, features in scene_layers(self._offices, self.agents).items():
                     await operator.update_scene(layer, set=features)
                 if letters := drawn.take():
-                    await operator.update_scene("letters", set=letters, ttl=FLASH_LASTS)
+                    await operator.update_scene("letters", set=letters, ttl=FLASH_SECONDS)
             except NotFoundError:
                 return
             await self._sleep(DRAWING_PAUSE)
 
 
-def sketch(offices: Sequence[Office], agents: list[Agent]) -> Mapping[str, dict[str, Feature]]:
-    """Layers of the scene: domains, offices with what waits there, agents with what waits for them."""
+def scene_layers(offices: Sequence[OfficeAddress], agents: list[RoamingAgent]) -> Mapping[str, dict[str, Feature]]:
+    """Layers of the scene: domains, offices and agents, with the number of waiting letters."""
     areas, buildings = {}, {}
     for number, (domain, _) in enumerate(offices):
         here = [agent for agent in agents if agent.at == number and not agent.steps_left]
@@ -181,18 +191,18 @@ def sketch(offices: Sequence[Office], agents: list[Agent]) -> Mapping[str, dict[
         label = f"{domain}: agents {len(here)}, letters waiting {waiting}"
         buildings[domain] = feature("Point", list(CORNERS[number]), label, "office")
     people = {
-        agent.name: feature("Point", list(agent.point), _named(agent), "agent" if not agent.steps_left else "traveller")
+        agent.name: feature("Point", list(agent.point), _label(agent), "agent" if not agent.steps_left else "traveller")
         for agent in agents
     }
     return {"domains": areas, "offices": buildings, "agents": people}
 
 
-def _named(agent: Agent) -> str:
+def _label(agent: RoamingAgent) -> str:
     return f"{agent.name} ({agent.waiting})" if agent.waiting else agent.name
 
 
-def _place(office: int, number: int) -> Point:
-    """Each agent has a place of its own around every office."""
+def _position_at(office: int, number: int) -> Point:
+    """The position of an agent at an office: each has its own angle."""
     angle = 2 * math.pi * number / len(AGENTS)
     x, y = CORNERS[office]
     return x + 0.65 * RADIUS * math.cos(angle), y + 0.65 * RADIUS * math.sin(angle)

@@ -1,4 +1,4 @@
-"""The conference room: its sensors, the speaker's track, and how all of it is drawn. Pure: no node, no clock."""
+"""The conference room: sensors, the speaker's track, and their map features. Pure: no node, no clock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,21 @@ from roamcast.lacl import parse, to_text
 from roamcast.model import global_name
 
 __all__ = [
-    "COMPUTERS", "OFF_STAGE", "ON_STAGE", "SENSORS", "SPEAKER", "TRACK", "Features", "Point", "Sensor", "Track",
-    "at_work", "bindings", "flashes", "loudness", "scenery",
+    "COMPUTERS",
+    "OFF_STAGE",
+    "ON_STAGE",
+    "SENSORS",
+    "SPEAKER",
+    "TRACK",
+    "Features",
+    "Point",
+    "Sensor",
+    "Track",
+    "bindings",
+    "demand_layers",
+    "flashes",
+    "loudness",
+    "scenery",
 ]  # fmt: skip
 
 Point = tuple[float, float]
@@ -20,7 +33,7 @@ Features = dict[str, dict[str, Any]]
 
 
 class Sensor(NamedTuple):
-    """A microphone, with the computer that it is registered at."""
+    """A microphone and the computer where it is registered."""
 
     name: str
     domain: str
@@ -45,14 +58,14 @@ OFF_STAGE: Final = to_text(
 )
 
 _ROOM: Final[Sequence[Point]] = ((0.0, 0.0), (20.0, 0.0), (20.0, 12.0), (0.0, 12.0), (0.0, 0.0))
-_VOICE, _QUIET = 78.0, 35.0  # dB: of the speaker at a metre, and of the empty room
+_VOICE, _QUIET = 78.0, 35.0  # dB: the speaker at one metre, and the empty room
 
 
 class Track:
-    """A closed line, gone along for ever."""
+    """A closed path."""
 
     def __init__(self, *corners: Point) -> None:
-        """The corners are rounded off."""
+        """Rounds the corners."""
         rounded = corners
         for _ in range(3):
             sides = pairwise((*rounded, rounded[0]))
@@ -62,7 +75,7 @@ class Track:
         self.length = sum(self._lengths)
 
     def at(self, metres: float) -> Point:
-        """Where one is after so many metres."""
+        """The point at a distance along the path, in metres."""
         left = metres % self.length
         for length, (a, b) in zip(self._lengths, pairwise(self.points), strict=True):
             if left < length:
@@ -87,7 +100,7 @@ def loudness(sensor: Point, speaker: Point) -> float:
 
 
 def scenery(shown_by_node: str) -> Mapping[str, Features]:
-    """What never changes. Stage, speaker and its own sensors are shown by the node itself."""
+    """Static layers. The node itself shows the stage, the speaker and its own sensors."""
     room = {
         "room": _feature("Polygon", [_ROOM], "conference room", "room"),
         "track": _feature("LineString", TRACK.points, "the speaker's track", "track"),
@@ -104,23 +117,23 @@ def scenery(shown_by_node: str) -> Mapping[str, Features]:
     return {"room": room, "other sensors": sensors}
 
 
-def at_work(awake: Collection[str]) -> Mapping[str, Features]:
-    """The sensors that send, and how many of them each computer has."""
+def demand_layers(demanded: Collection[str]) -> Mapping[str, Features]:
+    """Layers of demanded sensors, and their number at each computer."""
     computers = {}
     for domain, point in COMPUTERS.items():
         own = [sensor.name for sensor in SENSORS if sensor.domain == domain]
-        label = f"{domain}: {sum(name in awake for name in own)} of {len(own)} awake"
+        label = f"{domain}: {sum(name in demanded for name in own)} of {len(own)} sending"
         computers[domain] = _feature("Point", point, label, "office")
-    shown = {
-        sensor.name: _feature("Point", sensor.point, f"{sensor.name} is awake", "awake")
+    sending = {
+        sensor.name: _feature("Point", sensor.point, f"{sensor.name} is sending", "sending")
         for sensor in SENSORS
-        if sensor.name in awake
+        if sensor.name in demanded
     }
-    return {"computers": computers, "awake": shown}
+    return {"computers": computers, "sending": sending}
 
 
 def bindings(sources: Mapping[str, str], speaker: Point) -> Features:
-    """A line to the source of each subscription that has one. `sources` are called as at the speaker's node."""
+    """A line to the source of each bound subscription. `sources` has names as at the speaker's node."""
     lines = {}
     for subscription, source in sources.items():
         sensor = _named(source)
@@ -131,7 +144,7 @@ def bindings(sources: Mapping[str, str], speaker: Point) -> Features:
 
 
 def flashes(event: Mapping[str, Any], speaker: Point) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is drawn of a letter that has just come: its event, and its way."""
+    """Features of a new letter: its event, and a line to the speaker."""
     at = (event["x"], event["y"])
     label = f"{event['source']}: {event['readings']['noise']:.0f} dB"
     return _feature("Point", at, label, "event"), _feature("LineString", [at, speaker], label, "letter")

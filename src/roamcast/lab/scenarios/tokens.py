@@ -1,4 +1,4 @@
-"""The tokens of a scenario's entities, kept between runs."""
+"""Tokens of a scenario's entities, stored between runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import NamedTuple
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 
-__all__ = ["FORMAT", "Identity", "Tokens"]
+__all__ = ["FORMAT", "Identity", "ScenarioTokens"]
 
 FORMAT = "roamcast-tokens/1"
 
 
 class Identity(NamedTuple):
-    """As what an entity is registered: its id at the node and its token."""
+    """The id of an entity at its node, and its token."""
 
     id: str
     token: str
 
 
-class Tokens:
-    """One file in `folder`, which is made for its owner alone. An entity's name is the scenario's own."""
+class ScenarioTokens:
+    """A file in `folder`, readable only by its owner. Names of entities are the scenario's own."""
 
     def __init__(self, folder: Path, scenario: str) -> None:
-        """Raises CorruptionError for a file that is not ours, StorageError when the disk refuses."""
+        """Raises CorruptionError if the file has another format, StorageError if it cannot be read."""
         self._path = folder / f"{scenario}.tokens.json"
         with storage_errors(self._path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,14 +39,15 @@ class Tokens:
             raise CorruptionError(
                 f"not a readable {FORMAT} file: {error}",
                 where=str(self._path),
-                hint="remove it: the scenario then registers under new names",
+                hint="remove it; the scenario then registers under new names",
             ) from error
 
     def get(self, name: str) -> Identity | None:
+        """The identity of an entity, or None."""
         return self._identities.get(name)
 
-    def keep(self, name: str, identity: Identity) -> None:
-        """On disk when it returns."""
+    def put(self, name: str, identity: Identity) -> None:
+        """Store an identity durably."""
         self._identities[name] = identity
         content = {"format": FORMAT, "tokens": self._identities}
         write_atomic(self._path, json.dumps(content, indent=1).encode())

@@ -27,7 +27,7 @@ const KINDS = {
   cable: { color: ["#c9ccd1", "#333d48"], weight: 1, interactive: false, order: 3 },
   binding: { color: ["#1a7f4b", "#5fd198"], weight: 4, opacity: 0.75 },
   sensor: { color: ["#8b95a1", "#64717e"], radius: 8, named: true },
-  awake: { color: ["#1a7f4b", "#5fd198"], radius: 9 },
+  sending: { color: ["#1a7f4b", "#5fd198"], radius: 9 },
   agent: { color: ["#7b5ea7", "#b79be0"], radius: 8, named: true },
   traveller: { color: ["#c2410c", "#ff8a5c"], radius: 7, named: true },
   subscriber: { color: ["#7b5ea7", "#b79be0"], radius: 8, named: true },

@@ -1,4 +1,4 @@
-"""How scenarios draw on the scene of a node."""
+"""Drawing on the scene of a node."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from roamcast.client import AsyncClient
 from roamcast.errors import NotFoundError
-from roamcast.lab.scenarios.crew import Sleep
+from roamcast.lab.scenarios.participants import Sleep
 
-__all__ = ["Feature", "Scenery", "feature", "keep_scenery", "where_shown"]
+__all__ = ["Feature", "Scenery", "feature", "if_scene_shown", "maintain_scenery"]
 
 Feature: TypeAlias = dict[str, Any]
 Scenery: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -20,18 +20,18 @@ _PAUSE: Final = 5.0
 
 
 def feature(geometry: str, coordinates: Any, label: str, kind: str) -> Feature:
-    """What the scene draws; `geometry` is a type of GeoJSON."""
+    """Make a feature for the scene; `geometry` is a GeoJSON type."""
     return {"geometry": {"type": geometry, "coordinates": coordinates}, "label": label, "kind": kind}
 
 
-async def where_shown(drawing: Callable[[], Awaitable[None]]) -> None:
-    """Draw, but at a node that shows no scene live on without."""
+async def if_scene_shown(drawing: Callable[[], Awaitable[None]]) -> None:
+    """Draw, unless the node has no scene."""
     with contextlib.suppress(NotFoundError):
         await drawing()
 
 
-async def keep_scenery(operator: AsyncClient, scenery: Scenery, sleep: Sleep) -> None:
-    """Draw what stands still, layer by layer, and again whenever a node that has restarted has forgotten it."""
+async def maintain_scenery(operator: AsyncClient, scenery: Scenery, sleep: Sleep) -> None:
+    """Draw static layers, and draw them again after the node has restarted."""
     while True:
         drawn = (await operator.scene())["layers"]
         for layer, features in scenery.items():
