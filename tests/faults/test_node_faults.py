@@ -110,7 +110,7 @@ def test_a_move_that_was_not_journalled_is_when_it_is_sent_again(
         refuse(patch, errno.ENOSPC)
         move = {"x": 9, "y": 0}
         assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 507
-        assert until(lambda: node.http.get("/healthz").json()["trouble"], "the trouble to be told")
+        assert until(lambda: node.http.get("/healthz").json()["problem"], "the trouble to be told")
     assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 200
     assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
         ("binding", "a"),

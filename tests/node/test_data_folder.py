@@ -98,7 +98,7 @@ def test_a_token_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_empty_token_opens_nothing(tmp_path: Path) -> None:
     """A file without one is refused with a hint."""
     (tmp_path / "operator.token").write_text("\n")
-    with pytest.raises(CorruptionError, match="remove it"):
+    with pytest.raises(CorruptionError, match="delete it"):
         DataFolder(tmp_path).operator_token()
 
 

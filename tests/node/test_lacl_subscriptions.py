@@ -187,7 +187,7 @@ def test_why_nothing_is_heard(planar: RunningNode) -> None:
     mic = planar.source("mic", attributes={"context": "noise"}, x=100, y=5)
     told.append(anna.subscription("q").why)
     assert told == [
-        "the position of anna is not known",
+        "the position of anna is unknown",
         "no source with &context = noise is registered",
         "the only source, mic, is 85 m away, not within 30 m",
     ]
@@ -201,7 +201,7 @@ def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(plana
     """So that an event that is posted after the answer meets the region where it is then."""
     anna, mic = planar.subscriber("anna"), planar.source("mic")
     anna.subscribe("Select all() Where &location in rang:loc(30) and &terms has (fire)", id="q")
-    assert anna.subscription("q").why == "the position of anna is not known"
+    assert anna.subscription("q").why == "the position of anna is unknown"
     for x in (1, 2):
         anna.move(x, 5)
         mic.publish({"x": x, "y": 5, "terms": ["fire"]})

@@ -74,12 +74,12 @@ def test_a_letter_stays_until_it_is_acknowledged(tmp_path: Path) -> None:
         assert ids(pulled(anna, 2)) == ["c", "d"]
 
 
-def test_pulling_goes_on_behind_a_place(node: RunningNode) -> None:
+def test_pulling_goes_on_behind_an_offset(node: RunningNode) -> None:
     """`after` and `limit` choose; `waiting` counts all."""
     anna = node.subscriber()
     leave(node.data, 1, *(("anna", n, str(n)) for n in range(1, 6)))
-    places = [letter.offset for letter in pulled(anna, 5)]
-    answer = node.http.get("/v1/mailbox", params={"after": places[1], "limit": 2}, headers=bearer(anna)).json()
+    offsets = [letter.offset for letter in pulled(anna, 5)]
+    answer = node.http.get("/v1/mailbox", params={"after": offsets[1], "limit": 2}, headers=bearer(anna)).json()
     assert [letter["event"]["id"] for letter in answer["letters"]] == ["3", "4"]
     assert [letter["number"] for letter in answer["letters"]] == [3, 4]
     assert answer["waiting"] == 5
@@ -117,12 +117,12 @@ def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:
                 with pytest.raises(CapacityError, match="2 streams"):
                     next(anna.letters())
                 assert next(ben.letters(ack=False)).event["id"] == "b"
-        until(lambda: "roamcast_mailbox_listeners 0.0" in node.http.get("/metrics").text, "the streams to end")
+        until(lambda: "roamcast_mailbox_waiters 0.0" in node.http.get("/metrics").text, "the streams to end")
         assert next(anna.letters(ack=False)).event["id"] == "a"
 
 
-def test_a_place_that_never_was_cannot_be_acknowledged(node: RunningNode) -> None:
-    """422; but the place before the first, 0, is acknowledged by all."""
+def test_an_offset_that_never_was_cannot_be_acknowledged(node: RunningNode) -> None:
+    """422; but the offset before the first, 0, is acknowledged by all."""
     anna = node.subscriber()
     with pytest.raises(InputError):
         anna.acknowledge(1)
@@ -134,7 +134,7 @@ def test_a_long_poll_wakes_up(node: RunningNode) -> None:
     anna = node.subscriber()
     with ThreadPoolExecutor(1) as threads:
         polling = threads.submit(anna.pull, wait=30)
-        until(lambda: "roamcast_mailbox_listeners 1.0" in node.http.get("/metrics").text, "the poll to wait")
+        until(lambda: "roamcast_mailbox_waiters 1.0" in node.http.get("/metrics").text, "the poll to wait")
         leave(node.data, 1, ("anna", 1, "a"))
         assert ids(polling.result(LIMIT)) == ["a"]
 
@@ -145,7 +145,7 @@ def test_a_long_poll_ends_empty(node: RunningNode) -> None:
 
 
 def test_a_stream_sends_what_waits_and_what_comes(node: RunningNode) -> None:
-    """Each letter with its place as id; acknowledges nothing."""
+    """Each letter with its offset as id; acknowledges nothing."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 1, "a"))
     with stream(node, anna) as events:
@@ -169,11 +169,11 @@ def test_a_stream_resumes_behind_the_last_id(node: RunningNode) -> None:
         assert [next(events).id, next(events).id] == ["2", "3"]
 
 
-@pytest.mark.parametrize("place", ["x", "-1", "9" * 5000])
-def test_a_stream_needs_a_place_to_resume(shared_node: RunningNode, place: str) -> None:
-    """422 for a Last-Event-ID that is no place."""
-    anna = shared_node.subscriber(f"mary-{place[:2]}")
-    headers = {**bearer(anna), "last-event-id": place}
+@pytest.mark.parametrize("offset", ["x", "-1", "9" * 5000])
+def test_a_stream_needs_an_offset_to_resume(shared_node: RunningNode, offset: str) -> None:
+    """422 for a Last-Event-ID that is no offset."""
+    anna = shared_node.subscriber(f"mary-{offset[:2]}")
+    headers = {**bearer(anna), "last-event-id": offset}
     assert shared_node.http.get("/v1/mailbox/stream", headers=headers).status_code == 422
 
 
@@ -205,7 +205,7 @@ def test_open_streams_and_polls_do_not_keep_the_node_from_stopping(tmp_path: Pat
         anna = node.subscriber()
         watching = threads.submit(watch, node, anna)
         polling = threads.submit(anna.pull, wait=30)
-        until(lambda: "roamcast_mailbox_listeners 2.0" in node.http.get("/metrics").text, "both to wait")
+        until(lambda: "roamcast_mailbox_waiters 2.0" in node.http.get("/metrics").text, "both to wait")
         node.server.stop()
         watching.result(LIMIT)
         assert polling.result(LIMIT) == []

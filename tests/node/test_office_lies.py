@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 from backbone import backbone, visitor
-from lies import pretend, replay
+from forged_messages import pretend, replay
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
@@ -32,7 +32,7 @@ from roamcast.deliver.port import NOBODY, RECALL, Bookkeeping
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
-from roamcast.security.move_proofs import Chain
+from roamcast.security.move_proofs import MoveProofChain
 
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
 FAR = 10**15
@@ -51,14 +51,14 @@ LIES: tuple[PeerMessage, ...] = (
     LocationReply(ANN, "west", FAR),
     MailboxClaim(ANN, FAR, "west", ""),
     MailboxClaim(ANN, 9, "west", RECALL),
-    MailboxClaim(ANN, 9, "west", str(Chain("made up").warrant(ANN, 9))),
+    MailboxClaim(ANN, 9, "west", str(MoveProofChain("made up").proof(ANN, 9))),
     MailboxChunk(ANN, 9, "west", START, (), True, Bookkeeping()),
     MailboxChunk(ANN, 9, "south", START, (), True, Bookkeeping()),
     ChunkReceipt(ANN, 2, START, True),
     AddressUpdate(ANN, "west", 9, False),
     AddressUpdate(ANN, "west", FAR, True),
     AddressUpdate(ANN, "west", 2**60, True),
-    AddressUpdate(ANN, "west", 9, True, str(Chain("made up").warrant(ANN, 9))),
+    AddressUpdate(ANN, "west", 9, True, str(MoveProofChain("made up").proof(ANN, 9))),
     AddressUpdate(CLEO, "south", FAR, True),
     AddressUpdateReceipt(ANN, 2, "south", True),
     TraceQuery(TraceLetter("ticket", ANN, BEN, 1), "south", FAR),
@@ -136,7 +136,7 @@ def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode]
     """It is told to both offices while the mailbox is on its way; that comes, with all that was in it."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
-    north = nodes["north"].server._app.state.node.post
+    north = nodes["north"].server._app.state.node.office
     carried, held = north.sender.send, threading.Event()
 
     def hold(to: str, message: PeerMessage) -> None:
@@ -161,7 +161,7 @@ def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, R
     ann = nodes["north"].subscriber("ann")
     there = visitor(nodes["south"], ANN, ann.token)
     there.pull()
-    nodes["west"].server._app.state.node.post.arrivals.judge = lambda *_: "yes"
+    nodes["west"].server._app.state.node.office.admission.judge_move = lambda *_: "yes"
     thief = visitor(nodes["south"], ANN, "made up")
     thief._calls.mailbox.office, thief._calls.mailbox.epoch = "west", 60
     with pytest.raises(PermissionDeniedError):
@@ -186,7 +186,7 @@ def test_an_office_that_was_left_cannot_arrive_again_with_the_warrant_it_saw(nod
     ann = nodes["north"].subscriber("ann")
     for epoch, domain in enumerate(("south", "west", "north"), start=2):
         ann.migrate(nodes[domain].url)
-        warrant = str(Chain(ann.token or "").warrant(ANN, epoch))
+        warrant = str(MoveProofChain(ann.token or "").proof(ANN, epoch))
         answer = replay(nodes[domain], ANN, epoch, warrant)
         assert (answer.status_code, answer.json()["error"]["epoch"]) == (409, epoch)
         assert ann.pull() == []
@@ -195,7 +195,7 @@ def test_an_office_that_was_left_cannot_arrive_again_with_the_warrant_it_saw(nod
 def test_the_same_arrival_may_be_sent_again(nodes: dict[str, RunningNode]) -> None:
     """With its secret."""
     ann = nodes["north"].subscriber("ann")
-    warrant = str(Chain(ann.token or "").warrant(ANN, 2))
+    warrant = str(MoveProofChain(ann.token or "").proof(ANN, 2))
     answers = [replay(nodes["south"], ANN, 2, warrant, secret) for secret in ("a" * 16, "a" * 16, "b" * 16)]
     assert [answer.status_code for answer in answers] == [200, 200, 409]
 
@@ -215,7 +215,7 @@ def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, Runni
     ann = nodes["north"].subscriber("ann")
     thief = visitor(nodes["south"], ANN, ann.token)
     thief.pull()
-    south = nodes["south"].server._app.state.node.post
+    south = nodes["south"].server._app.state.node.office
     carried, south.sender.send = south.sender.send, lambda to, message: None
     thief._calls.mailbox.epoch = 8
     thief.migrate(nodes["south"].url)
@@ -235,14 +235,14 @@ def test_arrivals_that_came_to_nothing_are_forgotten(tmp_path: Path) -> None:
         ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
         ann.migrate(nodes["south"].url)
         ben.migrate(nodes["south"].url)
-        visitors = nodes["south"].server._app.state.node.post.visitors
+        visitors = nodes["south"].server._app.state.node.office.visitors
         row = visitors.find(BEN)
         ben.migrate(nodes["north"].url)
         until(lambda: visitors.find(BEN) is None, "ben to be forgotten")
         visitors._put(row)
         nodes["south"].stop()
         with running_node(tmp_path / "south", domain="south") as south:
-            visitors = south.server._app.state.node.post.visitors
+            visitors = south.server._app.state.node.office.visitors
             assert (visitors.names(), visitors.by_token(row.token_hash)) == ([ANN], None)
             answer = south.http.get("/v1/mailbox", headers={"authorization": f"Bearer {ben.mailbox_token}"})
             assert answer.status_code in (401, 409)

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 from backbone import backbone, invitation, knows, visitor
-from lies import introduce, peer_of, pretend, say
+from forged_messages import introduce, peer_of, pretend, say
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
@@ -19,8 +19,8 @@ from roamcast.deliver.messages import ChunkReceipt, MailboxClaim
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.sender import MESSAGES
-from roamcast.security.move_proofs import Chain
-from roamcast.security.signing import Nonces, Signed, new_key, signature
+from roamcast.security.move_proofs import MoveProofChain
+from roamcast.security.signing import Nonces, SignedRequest, new_key, signature
 
 ANN = "north.node.ann"
 
@@ -62,7 +62,7 @@ def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
         body = encode([])
         session = say(north, key, "south", "north", body).headers["roamcast-session"]
         nonce = Nonces().next_for(session)
-        signed = Signed("south", "north", "", "POST", MESSAGES, body, nonce)
+        signed = SignedRequest("south", "north", "", "POST", MESSAGES, body, nonce)
         headers = {"roamcast-office": "south", "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
         assert [north.http.post(MESSAGES, content=body, headers=headers).status_code for _ in range(2)] == [200, 409]
     with running_node(tmp_path / "north", domain="north") as north:
@@ -158,14 +158,14 @@ def test_an_office_cannot_take_a_mailbox_that_was_not_brought_to_it(nodes: dict[
     """Not with a made-up warrant, nor with one it has seen before, nor in the name of another office."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["west"].url)
-    seen = str(Chain(ann.token or "").warrant(ANN, 2))
+    seen = str(MoveProofChain(ann.token or "").proof(ANN, 2))
     ann.migrate(nodes["north"].url)
     for claim in (
         MailboxClaim(ANN, 9, "west", ""),
         MailboxClaim(ANN, 9, "west", seen),
         MailboxClaim(ANN, 2, "west", seen),
         MailboxClaim(ANN, 9, "north", ""),
-        MailboxClaim(ANN, 9, "south", str(Chain(ann.token or "").warrant(ANN, 9))),
+        MailboxClaim(ANN, 9, "south", str(MoveProofChain(ann.token or "").proof(ANN, 9))),
     ):
         assert pretend(nodes, "west", "north", claim) == 200
     ann.send("ann", "still here")
@@ -177,7 +177,7 @@ def test_an_office_that_has_a_visitor_cannot_be_robbed_of_it(nodes: dict[str, Ru
     ann = nodes["north"].subscriber("ann")
     for domain in ("west", "south"):
         ann.migrate(nodes[domain].url)
-    seen = str(Chain(ann.token or "").warrant(ANN, 2))
+    seen = str(MoveProofChain(ann.token or "").proof(ANN, 2))
     pretend(nodes, "west", "south", MailboxClaim(ANN, 9, "west", seen), MailboxClaim(ANN, 9, "west", ""))
     assert ann.pull() == []
     assert ann._calls.mailbox.url == nodes["south"].url
@@ -202,7 +202,7 @@ def test_offices_are_not_asked_by_subscribers_to_deposit(nodes: dict[str, Runnin
 def test_arrivals_are_limited(tmp_path: Path) -> None:
     """429 for one too many from an address."""
     with running_node(tmp_path, domain="north", limits={"arrivals": 2}) as node:
-        body = {"name": ANN, "epoch": 2, "warrant": ""}
+        body = {"name": ANN, "epoch": 2, "move_proof": ""}
         codes = [node.http.post("/v1/arrivals", json=body).status_code for _ in range(20)]
         assert codes[:2] == [422, 422]
         assert codes.count(429) > 10
@@ -272,5 +272,5 @@ def test_a_stream_over_tls_ends_with_its_client(tmp_path: Path, certificate: tup
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_node_that_listens_everywhere_says_where_it_is(tmp_path: Path, host: str) -> None:
     """Others could not reach it where it listens."""
-    with pytest.raises(InputError, match="every address"), running_node(tmp_path, host=host):
+    with pytest.raises(InputError, match="all addresses"), running_node(tmp_path, host=host):
         pass

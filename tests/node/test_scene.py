@@ -8,7 +8,7 @@ from nodes import RunningNode, running_node, until
 
 from roamcast.client.streams import SseReader
 from roamcast.errors import CapacityError, NotFoundError
-from roamcast.node.scene import Change, Feature, Scene
+from roamcast.node.scene import Feature, LayerChange, Scene
 
 
 def point(x: float = 0, y: float = 0) -> Feature:
@@ -26,18 +26,18 @@ def ids(scene: Scene) -> dict[str, list[str]]:
 def test_a_change_clears_then_removes_then_sets() -> None:
     """In this order, on one layer only."""
     scene = new_scene()
-    scene.apply(Change("a", {"1": point(), "2": point()}), 0)
-    scene.apply(Change("b", {"1": point()}), 0)
-    scene.apply(Change("a", {"2": point(), "3": point()}, remove=["2"], clear=True), 0)
+    scene.apply(LayerChange("a", {"1": point(), "2": point()}), 0)
+    scene.apply(LayerChange("b", {"1": point()}), 0)
+    scene.apply(LayerChange("a", {"2": point(), "3": point()}, remove=["2"], clear=True), 0)
     assert ids(scene) == {"a": ["2", "3"], "b": ["1"]}
 
 
 def test_features_with_a_ttl_vanish() -> None:
     """At their time; setting one again without a ttl keeps it."""
     scene = new_scene()
-    scene.apply(Change("a", {"1": point(), "2": point(), "3": point()}, ttl=5), 100)
-    scene.apply(Change("a", {"2": point()}), 101)
-    scene.apply(Change("a", {"3": point()}, ttl=5), 102)
+    scene.apply(LayerChange("a", {"1": point(), "2": point(), "3": point()}, ttl=5), 100)
+    scene.apply(LayerChange("a", {"2": point()}), 101)
+    scene.apply(LayerChange("a", {"3": point()}, ttl=5), 102)
     scene.expire(104.9)
     assert ids(scene) == {"a": ["1", "2", "3"]}
     scene.expire(105)
@@ -49,25 +49,25 @@ def test_features_with_a_ttl_vanish() -> None:
 def test_a_full_scene_refuses_and_stays_as_it_is() -> None:
     """But replacing features in a full scene is fine."""
     scene = new_scene(most_features=2)
-    scene.apply(Change("a", {"1": point(), "2": point()}), 0)
+    scene.apply(LayerChange("a", {"1": point(), "2": point()}), 0)
     with pytest.raises(CapacityError):
-        scene.apply(Change("b", {"3": point()}), 0)
+        scene.apply(LayerChange("b", {"3": point()}), 0)
     assert ids(scene) == {"a": ["1", "2"]}
-    scene.apply(Change("a", {"3": point()}, remove=["1"]), 0)
+    scene.apply(LayerChange("a", {"3": point()}, remove=["1"]), 0)
     assert ids(scene) == {"a": ["2", "3"]}
 
 
 def test_a_watcher_gets_a_snapshot_then_joined_changes() -> None:
     """Of several changes to a feature only the last is sent."""
     scene = new_scene()
-    scene.apply(Change("a", {"1": point()}), 0)
-    with scene.watched() as watcher:
+    scene.apply(LayerChange("a", {"1": point()}), 0)
+    with scene.watch() as watcher:
         ((name, snapshot),) = watcher.take()
         assert (name, list(snapshot["layers"]["a"])) == ("snapshot", ["1"])
-        scene.apply(Change("a", {"1": point(1), "2": point()}), 0)
-        scene.apply(Change("a", {"1": point(2)}, remove=["2"]), 0)
-        scene.count({"events_accepted": 1})
-        scene.count({"events_accepted": 2})
+        scene.apply(LayerChange("a", {"1": point(1), "2": point()}), 0)
+        scene.apply(LayerChange("a", {"1": point(2)}, remove=["2"]), 0)
+        scene.set_counters({"events_accepted": 1})
+        scene.set_counters({"events_accepted": 2})
         assert watcher.take() == [
             ("change", {"layer": "a", "set": {"1": point(2)}, "remove": ["2"]}),
             ("counters", {"events_accepted": 2}),
@@ -78,10 +78,10 @@ def test_a_watcher_gets_a_snapshot_then_joined_changes() -> None:
 def test_a_watcher_far_behind_gets_a_snapshot_again() -> None:
     """What it has not taken stays bounded, however much happens."""
     scene = new_scene(most_features=3)
-    with scene.watched() as watcher:
+    with scene.watch() as watcher:
         watcher.take()
         for number in range(100):
-            scene.apply(Change("a", {str(number): point()}, clear=True), 0)
+            scene.apply(LayerChange("a", {str(number): point()}, clear=True), 0)
         ((name, snapshot),) = watcher.take()
         assert (name, list(snapshot["layers"]["a"])) == ("snapshot", ["99"])
 
@@ -89,10 +89,10 @@ def test_a_watcher_far_behind_gets_a_snapshot_again() -> None:
 def test_too_many_watchers_are_refused() -> None:
     """And there is room again when one goes."""
     scene = new_scene()
-    with scene.watched():
-        with scene.watched(), pytest.raises(CapacityError):
-            scene.check_room()
-        scene.check_room()
+    with scene.watch():
+        with scene.watch(), pytest.raises(CapacityError):
+            scene.check_capacity()
+        scene.check_capacity()
 
 
 def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:

@@ -16,7 +16,7 @@ def metric(node: RunningNode, name: str) -> float:
 def test_a_node_without_pipeline_is_healthy(node: RunningNode) -> None:
     """The pipeline is null until it shows its card."""
     assert node.http.get("/healthz").json() == {
-        "status": "ok", "trouble": None, "domain": "local", "space": "geographic", "pipeline": None
+        "status": "ok", "problem": None, "domain": "local", "space": "geographic", "pipeline": None
     }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
     rubbish = folder / f"{3:020d}-p.parquet"
     rubbish.write_bytes(b"rubbish")
     until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
-    assert str(rubbish) in node.http.get("/healthz").json()["trouble"]
+    assert str(rubbish) in node.http.get("/healthz").json()["problem"]
     leave(node.data, 4, ("anna", 2, "b"))
     assert anna.pull(wait=0.3) == []
     assert min(folder.iterdir()) == rubbish

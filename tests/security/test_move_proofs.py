@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import InputError
-from roamcast.security.move_proofs import EPOCHS, LAST_EPOCH, Chain, Warrant, follows, is_far, is_vouched_for
+from roamcast.security.move_proofs import EPOCHS, LAST_EPOCH, MoveProof, MoveProofChain, follows, is_far, is_valid
 
 ANN = "north.pier.ann"
-CHAIN = Chain("token")
+CHAIN = MoveProofChain("token")
 HASH = hashlib.sha256(b"token").hexdigest()
 
 few = st.integers(1, 3000)
@@ -21,24 +21,24 @@ few = st.integers(1, 3000)
 @given(few)
 def test_the_home_knows_its_subscribers_warrants(epoch: int) -> None:
     """By the hash of the token, for the name and the epoch it was made for."""
-    warrant = Warrant.parse(str(CHAIN.warrant(ANN, epoch)))
-    assert is_vouched_for(warrant, ANN, epoch, HASH)
-    assert not is_vouched_for(warrant, ANN, epoch + 1, HASH)
-    assert not is_vouched_for(warrant, "north.pier.ben", epoch, HASH)
-    assert not is_vouched_for(warrant, ANN, epoch, HASH[::-1])
+    proof = MoveProof.parse(str(CHAIN.proof(ANN, epoch)))
+    assert is_valid(proof, ANN, epoch, HASH)
+    assert not is_valid(proof, ANN, epoch + 1, HASH)
+    assert not is_valid(proof, "north.pier.ben", epoch, HASH)
+    assert not is_valid(proof, ANN, epoch, HASH[::-1])
 
 
 @given(few, few)
 def test_a_link_follows_those_of_earlier_epochs_only(one: int, other: int) -> None:
     """So an office that has had the subscriber in an epoch can check the next, and make none."""
-    first, second = CHAIN.warrant(ANN, one).link, CHAIN.warrant(ANN, other).link
+    first, second = CHAIN.proof(ANN, one).link, CHAIN.proof(ANN, other).link
     assert follows(second, other, first, one) == (one <= other <= one + 1_000)
 
 
 def test_another_tokens_link_does_not_follow() -> None:
     """Nor does one that was made up."""
-    link = CHAIN.warrant(ANN, 5).link
-    assert not follows(Chain("another").warrant(ANN, 6).link, 6, link, 5)
+    link = CHAIN.proof(ANN, 5).link
+    assert not follows(MoveProofChain("another").proof(ANN, 6).link, 6, link, 5)
     assert not follows(b"\0" * 32, 6, link, 5)
     assert not follows(hashlib.sha256(link).digest(), 6, link, 5)
 
@@ -46,38 +46,38 @@ def test_another_tokens_link_does_not_follow() -> None:
 def test_every_link_is_the_hash_of_the_next() -> None:
     """Also where links are remembered."""
     for epoch in (1, 998, 999, 1000, 1001, EPOCHS - 1, EPOCHS + 1, 2 * EPOCHS - 1):
-        assert hashlib.sha256(CHAIN.warrant(ANN, epoch + 1).link).digest() == CHAIN.warrant(ANN, epoch).link
+        assert hashlib.sha256(CHAIN.proof(ANN, epoch + 1).link).digest() == CHAIN.proof(ANN, epoch).link
 
 
 @pytest.mark.parametrize("epoch", [0, -1, LAST_EPOCH + 1])
 def test_there_are_only_so_many_epochs(epoch: int) -> None:
-    """What is no epoch has no warrant, and none is good for it."""
-    with pytest.raises(InputError, match="no epoch"):
-        CHAIN.warrant(ANN, epoch)
-    assert not is_vouched_for(CHAIN.warrant(ANN, 1), ANN, epoch, HASH)
+    """What is no epoch has no proof, and none is good for it."""
+    with pytest.raises(InputError, match="invalid epoch"):
+        CHAIN.proof(ANN, epoch)
+    assert not is_valid(CHAIN.proof(ANN, 1), ANN, epoch, HASH)
 
 
 @pytest.mark.parametrize("epoch", [EPOCHS, EPOCHS + 1, 10**15, LAST_EPOCH])
 def test_a_token_is_never_used_up(epoch: int) -> None:
     """When a chain has ended another begins, which only the home can check at first."""
-    chain = Chain("token")
-    warrant = chain.warrant(ANN, epoch)
-    assert is_vouched_for(warrant, ANN, epoch, HASH)
-    assert not is_vouched_for(warrant, ANN, epoch - 1, HASH)
-    assert not is_vouched_for(warrant, ANN, epoch - EPOCHS, HASH)
+    chain = MoveProofChain("token")
+    proof = chain.proof(ANN, epoch)
+    assert is_valid(proof, ANN, epoch, HASH)
+    assert not is_valid(proof, ANN, epoch - 1, HASH)
+    assert not is_valid(proof, ANN, epoch - EPOCHS, HASH)
 
 
 @pytest.mark.parametrize(("epoch", "far"), [(5, False), (1_005, False), (1_006, True), (EPOCHS + 1, True)])
 def test_only_the_home_walks_far(epoch: int, far: bool) -> None:
     """Another office does not hash for long for who may have no token."""
-    link = CHAIN.warrant(ANN, 5).link
+    link = CHAIN.proof(ANN, 5).link
     assert is_far(epoch, 5) == far
-    assert follows(CHAIN.warrant(ANN, epoch).link, epoch, link, 5) != far
+    assert follows(CHAIN.proof(ANN, epoch).link, epoch, link, 5) != far
 
 
 @pytest.mark.parametrize("text", ["", "a.b.c", "00.00.00", "zz" * 32 + "." + "00" * 32 + "." + "00" * 32, "00" * 32])
 def test_what_is_no_warrant_is_refused(text: str) -> None:
     """With a hint."""
     with pytest.raises(InputError) as caught:
-        Warrant.parse(text)
+        MoveProof.parse(text)
     assert caught.value.hint

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.security.signing import Nonces, Signed, mac, new_key, sealed, signature
+from roamcast.security.signing import Nonces, SignedRequest, encrypt, mac, new_key, signature
 
-SIGNED = Signed("north", "south", "http://north", "POST", "/v1/office/messages", b"{}", "session.1")
+SIGNED = SignedRequest("north", "south", "http://north", "POST", "/v1/office/messages", b"{}", "session.1")
 
 
 def test_a_signature_covers_every_part() -> None:
     """Sender, receiver, address, method, path, body and nonce; and the key."""
     key = new_key()
     known = signature(key, SIGNED)
-    for field in Signed._fields:
+    for field in SignedRequest._fields:
         other = b"x" if field == "body" else "x"
         assert signature(key, SIGNED._replace(**{field: other})) != known
     assert signature(new_key(), SIGNED) != known
@@ -29,25 +29,25 @@ def test_parts_are_not_confused(one: list[str], other: list[str]) -> None:
 def test_what_is_sealed_is_opened_with_the_same_key_and_context() -> None:
     """And with no other."""
     key, secret = new_key(), new_key()
-    closed = sealed(key, secret, "once")
+    closed = encrypt(key, secret, "once")
     assert closed != secret
-    assert sealed(key, closed, "once") == secret
-    assert sealed(key, closed, "twice") != secret
-    assert sealed(new_key(), closed, "once") != secret
+    assert encrypt(key, closed, "once") == secret
+    assert encrypt(key, closed, "twice") != secret
+    assert encrypt(new_key(), closed, "once") != secret
 
 
 def test_a_nonce_counts_once_in_its_session() -> None:
     """Whatever the order; not in another session, so not after a restart."""
     receiver, sender = Nonces(), Nonces()
     first, second = sender.next_for(receiver.session), sender.next_for(receiver.session)
-    assert [receiver.first_time("north", nonce) for nonce in (second, first, first, second)] == [
+    assert [receiver.accept("north", nonce) for nonce in (second, first, first, second)] == [
         True,
         True,
         False,
         False,
     ]
-    assert receiver.first_time("west", first)
-    assert not Nonces().first_time("north", first)
+    assert receiver.accept("west", first)
+    assert not Nonces().accept("north", first)
 
 
 def test_what_is_much_older_than_the_latest_is_refused() -> None:
@@ -55,16 +55,16 @@ def test_what_is_much_older_than_the_latest_is_refused() -> None:
     receiver = Nonces()
     sender = "0" * 32
     numbers = 10**12, 10**12 - 9_999, 10**12 - 10_000
-    assert [receiver.first_time("north", f"{receiver.session}.{sender}.{n}") for n in numbers] == [True, True, False]
+    assert [receiver.accept("north", f"{receiver.session}.{sender}.{n}") for n in numbers] == [True, True, False]
 
 
 def test_a_sender_that_starts_again_is_heard_at_once() -> None:
     """Its numbers begin again, whatever its clock says, and none of its earlier requests is good again."""
     receiver, before, after = Nonces(), Nonces(), Nonces()
     earlier = [before.next_for(receiver.session) for _ in range(3)]
-    assert all(receiver.first_time("north", nonce) for nonce in earlier)
-    assert receiver.first_time("north", after.next_for(receiver.session))
-    assert not any(receiver.first_time("north", nonce) for nonce in earlier)
+    assert all(receiver.accept("north", nonce) for nonce in earlier)
+    assert receiver.accept("north", after.next_for(receiver.session))
+    assert not any(receiver.accept("north", nonce) for nonce in earlier)
 
 
 def test_a_sender_that_starts_too_often_ends_the_session() -> None:
@@ -72,10 +72,10 @@ def test_a_sender_that_starts_too_often_ends_the_session() -> None:
     receiver = Nonces()
     session = receiver.session
     nonces = [Nonces().next_for(session) for _ in range(1_001)]
-    assert [receiver.first_time("north", nonce) for nonce in nonces] == [True] * 1_000 + [False]
+    assert [receiver.accept("north", nonce) for nonce in nonces] == [True] * 1_000 + [False]
     assert receiver.session != session
-    assert not receiver.first_time("north", nonces[0])
-    assert receiver.first_time("north", Nonces().next_for(receiver.session))
+    assert not receiver.accept("north", nonces[0])
+    assert receiver.accept("north", Nonces().next_for(receiver.session))
 
 
 def test_what_is_no_nonce_is_refused() -> None:
@@ -83,4 +83,4 @@ def test_what_is_no_nonce_is_refused() -> None:
     receiver = Nonces()
     good = Nonces().next_for(receiver.session)
     for text in ("", ".", receiver.session, f"{receiver.session}.1", good[:-1], f"{good[:-1]}-1", f"{good[:-1]}²"):
-        assert not receiver.first_time("north", text)
+        assert not receiver.accept("north", text)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from roamcast.client.flow import ApiRequest, Flow, Pause, exchange, json_body
 from roamcast.client.values import LetterTrace, SendReceipt
 from roamcast.errors import ElsewhereError, InputError, UnavailableError, UncertainError
-from roamcast.security.move_proofs import Chain
+from roamcast.security.move_proofs import MoveProofChain
 
 __all__ = ["MailboxAccess"]
 
@@ -32,7 +32,7 @@ class MailboxAccess:
     def __init__(self, token: Callable[[], str | None], name: str | None, delays: Sequence[float]) -> None:
         self._token = token
         self._delays = delays
-        self._chain: Chain | None = None
+        self._chain: MoveProofChain | None = None
         self._last_numbers: dict[str, int] = {}  # of the last letter to each receiver, while known for certain
         self._sending: set[str] = set()  # receivers that a letter is being sent to
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class MailboxAccess:
             arrival = {
                 "name": name,
                 "epoch": epoch,
-                "warrant": str(chain.warrant(name, epoch)),
+                "move_proof": str(chain.proof(name, epoch)),
                 "secret": secrets.token_urlsafe(16),
                 "previous": self.office,
             }
@@ -150,7 +150,7 @@ class MailboxAccess:
     def _own_name(self) -> Flow[str]:
         return exchange(ApiRequest("GET", "/v1/me"), self._delays, lambda reply: str(reply["name"]))
 
-    def _new_chain(self) -> Chain:
+    def _new_chain(self) -> MoveProofChain:
         if (token := self._token()) is None:
             raise InputError("migration needs the subscriber's token", where="token", hint="pass token=, or register")
-        return Chain(token)
+        return MoveProofChain(token)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from roamcast.client.flow import ApiRequest, Flow, exchange
 from roamcast.errors import InputError, NotFoundError
-from roamcast.security.publish_proofs import Passport
+from roamcast.security.tokens import PublishProof
 
 __all__ = ["RemotePublishing"]
 
@@ -36,7 +36,7 @@ class RemotePublishing:
             return ApiRequest("POST", "/v1/events", body)
         if domain not in self._urls:
             raise NotFoundError(f"no peer of domain {domain!r} has joined", where="at", hint="see Client.offices")
-        proof = Passport.made(token, self._home, self._id, domain)
+        proof = PublishProof.create(token, self._home, self._id, domain)
         return ApiRequest("POST", "/v1/events", body, url=self._urls[domain], token=str(proof))
 
     def forget_peers(self) -> None:

@@ -1,7 +1,7 @@
-"""Who is calling: tokens, and what each may do.
+"""Authentication of callers by their tokens, and rate limits.
 
-A token is 256 random bits. Only its SHA-256 is kept, and a caller is found by looking that hash up, so the time it
-takes says nothing about any token.
+A token is 256 random bits. Only its SHA-256 is stored. Callers are looked up by that hash, so response times reveal
+nothing about tokens.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from roamcast.errors import AuthenticationError, CapacityError, PermissionDenied
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
-from roamcast.security.tokens import hash_of
+from roamcast.security.tokens import hash_token
 from roamcast.store.registry.values import EntityKind
 
-__all__ = ["Authenticator", "Caller", "RateLimiter", "Reader"]
+__all__ = ["Authenticator", "Caller", "MailboxReader", "RateLimiter"]
 
 _REMEMBERED = 10_000
 
@@ -30,72 +30,75 @@ class Caller(NamedTuple):
     kind: EntityKind
 
 
-class Reader(NamedTuple):
-    """Who may read a mailbox, and the hash of the token that says so."""
+class MailboxReader(NamedTuple):
+    """Who may read a mailbox, and the hash of the token used."""
 
     name: str
     token_hash: str
 
 
 class Authenticator:
-    """Tells callers by their tokens. Never blocks; safe between threads."""
+    """Identifies callers by their tokens. Never blocks. Thread-safe."""
 
     def __init__(self, entities: EntityCache, names: SubscriberNames, visitors: Visitors, operator_token: str) -> None:
         self._entities = entities
         self._names = names
         self._visitors = visitors
-        self._operator = hash_of(operator_token)
+        self._operator = hash_token(operator_token)
 
     def caller(self, token: str | None) -> Caller:
-        """Raises AuthenticationError without a token, or with one that nobody has."""
+        """Raises AuthenticationError for a missing or unknown token."""
         if token is None:
             raise AuthenticationError(
-                "this needs a token", where="Authorization", hint="send `Authorization: Bearer <token>`"
+                "a token is required", where="Authorization", hint="send `Authorization: Bearer <token>`"
             )
-        entity = self._entities.by_token(hash_of(token))
+        entity = self._entities.by_token(hash_token(token))
         if entity is None:
             raise AuthenticationError(
-                "nobody here has this token", where="Authorization", hint="register, and use the token you get"
+                "unknown token", where="Authorization", hint="use the token returned by the registration"
             )
         return Caller(entity.id, entity.kind)
 
-    def reader(self, token: str | None) -> Reader:
-        """Whose mailbox the token opens. Raises AuthenticationError, PermissionDeniedError for a source, and
-        ElsewhereError for the token of a visitor that has left.
+    def reader(self, token: str | None) -> MailboxReader:
+        """The reader of the mailbox that the token opens.
+
+        Raises AuthenticationError, PermissionDeniedError for a source, and ElsewhereError for a departed visitor.
         """
-        if token is not None and (name := self._visitors.by_token(hash_of(token))) is not None:
-            return Reader(name, hash_of(token))
-        if token is not None and (departure := self._visitors.departed(hash_of(token))) is not None:
+        if token is not None and (name := self._visitors.by_token(hash_token(token))) is not None:
+            return MailboxReader(name, hash_token(token))
+        if token is not None and (departure := self._visitors.departed(hash_token(token))) is not None:
             raise elsewhere_error(departure.name, departure.office, departure.epoch)
         caller = self.caller(token)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(
-                f"{caller.id} is no subscriber", where="Authorization", hint="register a subscriber, and use its token"
+                f"{caller.id} is not a subscriber", where="Authorization", hint="use the token of a subscriber"
             )
-        return Reader(self._names.of(caller.id), hash_of(token or ""))
+        return MailboxReader(self._names.of(caller.id), hash_token(token or ""))
 
-    def still_reads(self, reader: Reader) -> bool:
-        """Whether the token is still worth something."""
-        known = self._visitors.by_token(reader.token_hash) is not None
-        return known or self._entities.by_token(reader.token_hash) is not None
+    def is_valid(self, reader: MailboxReader) -> bool:
+        """Whether the reader's token is still valid."""
+        is_visitor = self._visitors.by_token(reader.token_hash) is not None
+        return is_visitor or self._entities.by_token(reader.token_hash) is not None
 
     def is_operator(self, token: str | None) -> bool:
-        return token is not None and hmac.compare_digest(hash_of(token), self._operator)
+        return token is not None and hmac.compare_digest(hash_token(token), self._operator)
 
     def check_operator(self, token: str | None) -> None:
-        """Raises unless it is the operator's token."""
+        """Raises AuthenticationError without a token, PermissionDeniedError for any but the operator's."""
         if token is None:
             raise AuthenticationError(
-                "this needs the operator's token", where="Authorization", hint="it is in DATA/operator.token"
+                "the operator token is required", where="Authorization", hint="it is in DATA/operator.token"
             )
         if not self.is_operator(token):
             raise PermissionDeniedError(
-                "only the operator may do this", where="Authorization", hint="the token is in DATA/operator.token"
+                "only the operator may do this",
+                where="Authorization",
+                hint="the operator token is in DATA/operator.token",
             )
 
 
 class RateLimiter:
-    """For each caller a bucket: so many requests a second, and as many at once. Belongs to one event loop."""
+    """A token bucket for each caller: `per_second` requests, and as many in a burst. Belongs to one event loop."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -103,7 +106,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, caller: str) -> None:
-        """Raises CapacityError for one request too many."""
+        """Count a request. Raises CapacityError if the caller is over its rate."""
         now = self._clock()
         left, at = self._buckets.pop(caller, (self._per_second, now))
         left = min(self._per_second, left + (now - at) * self._per_second)
@@ -112,5 +115,5 @@ class RateLimiter:
             self._buckets.popitem(last=False)
         if left < 1:
             raise CapacityError(
-                f"more than {self._per_second:g} requests a second", where=caller, hint="slow down, and try again"
+                f"more than {self._per_second:g} requests per second", where=caller, hint="try again later"
             )

@@ -1,4 +1,4 @@
-"""The node's time."""
+"""The clock of a node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Clock", "check_time"]
 
 
 def check_time(time: int, now: int, ahead: float, where: str) -> None:
-    """Raises InputError for a time more than `ahead` seconds after `now`: a wrong clock is better heard of at once."""
+    """Raises InputError for a time more than `ahead` seconds after `now`, so that a wrong clock is noticed early."""
     if time > now + round(ahead * 1_000_000):
         raise InputError(
-            f"{iso(time)} is more than {ahead:g} seconds ahead: it is {iso(now)} now",
+            f"{iso(time)} is more than {ahead:g} seconds ahead of the node's time {iso(now)}",
             where=where,
-            hint="set the sender's clock, or leave the time out: the node's is taken then",
+            hint="set the sender's clock, or omit the time to use the node's",
         )
 
 
@@ -27,7 +27,7 @@ def _wall() -> int:
 
 
 class Clock:
-    """Whole microseconds since 1970, later at every call, whatever the machine's clock does. Safe between threads."""
+    """Microseconds since 1970, strictly increasing even if the system clock goes back. Thread-safe."""
 
     def __init__(self, after: int = 0, wall: Callable[[], int] = _wall) -> None:
         self._last = after

@@ -1,12 +1,12 @@
-"""The data folder: where everything lies, and what makes it one of ours.
+"""The data folder.
 
-roamcast.json                    the format, and the space that its coordinates are in
-operator.token                   opens what only the operator may do; readable by its owner alone
-journal/<domain>/                what nodes write and the pipeline reads
-outbox/                          what the pipeline writes and offices read
-nodes/<domain>/store.sqlite      a node's registry
-nodes/<domain>/office.sqlite     its post office: mailboxes, and letters on their way
-nodes/<domain>/peers.json        the offices it knows, and the keys shared with them; readable by its owner alone
+roamcast.json                    format, and the space of its coordinates
+operator.token                   operator token; readable by its owner only
+journal/<domain>/                written by nodes, read by the pipeline
+outbox/                          written by the pipeline, read by offices
+nodes/<domain>/store.sqlite      registry of a node
+nodes/<domain>/office.sqlite     its post office: mailboxes and queued letters
+nodes/<domain>/peers.json        its peers and the keys shared with them; readable by its owner only
 """
 
 from __future__ import annotations
@@ -31,32 +31,33 @@ FORMAT = "roamcast-data/1"
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
+    """The paths of a data folder."""
+
     root: Path
 
     @classmethod
     def open(cls, root: Path, space: str) -> DataFolder:
-        """Make the folder, for its owner alone, or check that it is one.
+        """Create the folder, accessible to its owner only, or check an existing one.
 
-        Raises ConflictError for another format or space. A folder that does not say its space is in the one given, and
-        says so from then on.
+        Raises ConflictError for another format or space. A folder without a space gets the given one.
         """
         path = root / "roamcast.json"
         make_folder(root, mode=0o700)
-        given = {"format": FORMAT, "space": space}
-        card = _card_of(_first_put(path, orjson.dumps(given) + b"\n"))
-        if card.get("format") != FORMAT:
+        new = {"format": FORMAT, "space": space}
+        description = _parse(_create_or_read(path, orjson.dumps(new) + b"\n"))
+        if description.get("format") != FORMAT:
             raise ConflictError(
-                f"this folder is not in the format {FORMAT}",
+                f"the folder does not have the format {FORMAT}",
                 where=str(path),
-                hint="choose another folder with --data, or the version of roamcast that wrote it",
+                hint="choose another folder with --data, or use the version of roamcast that wrote it",
             )
-        if "space" not in card:
-            write_atomic(path, orjson.dumps(given) + b"\n")
-        elif card["space"] != space:
+        if "space" not in description:
+            write_atomic(path, orjson.dumps(new) + b"\n")
+        elif description["space"] != space:
             raise ConflictError(
-                f"the coordinates in this folder are {card['space']}, not {space}",
+                f"the coordinates of this folder are {description['space']}, not {space}",
                 where=str(path),
-                hint=f"start with --space {card['space']} (ROAMCAST_SPACE), or choose another folder with --data",
+                hint=f"use --space {description['space']} (ROAMCAST_SPACE), or choose another folder with --data",
             )
         return cls(root)
 
@@ -69,31 +70,33 @@ class DataFolder:
         return self.root / "outbox"
 
     def store(self, domain: str) -> Path:
-        """The path of a node's store, in a folder that exists."""
-        return self._own(domain) / "store.sqlite"
+        """The path of a node's registry. Creates its folder."""
+        return self._node_folder(domain) / "store.sqlite"
 
     def peers(self, domain: str) -> Path:
-        """The path of the file of offices that a node knows, in a folder that exists."""
-        return self._own(domain) / "peers.json"
+        """The path of a node's peer file. Creates its folder."""
+        return self._node_folder(domain) / "peers.json"
 
-    def _own(self, domain: str) -> Path:
+    def _node_folder(self, domain: str) -> Path:
         folder = self.root / "nodes" / domain
         make_folder(folder)
         return folder
 
     def operator_token(self) -> str:
-        """The operator's token, made when it is first asked for. Nodes that ask at the same time get the same one."""
+        """The operator token, created at first use. Concurrent callers get the same one."""
         path = self.root / "operator.token"
-        token = _first_put(path, f"{secrets.token_urlsafe(32)}\n".encode()).decode(errors="replace").strip()
+        token = _create_or_read(path, f"{secrets.token_urlsafe(32)}\n".encode()).decode(errors="replace").strip()
         if not token:
-            raise CorruptionError("this file has no token", where=str(path), hint="remove it: another token is made")
+            raise CorruptionError(
+                "the file has no token", where=str(path), hint="delete it: the node creates a new one"
+            )
         return token
 
 
-def _first_put(path: Path, content: bytes) -> bytes:
-    """What is at `path`: if nothing was, `content`, whole, durable and for its owner alone.
+def _create_or_read(path: Path, content: bytes) -> bytes:
+    """The content of the file. If there is none, create it with `content`, atomically and for its owner only.
 
-    Of several that come at the same time one is first, and all get what it put.
+    Of concurrent callers one creates it, and all get that content.
     """
     with storage_errors(path):
         if not path.exists():
@@ -111,9 +114,9 @@ def _first_put(path: Path, content: bytes) -> bytes:
         return path.read_bytes()
 
 
-def _card_of(content: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
     try:
-        card = orjson.loads(content)
+        description = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
-    return card if isinstance(card, dict) else {}
+    return description if isinstance(description, dict) else {}

@@ -1,4 +1,4 @@
-"""Intake: events are numbered, then journalled, then acknowledged."""
+"""Event intake: check events, give them sequence numbers, journal them, then acknowledge."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.schemas import HIGHEST_SEQ, EventIn
+from roamcast.node.waiting import await_to_the_end
 from roamcast.settings import NodeLimits
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["Intake", "IntakeResult", "Sequences"]
+__all__ = ["EventIntake", "IntakeResult", "SequenceNumbers"]
 
 _BLOCK = 1_000
 
 
-class Sequences:
-    """The numbers that sources use. Belongs to one event loop.
+class SequenceNumbers:
+    """The sequence numbers of sources. Belongs to one event loop.
 
-    A bound above all numbers in use is stored before they are used; after a restart numbering goes on from the bound.
-    That leaves gaps, which are harmless; a number used twice would lose an event.
+    A bound above all numbers in use is stored before they are used. After a restart, numbering continues from the
+    bound. The gaps are harmless; a number used twice would lose an event.
     """
 
     def __init__(self, registry: RegistryStore) -> None:
@@ -41,30 +42,30 @@ class Sequences:
         self._changing: dict[str, asyncio.Lock] = {}
 
     async def next_of(self, source: str) -> int:
-        """The next number that would be given out."""
+        """The number that the next event would get."""
         if source not in self._next:
             bound = await run_in_threadpool(self._registry.sequence_bound, source)
             self._bounds.setdefault(source, bound)
             self._next.setdefault(source, bound)
         return self._next[source]
 
-    async def take(self, source: str, wanted: Sequence[int | None]) -> list[int]:
-        """A number for each: the one that is wanted, or else the next above all others."""
+    async def take(self, source: str, requested: Sequence[int | None]) -> list[int]:
+        """A number for each event: the requested one, or for None the next above all others."""
         async with self._changing.setdefault(source, asyncio.Lock()):
-            following = max([await self.next_of(source), *(seq + 1 for seq in wanted if seq is not None)])
+            next_seq = max([await self.next_of(source), *(seq + 1 for seq in requested if seq is not None)])
             numbers = []
-            for seq in wanted:
-                numbers.append(following if seq is None else seq)
-                following += seq is None
-            if following - 1 > HIGHEST_SEQ:
+            for seq in requested:
+                numbers.append(next_seq if seq is None else seq)
+                next_seq += seq is None
+            if next_seq - 1 > HIGHEST_SEQ:
                 raise InputError(
-                    f"the numbers of source {source} are used up", where="seq", hint="register another source"
+                    f"source {source} has no sequence numbers left", where="seq", hint="register another source"
                 )
-            if following > self._bounds[source]:
-                bound = following + _BLOCK
+            if next_seq > self._bounds[source]:
+                bound = next_seq + _BLOCK
                 await run_in_threadpool(self._registry.raise_sequence_bound, source, bound)
                 self._bounds[source] = bound
-            self._next[source] = following
+            self._next[source] = next_seq
             return numbers
 
 
@@ -74,10 +75,10 @@ class IntakeResult(NamedTuple):
     last_seq: int
 
 
-class Intake:
-    """Takes events in, all of a request or none, and returns when they would survive a crash.
+class EventIntake:
+    """Accepts the events of a request, all or none. They are durable when it returns.
 
-    An event carries the attributes that its source has then.
+    An event carries the present attributes of its source.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Intake:
         entities: EntityCache,
         journal: JournalWriter,
         space: Space,
-        sequences: Sequences,
+        sequences: SequenceNumbers,
         metrics: Metrics,
         limits: NodeLimits,
     ) -> None:
@@ -96,38 +97,40 @@ class Intake:
         self._metrics = metrics
         self._limits = limits
 
-    async def take(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> IntakeResult:
-        """`bulk` says how to name the event that is wrong; `now` is the time of events that have none."""
+    async def accept(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> IntakeResult:
+        """Accept events of a source of this node. `bulk`: name list items in errors. `now` is the default time."""
         self._check_times(events, bulk, now)
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
         attributes = self._entities.attributes_json(source)
-        return await self._journalled(source, source, attributes, events, numbers, points, now)
+        return await self._journal_events(source, source, attributes, events, numbers, points, now)
 
-    async def take_from(
+    async def accept_remote(
         self, remote_source: RemoteSource, events: Sequence[EventIn], *, bulk: bool, now: int
     ) -> IntakeResult:
-        """As `take`, of a source that is registered elsewhere: there its numbers are kept, and its position."""
+        """As `accept`, for a source of another node, which has its sequence numbers and its position."""
         self._check_times(events, bulk, now)
         for row, event in enumerate(events):
             for field in ("seq", "x"):
                 if getattr(event, field) is None:
                     raise InputError(
-                        f"{remote_source.id} is of {remote_source.home}, where its number and its position are known",
+                        f"{field} is required from sources of other nodes",
                         where=_where(row, field, bulk),
-                        hint="give seq, x and y",
+                        hint="send seq, x and y",
                     )
         points = self._points(remote_source.id, events, bulk)
         numbers = [event.seq or 0 for event in events]
         entity = global_name(remote_source.id, remote_source.home)
-        return await self._journalled(entity, remote_source.id, remote_source.attributes, events, numbers, points, now)
+        return await self._journal_events(
+            entity, remote_source.id, remote_source.attributes, events, numbers, points, now
+        )
 
     def _check_times(self, events: Sequence[EventIn], bulk: bool, now: int) -> None:
         for row, event in enumerate(events):
             if event.time is not None:
                 check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
 
-    async def _journalled(
+    async def _journal_events(
         self,
         entity: str,
         source: str,
@@ -153,7 +156,7 @@ class Intake:
             for event, seq, (x, y) in zip(events, numbers, points, strict=True)
         ]
         begun = perf_counter()
-        await asyncio.shield(asyncio.wrap_future(self._journal.append(records)))
+        await await_to_the_end(self._journal.append(records))
         self._metrics.journal_seconds.observe(perf_counter() - begun)
         self._metrics.events_accepted.inc(len(records))
         return IntakeResult(len(records), numbers[0], numbers[-1])
@@ -167,16 +170,16 @@ class Intake:
         for row, event in enumerate(events):
             if event.source not in (None, source):
                 raise PermissionDeniedError(
-                    f"this token is of source {source}",
+                    f"this is the token of source {source}",
                     where=_where(row, "source", bulk),
-                    hint="use the token of that source, or leave `source` out",
+                    hint="use the token of that source, or omit `source`",
                 )
             if event.x is None or event.y is None:
                 if default is None:
                     raise InputError(
-                        "the event has no point, and its source no position",
+                        "neither the event nor its source has a position",
                         where=_where(row, "x", bulk),
-                        hint="give x and y, or tell the source's position first",
+                        hint="send x and y, or report the source's position first",
                     )
                 points.append(default)
                 continue

@@ -1,4 +1,4 @@
-"""What /metrics tells, for Prometheus. Each app has its own; nothing is global."""
+"""The metrics of a node, for Prometheus. Nothing is global: each app has its own registry."""
 
 from __future__ import annotations
 
@@ -17,54 +17,56 @@ _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
-    """`pipeline` gives the counters of the pipeline that writes to us, as its status file has them."""
+    """`pipeline` returns the counters of the pipeline's last status."""
 
     def __init__(self, pipeline: Callable[[], Mapping[str, int]]) -> None:
         self._registry = CollectorRegistry()
         self._pipeline = pipeline
         self.events_accepted = self._counter("roamcast_events_accepted", "Events journalled and acknowledged.")
         self.letters_posted = self._counter(
-            "roamcast_letters_posted", "Letters stored, in mailboxes or on their way there."
+            "roamcast_letters_posted", "Letters stored, in mailboxes or in queues to other offices."
         )
         self.letters_delivered = self._counter("roamcast_letters_delivered", "Letters acknowledged by their receivers.")
-        self.duplicate_letters = self._counter("roamcast_duplicate_letters", "Letters a mailbox had had, and dropped.")
-        self.moves_accepted = self._counter("roamcast_moves_accepted", "Positions taken.")
-        self.moves_stale = self._counter("roamcast_moves_stale", "Positions older than what was known, and ignored.")
+        self.duplicate_letters = self._counter(
+            "roamcast_duplicate_letters", "Letters dropped by mailboxes as duplicates."
+        )
+        self.moves_accepted = self._counter("roamcast_moves_accepted", "Positions accepted.")
+        self.moves_stale = self._counter("roamcast_moves_stale", "Positions ignored because a newer one is known.")
         self.move_seconds = Histogram(
             "roamcast_move_group_seconds",
-            "From taking up a group of requests with moves until it is on disk.",
+            "Time to handle and store a request group with moves.",
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.journal_seconds = Histogram(
             "roamcast_journal_seconds",
-            "From handing events to the journal until they are on disk.",
+            "Time to journal the events of a request.",
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.request_bytes = Histogram(
             "roamcast_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=self._registry
         )
-        self._registry.register(_Sums(self.sums))
+        self._registry.register(_TotalsCollector(self.totals))
 
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show what `value` gives whenever it is asked for."""
+    def add_gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Add a gauge that calls `value` at each scrape."""
         Gauge(name, text, registry=self._registry).set_function(value)
 
-    def counted(self, name: str, text: str, value: Callable[[], int]) -> None:
-        """As `gauge`, of what only grows."""
-        self._registry.register(_Counted(name, text, value))
+    def add_counter(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """Add a counter that calls `value` at each scrape."""
+        self._registry.register(_CounterCollector(name, text, value))
 
-    def subscriptions(self, census: Callable[[], Mapping[str, int]]) -> None:
-        """Show how many subscriptions are in each state, and how many bindings and agents there are."""
-        self._registry.register(_Census(census))
+    def add_subscriptions(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Add the number of subscriptions in each state, of bindings and of agents."""
+        self._registry.register(_SubscriptionCollector(counts))
 
-    def pipeline_figures(self, card: Callable[[], PipelineStatus | None]) -> None:
-        """Show the metrics of the last batch from the pipeline's status."""
-        self._registry.register(_Card(card))
+    def add_pipeline(self, status: Callable[[], PipelineStatus | None]) -> None:
+        """Add the metrics of the pipeline's last batch."""
+        self._registry.register(_PipelineCollector(status))
 
-    def sums(self) -> dict[str, int]:
-        """Counters that add up what the pipeline and this node have dropped or could not process."""
+    def totals(self) -> dict[str, int]:
+        """Totals of the pipeline and this node."""
         pipeline = self._pipeline()
         return {
             "duplicates_dropped": pipeline.get("duplicates_dropped", 0) + _value(self.duplicate_letters),
@@ -77,7 +79,7 @@ class Metrics:
             "events_accepted": _value(self.events_accepted),
             "letters_posted": _value(self.letters_posted),
             "letters_delivered": _value(self.letters_delivered),
-            **self.sums(),
+            **self.totals(),
         }
 
     def text(self) -> bytes:
@@ -87,20 +89,20 @@ class Metrics:
         return Counter(name, text, registry=self._registry)
 
 
-class _Sums(Collector):
-    def __init__(self, sums: Callable[[], Mapping[str, int]]) -> None:
-        self._sums = sums
+class _TotalsCollector(Collector):
+    def __init__(self, totals: Callable[[], Mapping[str, int]]) -> None:
+        self._totals = totals
 
     def collect(self) -> Iterable[Metric]:
         texts = {
-            "duplicates_dropped": "Copies of events and letters that were dropped.",
-            "dead_letters": "Journal records that could not be processed.",
+            "duplicates_dropped": "Events and letters dropped as duplicates.",
+            "dead_letters": "Journal records that cannot be processed.",
         }
-        for name, value in self._sums().items():
+        for name, value in self._totals().items():
             yield CounterMetricFamily(f"roamcast_{name}", texts[name], value=value)
 
 
-class _Counted(Collector):
+class _CounterCollector(Collector):
     def __init__(self, name: str, text: str, value: Callable[[], int]) -> None:
         self._name, self._text, self._value = name, text, value
 
@@ -108,40 +110,40 @@ class _Counted(Collector):
         yield CounterMetricFamily(self._name, self._text, value=self._value())
 
 
-class _Card(Collector):
-    def __init__(self, card: Callable[[], PipelineStatus | None]) -> None:
-        self._card = card
+class _PipelineCollector(Collector):
+    def __init__(self, status: Callable[[], PipelineStatus | None]) -> None:
+        self._status = status
 
     def collect(self) -> Iterable[Metric]:
         texts = {
-            "candidates": "Postings of the index that the last batch looked at.",
-            "matches": "Matches of the match plan in the last batch.",
-            "candidates_per_match": "Postings looked at for each match, in the last batch.",
-            "segments": "Segments of the index.",
-            "state_bytes": "Size of the pipeline's state on disk.",
-            "moving_regions": "Regions around subscribers who may move.",
+            "candidates": "Index postings examined in the last batch.",
+            "matches": "Matches of plan match in the last batch.",
+            "candidates_per_match": "Index postings examined per match in the last batch.",
+            "segments": "Index segments.",
+            "state_bytes": "Size of the pipeline state on disk.",
+            "moving_regions": "Moving regions.",
         }
-        card = self._card()
-        figures = {} if card is None else dict(card.metrics)
+        status = self._status()
+        figures = {} if status is None else dict(status.metrics)
         if figures.get("matches"):
             figures["candidates_per_match"] = figures.get("candidates", 0) / figures["matches"]
         for name, text in texts.items():
             if name in figures:
                 yield GaugeMetricFamily(f"roamcast_pipeline_{name}", text, value=figures[name])
         steps = GaugeMetricFamily(
-            "roamcast_pipeline_step_seconds", "Time that each step of the last batch took.", labels=["step"]
+            "roamcast_pipeline_step_seconds", "Time of each step of the last batch.", labels=["step"]
         )
-        for step, seconds in ({} if card is None else card.step_seconds).items():
+        for step, seconds in ({} if status is None else status.step_seconds).items():
             steps.add_metric([step], seconds)
         yield steps
 
 
-class _Census(Collector):
-    def __init__(self, census: Callable[[], Mapping[str, int]]) -> None:
-        self._census = census
+class _SubscriptionCollector(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
-        counts = dict(self._census())
+        counts = dict(self._counts())
         for name, text in (("bindings", "Live bindings."), ("agents", "Binding agents.")):
             yield GaugeMetricFamily(f"roamcast_{name}", text, value=counts.pop(name, 0))
         states = GaugeMetricFamily("roamcast_subscriptions", "Subscriptions by state.", labels=["state"])

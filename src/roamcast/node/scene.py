@@ -1,4 +1,4 @@
-"""The scene: named layers of points, lines and areas that the page draws, and those who watch it."""
+"""The scene: named layers of features that the page draws, and the streams that watch it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from roamcast.store.registry.values import Entity
 
 __all__ = [
     "LAYERS",
-    "Change",
     "Feature",
+    "LayerChange",
     "Scene",
-    "Watcher",
+    "SceneWatcher",
     "entity_feature",
     "layer_of",
     "place_features",
@@ -35,12 +35,12 @@ Feature = Mapping[str, Any]
 """{"geometry": a GeoJSON geometry, "label": text, "kind": text}"""
 
 LAYERS = ("sources", "subscribers", "subscriptions", "places")
-"""The layers that only the node changes."""
+"""The layers that the node maintains."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """To one layer: clear it, then remove features, then set some, for `ttl` seconds or for good."""
+class LayerChange:
+    """A change of one layer: clear it, then remove features, then set some, for `ttl` seconds or permanently."""
 
     layer: str
     set: Mapping[str, Feature] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class Change:
 
 
 class Scene:
-    """Belongs to one event loop; `now` is in seconds of any steady clock.
+    """All layers. Belongs to one event loop. `now` is in seconds of a monotonic clock.
 
-    Memory is bounded: by `most_features` in all layers together, and for each watcher by as many changes that it
-    has not taken.
+    Memory is bounded: all layers have at most `most_features` features, and each watcher has at most as many pending
+    changes.
     """
 
     def __init__(self, title: str, space: str, *, most_features: int, most_watchers: int) -> None:
@@ -64,7 +64,7 @@ class Scene:
         self._layers: dict[str, dict[str, Feature]] = {}
         self._ends: dict[tuple[str, str], float] = {}
         self._counters: dict[str, int] = {}
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[SceneWatcher] = set()
         self.stopped = False
 
     def snapshot(self) -> dict[str, Any]:
@@ -75,17 +75,17 @@ class Scene:
             "counters": self._counters,
         }
 
-    def apply(self, change: Change, now: float) -> None:
-        """Raises CapacityError, and changes nothing, if there would be too many features."""
+    def apply(self, change: LayerChange, now: float) -> None:
+        """Apply a change. Raises CapacityError, without a change, if there would be too many features."""
         present = self._layers.get(change.layer, {})
         gone = set(present) if change.clear else present.keys() & set(change.remove)
         gone -= change.set.keys()
         added = len(change.set.keys() - present.keys())
         if added and self._size() + added - len(gone) > self._most_features:
             raise CapacityError(
-                f"the scene has room for {self._most_features} features",
+                f"the scene has at most {self._most_features} features",
                 where="set",
-                hint="remove some, or give them a ttl",
+                hint="remove some, or set a ttl",
             )
         self._remove(change.layer, gone)
         if change.set:
@@ -95,35 +95,35 @@ class Scene:
                 self._ends.pop((change.layer, id), None)
             else:
                 self._ends[change.layer, id] = now + change.ttl
-        self._tell(change.layer, change.set, gone)
+        self._notify(change.layer, change.set, gone)
 
     def expire(self, now: float) -> None:
-        """Remove the features whose time is over."""
-        over: defaultdict[str, set[str]] = defaultdict(set)
+        """Remove the features whose ttl has passed."""
+        expired: defaultdict[str, set[str]] = defaultdict(set)
         for (layer, id), end in self._ends.items():
             if end <= now:
-                over[layer].add(id)
-        for layer, ids in over.items():
+                expired[layer].add(id)
+        for layer, ids in expired.items():
             self._remove(layer, ids)
-            self._tell(layer, {}, ids)
+            self._notify(layer, {}, ids)
 
-    def count(self, counters: Mapping[str, int]) -> None:
-        """Show these counters, if they have changed."""
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        """Send the counters to watchers, if they have changed."""
         if counters != self._counters:
             self._counters = dict(counters)
             for watcher in self._watchers:
-                watcher.count(self._counters)
+                watcher.set_counters(self._counters)
 
-    def check_room(self) -> None:
-        """Raises CapacityError when no more may watch."""
+    def check_capacity(self) -> None:
+        """Raises CapacityError if there are too many watchers."""
         if len(self._watchers) >= self._most_watchers:
-            raise CapacityError(f"{self._most_watchers} watch the scene already", hint="try again later")
+            raise CapacityError(f"{self._most_watchers} watchers of the scene already", hint="try again later")
 
     @contextmanager
-    def watched(self) -> Iterator[Watcher]:
-        """Raises CapacityError when no more may watch."""
-        self.check_room()
-        watcher = Watcher(self)
+    def watch(self) -> Iterator[SceneWatcher]:
+        """Raises CapacityError if there are too many watchers."""
+        self.check_capacity()
+        watcher = SceneWatcher(self)
         self._watchers.add(watcher)
         try:
             yield watcher
@@ -133,7 +133,7 @@ class Scene:
     def stop(self) -> None:
         self.stopped = True
         for watcher in self._watchers:
-            watcher.bell.set()
+            watcher.event.set()
 
     @property
     def watchers(self) -> int:
@@ -154,22 +154,22 @@ class Scene:
         if not features:
             self._layers.pop(layer, None)
 
-    def _tell(self, layer: str, set: Mapping[str, Feature], gone: Iterable[str]) -> None:
+    def _notify(self, layer: str, set: Mapping[str, Feature], gone: Iterable[str]) -> None:
         for watcher in self._watchers:
-            watcher.tell(layer, set, gone)
+            watcher.add(layer, set, gone)
 
 
-class Watcher:
-    """What one watcher has not taken yet, newest state only. One that falls too far behind gets a snapshot again."""
+class SceneWatcher:
+    """The pending changes of one watcher, newest state only. One that falls too far behind gets a new snapshot."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._behind = True
         self._changes: defaultdict[str, dict[str, Feature | None]] = defaultdict(dict)
         self._counters: Mapping[str, int] | None = None
-        self.bell = asyncio.Event()
+        self.event = asyncio.Event()
 
-    def tell(self, layer: str, set: Mapping[str, Feature], gone: Iterable[str]) -> None:
+    def add(self, layer: str, set: Mapping[str, Feature], gone: Iterable[str]) -> None:
         if self._behind:
             return
         changes = self._changes[layer]
@@ -178,15 +178,15 @@ class Watcher:
         if sum(map(len, self._changes.values())) > self._scene.most_features:
             self._changes.clear()
             self._behind = True
-        self.bell.set()
+        self.event.set()
 
-    def count(self, counters: Mapping[str, int]) -> None:
+    def set_counters(self, counters: Mapping[str, int]) -> None:
         self._counters = counters
-        self.bell.set()
+        self.event.set()
 
     def take(self) -> list[tuple[str, dict[str, Any]]]:
-        """What to send, as (name, data), oldest first. The first ever is a snapshot."""
-        self.bell.clear()
+        """The messages to send, as (name, data), oldest first. The first ever is a snapshot."""
+        self.event.clear()
         if self._behind:
             self._behind, self._counters = False, None
             return [("snapshot", self._scene.snapshot())]
@@ -214,7 +214,7 @@ def layer_of(entity: Entity) -> str:
 
 
 def entity_feature(entity: Entity) -> Feature | None:
-    """None for an entity whose position is unknown. Its attributes `label` and `kind` say how it is shown."""
+    """The feature of an entity; None without a position. Attributes `label` and `kind` set how it is shown."""
     if entity.position is None:
         return None
     geometry = {"type": "Point", "coordinates": [entity.position.x, entity.position.y]}
@@ -227,7 +227,7 @@ def entity_feature(entity: Entity) -> Feature | None:
 
 
 def subscription_feature(subscriber: str, query: Query) -> Feature | None:
-    """None for a subscription that has no box."""
+    """The feature of a subscription; None without a box."""
     if not isinstance(query.location, BoxRegion):
         return None
     label = f"{subscriber}: {' '.join(query.terms) or 'everything'}"
@@ -236,7 +236,7 @@ def subscription_feature(subscriber: str, query: Query) -> Feature | None:
 
 
 def place_features(places: Places) -> Iterator[tuple[str, Feature]]:
-    """Each place by its name; one of several parts is shown in several."""
+    """The features of places by name; a place of several parts has several."""
     for name in places.names:
         parts = shapely.get_parts(places.get(name))
         for number, part in enumerate(parts, start=1):
@@ -246,7 +246,7 @@ def place_features(places: Places) -> Iterator[tuple[str, Feature]]:
 
 
 def _ring(box: model.Box) -> list[list[float]]:
-    # A box across the antimeridian is drawn beyond it, in one piece.
+    # A box across the antimeridian is drawn in one piece, beyond 180 degrees.
     east = box.max_x if box.min_x <= box.max_x else box.max_x + 360
     return [
         [box.min_x, box.min_y],

@@ -1,6 +1,6 @@
-"""What requests carry: the JSON that is accepted.
+"""Request bodies: the JSON that the API accepts.
 
-Unknown fields and wrong types are refused ("12" is no number, nor is true), as are NaN and infinities.
+Unknown fields and wrong types are refused ("12" and true are not numbers), and so are NaN and infinities.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from roamcast.settings import DOMAIN, NodeLimits
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "IdentityIn", "IntroductionIn", "JoinIn", "LetterIn", "MalformedError", "NumbersIn", "PositionIn", "SceneIn",
+    "IntroductionIn", "JoinIn", "LetterIn", "MalformedError", "NumbersIn", "PositionIn", "PublishProofIn", "SceneIn",
     "SubscriptionIn", "VouchIn", "input_error_of",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
-"""Every JSON reader keeps whole numbers up to here exactly."""
+"""The largest integer that every JSON reader represents exactly."""
 
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = NodeLimits()
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 to 9999
 
 
-def _refused(kind: str, message: str, hint: str) -> PydanticCustomError:
+def _invalid(kind: str, message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError(kind, message, {"hint": hint})
 
 
 def _micros(value: object) -> int:
-    """Whole microseconds since 1970 from ISO 8601 with an offset, or from seconds."""
-    hint = "give ISO 8601 with an offset, such as 2026-01-31T12:00:00Z, or seconds since 1970"
+    """Microseconds since 1970, from ISO 8601 with a UTC offset or from seconds."""
+    hint = "use ISO 8601 with a UTC offset, such as 2026-01-31T12:00:00Z, or seconds since 1970"
     try:
         if isinstance(value, str):
             micros = (datetime.fromisoformat(value) - EPOCH) // timedelta(microseconds=1)
@@ -57,16 +57,16 @@ def _micros(value: object) -> int:
         else:
             raise TypeError
     except (TypeError, ValueError, OverflowError):  # a time without an offset is a TypeError, NaN a ValueError
-        raise _refused("time", "neither a time with an offset nor a number of seconds", hint) from None
-    if not _EARLIEST <= micros <= _LATEST:  # an offset or rounding may have led beyond
-        raise _refused("time", "not a time between the years 1 and 9999", hint)
+        raise _invalid("time", "must be a time with a UTC offset, or a number of seconds", hint) from None
+    if not _EARLIEST <= micros <= _LATEST:  # the UTC offset or rounding may lead beyond
+        raise _invalid("time", "must be a time between the years 1 and 9999", hint)
     return micros
 
 
 def _not_null(value: object) -> object:
-    """A null coordinate is how some senders write NaN; taking it for an absent one would hide that."""
+    """Refuse null coordinates: some senders write NaN as null, and treating it as absent would hide that."""
     if value is None:
-        raise _refused("coordinate", "must be a finite number, not null", "leave it out, or give a number")
+        raise _invalid("coordinate", "must be a finite number, not null", "omit it, or send a number")
     return value
 
 
@@ -77,13 +77,13 @@ def _limits(info: ValidationInfo) -> NodeLimits:
 
 def _check_terms(terms: tuple[str, ...], limits: NodeLimits, most: int) -> tuple[str, ...]:
     if len(terms) > most:
-        raise _refused("terms", f"{len(terms)} terms are more than the {most} allowed", "send fewer terms")
+        raise _invalid("terms", f"{len(terms)} terms; at most {most} are allowed", "send fewer terms")
     for term in terms:
         if not 0 < len(term) <= limits.term_length:
-            raise _refused(
+            raise _invalid(
                 "terms",
-                f"a term has {len(term)} characters, not 1 to {limits.term_length}",
-                "shorten it, or leave it out if it is empty",
+                f"a term has {len(term)} characters; 1 to {limits.term_length} are allowed",
+                "use shorter terms, and omit empty ones",
             )
     return terms
 
@@ -101,14 +101,16 @@ def _subscription_terms(terms: tuple[str, ...], info: ValidationInfo) -> tuple[s
 def _check_readings(readings: dict[str, float], info: ValidationInfo) -> dict[str, float]:
     limits = _limits(info)
     if len(readings) > limits.readings:
-        raise _refused("readings", f"more than {limits.readings} readings", "send fewer readings")
+        raise _invalid(
+            "readings", f"{len(readings)} readings; at most {limits.readings} are allowed", "send fewer readings"
+        )
     if not all(0 < len(name) <= limits.term_length for name in readings):
-        raise _refused("readings", f"a name has not 1 to {limits.term_length} characters", "choose a shorter name")
+        raise _invalid("readings", f"names must have 1 to {limits.term_length} characters", "use shorter names")
     return readings
 
 
 def _is_number(value: object) -> bool:
-    """Or a boolean. Whole numbers only as large as every JSON reader keeps them."""
+    """Whether it is a finite number or a boolean. Integers must be exact in every JSON reader."""
     if isinstance(value, int):
         return abs(value) <= HIGHEST_SEQ
     return isinstance(value, float) and math.isfinite(value)
@@ -117,13 +119,17 @@ def _is_number(value: object) -> bool:
 def _check_attributes(attributes: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     limits = _limits(info)
     if len(attributes) > limits.attributes:
-        raise _refused("attributes", f"more than {limits.attributes} attributes", "send fewer attributes")
+        raise _invalid(
+            "attributes",
+            f"{len(attributes)} attributes; at most {limits.attributes} are allowed",
+            "send fewer attributes",
+        )
     for name, value in attributes.items():
         if not 0 < len(name) <= limits.term_length or (isinstance(value, str) and len(value) > _LONGEST_TEXT):
-            hint = f"a name has 1 to {limits.term_length} characters, a text at most {_LONGEST_TEXT}"
-            raise _refused("attributes", "a name or a text is too long or empty", hint)
+            hint = f"names have 1 to {limits.term_length} characters, strings at most {_LONGEST_TEXT}"
+            raise _invalid("attributes", "a name is empty, or a name or string is too long", hint)
         if not isinstance(value, str) and not _is_number(value):
-            raise _refused("attributes", f"{name} is no text, finite number or boolean", "use one of these")
+            raise _invalid("attributes", f"{name} must be a string, a finite number or a boolean", "change its type")
     return attributes
 
 
@@ -148,7 +154,7 @@ class _Located(_In):
     @model_validator(mode="after")
     def _both_or_neither(self) -> _Located:
         if (self.x is None) != (self.y is None):
-            raise _refused("point", "x and y go together", "give both or neither")
+            raise _invalid("point", "x and y must be given together", "send both or neither")
         return self
 
 
@@ -156,20 +162,20 @@ _Attributes = Annotated[dict[str, Any], AfterValidator(_check_attributes)]
 
 
 class EntityIn(_Located):
-    """A source or subscriber to be registered."""
+    """A source or subscriber to register."""
 
     id: Id
     attributes: _Attributes = {}
 
 
 class AttributesIn(RootModel[_Attributes]):
-    """Attributes by name: texts, finite numbers and truth values."""
+    """Attributes by name: strings, finite numbers and booleans."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EventIn(_Located):
-    """An event. Left out, `seq` is the next number, `id` is source:seq, `time` is now, `x`, `y` the source's."""
+    """An event. Defaults: `seq` the next number, `id` source:seq, `time` now, `x` and `y` the source's position."""
 
     source: str | None = None
     seq: int | None = Field(default=None, ge=1, le=HIGHEST_SEQ)
@@ -180,7 +186,7 @@ class EventIn(_Located):
 
 
 class PositionIn(_In):
-    """Where an entity is, now or at `time`."""
+    """The position of an entity, now or at `time`."""
 
     x: float
     y: float
@@ -189,7 +195,7 @@ class PositionIn(_In):
 
 
 class BoxIn(_In):
-    """A closed rectangle. With `crosses_antimeridian`, min_x (the western border) is greater than max_x."""
+    """A closed rectangle. In geographic space, min_x > max_x crosses the antimeridian."""
 
     min_x: float
     min_y: float
@@ -202,7 +208,7 @@ class BoxIn(_In):
 
 
 class SubscriptionIn(_In):
-    """A query in LACL; or events inside `region` (left out: anywhere) that carry all `terms` (left out: any)."""
+    """A LACL query (`lacl`); or events inside `region` (default: anywhere) with all `terms` (default: any)."""
 
     id: Id | None = None
     lacl: str | None = None
@@ -210,32 +216,38 @@ class SubscriptionIn(_In):
     terms: Annotated[tuple[str, ...], AfterValidator(_subscription_terms)] = ()
 
     @model_validator(mode="after")
-    def _asks_for_something(self) -> SubscriptionIn:
+    def _has_query(self) -> SubscriptionIn:
         if self.lacl is not None:
             if self.region is not None or self.terms:
-                raise _refused("subscription", "lacl says it all", "leave out region and terms, or put them into lacl")
+                raise _invalid(
+                    "subscription",
+                    "lacl cannot be combined with region or terms",
+                    "put region and terms into the LACL query",
+                )
         elif self.region is None and not self.terms:
-            raise _refused(
+            raise _invalid(
                 "subscription",
-                "neither region nor terms: this would be every event",
-                'give "lacl": "Select …", or "region": {"min_x": …, "min_y": …, "max_x": …, "max_y": …}, '
+                "no query: it would match every event",
+                'send "lacl": "Select …", or "region": {"min_x": …, "min_y": …, "max_x": …, "max_y": …}, '
                 'or "terms": ["…"], or both of these',
             )
         return self
 
 
 class NumbersIn(_In):
+    """How many sequence numbers to reserve."""
+
     count: Annotated[int, Field(ge=1, le=10_000)]
 
 
 class AckIn(_In):
-    """Acknowledge all letters up to and with this place."""
+    """Acknowledge all letters up to and including this offset."""
 
     through: int = Field(ge=0, le=2**63 - 1)
 
 
 class PullIn(_In):
-    """A mailbox, by the token that opens it: acknowledge up to and with place `ack`, and pull what is behind it."""
+    """A mailbox, by its token: acknowledge up to and including offset `ack`, then pull the letters after it."""
 
     token: str = Field(max_length=200)
     ack: int = Field(default=0, ge=0, le=2**63 - 1)
@@ -248,7 +260,7 @@ _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class LetterIn(_In):
-    """A letter to a subscriber, by its name or, in this domain, by its id. `message` is any JSON value."""
+    """A letter to a subscriber, given by name or, in this domain, by id. `message` is any JSON value."""
 
     to: Name
     message: Any
@@ -258,24 +270,26 @@ class LetterIn(_In):
 
 
 class ArrivalIn(_In):
-    """A subscriber has come here. `previous` is the office that served it last, if it knows.
+    """A subscriber has arrived here. `previous` is the office that served it last, if known.
 
-    `secret` is random, and made anew for each epoch: who comes again with the epoch has to know it.
+    `secret` is random and new for each epoch: only who knows it can repeat the arrival.
     """
 
     name: Name
     epoch: int = Field(ge=1, le=HIGHEST_SEQ)
-    warrant: str = Field(max_length=200)
+    move_proof: str = Field(max_length=200)
     secret: str = Field(min_length=16, max_length=100)
     previous: Domain | None = None
 
 
 class DomainIn(_In):
+    """The domain to invite."""
+
     domain: Domain
 
 
 class JoinIn(_In):
-    """Of a node that was invited; `proof` shows that it knows the invitation's secret."""
+    """A join request of an invited node. `proof` shows that it knows the invitation's secret."""
 
     id: str = Field(max_length=64)
     domain: Domain
@@ -285,7 +299,7 @@ class JoinIn(_In):
 
 
 class IntroductionIn(_In):
-    """Another office, and the key to share with it, sealed."""
+    """Another office, and the encrypted key to share with it."""
 
     domain: Domain
     url: str = Field(max_length=300, pattern=r"^https?://[^\s]+$")
@@ -294,22 +308,22 @@ class IntroductionIn(_In):
 
 
 class VouchIn(_In):
-    """Is this warrant good?"""
+    """A move proof to verify."""
 
     name: Name
     epoch: int = Field(ge=1, le=HIGHEST_SEQ)
-    warrant: str = Field(max_length=200)
+    move_proof: str = Field(max_length=200)
 
 
-class IdentityIn(_In):
-    """Is this the passport of a source of yours?"""
+class PublishProofIn(_In):
+    """A publish proof to verify, of a source of the receiving node."""
 
     id: str
     proof: str
 
 
 _Point = Annotated[tuple[float, float], Field()]
-_Line = Annotated[tuple[_Point, ...], Field(min_length=2, max_length=1_000)]
+_LineString = Annotated[tuple[_Point, ...], Field(min_length=2, max_length=1_000)]
 _Ring = Annotated[tuple[_Point, ...], Field(min_length=4, max_length=1_000)]
 
 
@@ -320,7 +334,7 @@ class PointIn(_In):
 
 class LineIn(_In):
     type: Literal["LineString"]
-    coordinates: _Line
+    coordinates: _LineString
 
 
 class AreaIn(_In):
@@ -329,7 +343,7 @@ class AreaIn(_In):
 
 
 class FeatureIn(_In):
-    """A GeoJSON geometry with a label and a kind."""
+    """A feature: a GeoJSON geometry with a label and a kind."""
 
     geometry: Annotated[PointIn | LineIn | AreaIn, Field(discriminator="type")]
     label: str = Field(default="", max_length=200)
@@ -337,7 +351,7 @@ class FeatureIn(_In):
 
 
 class SceneIn(_In):
-    """Changes to a layer: clear it, then remove features, then set some, for `ttl` seconds or for good."""
+    """Changes to a layer: clear it, then remove features, then set some, for `ttl` seconds or permanently."""
 
     layer: str = Field(min_length=1, max_length=64)
     set: dict[Annotated[str, Field(max_length=256)], FeatureIn] = {}
@@ -347,12 +361,12 @@ class SceneIn(_In):
 
 
 class MalformedError(InputError):
-    """The body is no JSON."""
+    """The body is not JSON."""
 
 
-_WORDS = {
+_MESSAGES = {
     "extra_forbidden": "unknown field",
-    "missing": "this field is missing",
+    "missing": "missing field",
     "finite_number": "must be a finite number",
 }
 
@@ -364,15 +378,15 @@ class _HasErrors(Protocol):
 
 
 def input_error_of(error: ValidationError | _HasErrors, name: str) -> InputError:
-    """The first thing that is wrong, with the path to it, such as `events[3].x`."""
+    """The first validation error, with its path, such as `events[3].x`."""
     problems = error.errors()
     first = problems[0]
-    message = _WORDS.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
+    message = _MESSAGES.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "json_invalid":
         return MalformedError(message, where="body", hint="send JSON in UTF-8")
-    hint = first.get("ctx", {}).get("hint", "see /docs for what is expected")
+    hint = first.get("ctx", {}).get("hint", "see /docs for the schema")
     if len(problems) > 1:
-        hint += f"; {len(problems) - 1} more errors"
+        hint += f"; {len(problems) - 1} more error{'s' if len(problems) > 2 else ''}"
     return InputError(message, where=_path(name, first["loc"]), hint=hint)
 
 

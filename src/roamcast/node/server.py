@@ -1,4 +1,4 @@
-"""The node as a server of its own."""
+"""Serve a node over HTTP with uvicorn."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ from roamcast.settings import NodeSettings
 
 __all__ = ["NodeServer", "serve"]
 
-_GRACE = 1  # seconds for requests under way when the server is stopped
+_GRACE = 1  # seconds for open requests when the server stops
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_GENERATIONS = 20_000, 20, 20  # of garbage
+_GC_THRESHOLDS = 20_000, 20, 20
 
 
 class NodeServer(uvicorn.Server):
-    """Serves one node until `stop`, SIGINT or SIGTERM; then it is gone within two seconds, open streams or not."""
+    """Serves one node until `stop`, SIGINT or SIGTERM. It ends within two seconds, even with open streams."""
 
     def __init__(self, settings: NodeSettings) -> None:
         if (settings.tls_cert is None) != (settings.tls_key is None):
-            raise InputError("a certificate and its key go together", where="tls", hint="give --tls-cert and --tls-key")
+            raise InputError(
+                "a certificate needs its key, and vice versa", where="tls", hint="use --tls-cert and --tls-key"
+            )
         self._scheme = "http" if settings.tls_cert is None else "https"
-        self._socket = _listening(settings)
+        self._socket = _listen(settings)
         if settings.public_url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:
             self._socket.close()
             raise InputError(
-                f"{settings.host} is every address of this machine, and none for others to call",
+                f"{settings.host} means all addresses of this machine; peers need one to connect to",
                 where="url",
-                hint="say where others reach this node: --public-url, or ROAMCAST_PUBLIC_URL",
+                hint="set the URL of this node with --public-url or ROAMCAST_PUBLIC_URL",
             )
         self._app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
         super().__init__(
             uvicorn.Config(
                 self._app,
-                lifespan="off",  # `run_node` does it, so that its errors come out as they are
+                lifespan="off",  # `serve_node` runs it, so that its errors are raised unchanged
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=_GRACE,
@@ -59,16 +61,16 @@ class NodeServer(uvicorn.Server):
         return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def run_node(self, ready: Callable[[str], None] | None = None) -> None:
-        """Open the node, call `ready` with its address, serve, close it. Raises what keeps it from opening."""
+        """Open the node, call `ready` with its URL, serve, close it. Raises what keeps it from opening."""
         with asyncio.Runner(loop_factory=self.config.get_loop_factory()) as runner:
             runner.run(self.serve_node(ready))
 
     def stop(self) -> None:
-        """From any thread."""
+        """Stop the server. Thread-safe."""
         self.should_exit = True
 
     def close(self) -> None:
-        """Give the port back; needed only if the node is never run."""
+        """Release the port, if the node is never run."""
         self._socket.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -82,7 +84,7 @@ class NodeServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals stop the server. They are not raised again after it: the node is still to be closed then."""
+        """Let signals stop the server. They are not raised again, because the node must be closed first."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -94,7 +96,7 @@ class NodeServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def serve_node(self, ready: Callable[[str], None] | None = None) -> None:
-        """`run_node`, within an event loop that runs already."""
+        """As `run_node`, in a running event loop."""
         with self._socket:
             async with self._app.router.lifespan_context(self._app):
                 self._ready = ready
@@ -102,39 +104,39 @@ class NodeServer(uvicorn.Server):
 
 
 def serve(settings: NodeSettings, ready: Callable[[str], None] | None = None) -> None:
-    """Serve a node until SIGINT or SIGTERM; `ready` is called with its address once it answers."""
+    """Serve a node until SIGINT or SIGTERM. `ready` is called with its URL once it answers."""
 
     def started(url: str) -> None:
-        # Most of what there is now stays for good, and most of what comes goes at once: a collector that looks at
-        # everything, as often as it does by default, would take a third of a busy office's time.
+        # Objects are either permanent or short-lived. With default thresholds, garbage collection would take a third
+        # of a busy office's time.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_GENERATIONS)
+        gc.set_threshold(*_GC_THRESHOLDS)
         if ready:
             ready(url)
 
     NodeServer(settings).run_node(started)
 
 
-def _listening(settings: NodeSettings) -> socket.socket:
+def _listen(settings: NodeSettings) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise InputError(
-            f"{settings.host} is no address: {error.strerror}", where="host", hint="choose another with --host"
+            f"invalid address {settings.host}: {error.strerror}", where="host", hint="choose another with --host"
         ) from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen()  # or another could take the port before we use it
+        listener.listen()  # reserve the port now
     except OSError as error:
         listener.close()
         raise ConflictError(
-            f"cannot listen at {settings.host}:{settings.port}: {error.strerror}",
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}",
             where="port",
-            hint="something else may use it: choose another with --port",
+            hint="if another process uses the port, choose another with --port",
         ) from error
     return listener

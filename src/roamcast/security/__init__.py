@@ -1,1 +1,1 @@
-"""Who may do what: tokens, proofs and signatures."""
+"""Tokens, move proofs, and signatures between offices."""

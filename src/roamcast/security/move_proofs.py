@@ -1,8 +1,8 @@
-"""Warrants: how a subscriber authorises each of its migrations, and nobody else can.
+"""Move proofs: how a subscriber, and nobody else, authorises each migration of its mailbox.
 
-A subscriber's token is the seed of chains of hashes, one after the other. Within a chain the link of epoch e is the
-hash of the link of epoch e + 1: who has seen the links of past epochs can check the next one but not make it. The end
-of a chain, the anchor, is vouched for with the hash of the token, which only the subscriber's home knows.
+A subscriber's token is the seed of hash chains, one after the other. Within a chain, the link of epoch e is the hash of
+the link of epoch e + 1: who has seen past links can verify the next one but cannot make it. The end of a chain, the
+anchor, is authenticated with the hash of the token, which only the subscriber's home knows.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from roamcast.errors import InputError
+from roamcast.security.tokens import hash_token
 
-__all__ = ["EPOCHS", "LAST_EPOCH", "Chain", "Warrant", "follows", "is_far", "is_vouched_for"]
+__all__ = ["EPOCHS", "LAST_EPOCH", "MoveProof", "MoveProofChain", "follows", "is_far", "is_valid"]
 
 EPOCHS: Final = 100_000
 """The epochs of one chain."""
 LAST_EPOCH: Final = 2**52
-"""Nobody arrives that often: who speaks of a later one lies."""
+"""No subscriber arrives that often: a later epoch is forged."""
 
-_STEP: Final = 1_000
-_FAR: Final = 1_000  # epochs; who has no token is not to have an office hash for long
+_KEPT_EVERY: Final = 1_000  # links
+_FAR: Final = 1_000  # epochs; bounds the hashing an unauthenticated caller can cause
 
 
 @dataclass(frozen=True, slots=True)
-class Warrant:
-    """Leave to move a mailbox, for one epoch: its link, and the anchor with the proof that it is the subscriber's."""
+class MoveProof:
+    """The authorisation of one migration: the link of its epoch, and the anchor with the proof of its origin."""
 
     link: bytes
     anchor: bytes
@@ -45,77 +46,77 @@ class Warrant:
                 raise ValueError
         except ValueError:
             hint = "make it from the token: see Client.migrate"
-            raise InputError("this is no warrant", where="warrant", hint=hint) from None
+            raise InputError("not a move proof", where="move_proof", hint=hint) from None
         return cls(link, anchor, proof)
 
 
-class Chain:
-    """The links of one token. Its first use takes some 50 ms, and so does the first beyond each EPOCHS epochs."""
+class MoveProofChain:
+    """Makes the move proofs of one token. The first in each chain of EPOCHS epochs takes some 50 ms."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode(errors="surrogatepass")
-        self._token_hash = hashlib.sha256(self._token).hexdigest()
-        self._turn = -1
-        self._kept: dict[int, bytes] = {}  # every thousandth link of the chain used last
+        self._token_hash = hash_token(token)
+        self._chain = -1  # the number of the chain used last
+        self._links: dict[int, bytes] = {}  # every thousandth link of it
 
-    def warrant(self, name: str, epoch: int) -> Warrant:
-        """Raises InputError for what is no epoch."""
+    def proof(self, name: str, epoch: int) -> MoveProof:
+        """The proof for the subscriber `name`. Raises InputError for an invalid epoch."""
         if not 1 <= epoch <= LAST_EPOCH:
-            raise InputError(f"there is no epoch {epoch}", where="epoch", hint="give one more than the last")
-        turn, step = _place(epoch)
-        if turn != self._turn:
-            self._make(turn)
-        kept = -(-step // _STEP) * _STEP
-        link, anchor = _hashed(self._kept[kept], kept - step), self._kept[0]
-        return Warrant(link, anchor, _proof(self._token_hash, name, turn, anchor))
+            raise InputError(f"invalid epoch {epoch}", where="epoch", hint="use one more than the last epoch")
+        chain, step = _chain_and_step(epoch)
+        if chain != self._chain:
+            self._make(chain)
+        kept = -(-step // _KEPT_EVERY) * _KEPT_EVERY
+        link, anchor = _hash_repeatedly(self._links[kept], kept - step), self._links[0]
+        return MoveProof(link, anchor, _anchor_mac(self._token_hash, name, chain, anchor))
 
-    def _make(self, turn: int) -> None:
-        link = hmac.digest(self._token, b"roamcast chain %d" % turn, "sha256")
-        self._kept = {EPOCHS: link}
+    def _make(self, chain: int) -> None:
+        link = hmac.digest(self._token, b"roamcast chain %d" % chain, "sha256")
+        self._links = {EPOCHS: link}
         for step in range(EPOCHS - 1, -1, -1):
             link = hashlib.sha256(link).digest()
-            if step % _STEP == 0:
-                self._kept[step] = link
-        self._turn = turn
+            if step % _KEPT_EVERY == 0:
+                self._links[step] = link
+        self._chain = chain
 
 
 def follows(link: bytes, epoch: int, earlier: bytes, earlier_epoch: int) -> bool:
-    """Whether the link of `epoch` is of the same chain as one of an earlier epoch, or is that one.
+    """Whether the link of `epoch` belongs to the same chain as the link of an earlier epoch, or is the same.
 
-    Of one that is far it cannot be said, see `is_far`.
+    False if the epochs are too far apart to tell, see `is_far`.
     """
     if epoch < earlier_epoch or is_far(epoch, earlier_epoch):
         return False
-    return hmac.compare_digest(_hashed(link, epoch - earlier_epoch), earlier)
+    return hmac.compare_digest(_hash_repeatedly(link, epoch - earlier_epoch), earlier)
 
 
 def is_far(epoch: int, earlier_epoch: int) -> bool:
-    """Whether only the home can tell if the link of `epoch` follows."""
-    return epoch - earlier_epoch > _FAR or _place(epoch)[0] != _place(earlier_epoch)[0]
+    """Whether only the home can tell if the link of `epoch` follows that of `earlier_epoch`."""
+    return epoch - earlier_epoch > _FAR or _chain_and_step(epoch)[0] != _chain_and_step(earlier_epoch)[0]
 
 
-def is_vouched_for(warrant: Warrant, name: str, epoch: int, token_hash: str) -> bool:
-    """For the home: whether who has the token of this hash has made the warrant, for this name and epoch."""
+def is_valid(proof: MoveProof, name: str, epoch: int, token_hash: str) -> bool:
+    """For the home: whether the proof was made for this name and epoch with the token that has this hash."""
     if not 1 <= epoch <= LAST_EPOCH:
         return False
-    turn, step = _place(epoch)
-    if not hmac.compare_digest(_proof(token_hash, name, turn, warrant.anchor), warrant.proof):
+    chain, step = _chain_and_step(epoch)
+    if not hmac.compare_digest(_anchor_mac(token_hash, name, chain, proof.anchor), proof.proof):
         return False
-    return hmac.compare_digest(_hashed(warrant.link, step), warrant.anchor)
+    return hmac.compare_digest(_hash_repeatedly(proof.link, step), proof.anchor)
 
 
-def _place(epoch: int) -> tuple[int, int]:
-    """Which chain it belongs to, and how far it is from its end."""
-    turn = (epoch - 1) // EPOCHS
-    return turn, epoch - turn * EPOCHS
+def _chain_and_step(epoch: int) -> tuple[int, int]:
+    """The number of the epoch's chain, and the distance from its anchor."""
+    chain = (epoch - 1) // EPOCHS
+    return chain, epoch - chain * EPOCHS
 
 
-def _proof(token_hash: str, name: str, turn: int, anchor: bytes) -> bytes:
-    parts = b"roamcast anchor %d" % turn, name.encode(), anchor
+def _anchor_mac(token_hash: str, name: str, chain: int, anchor: bytes) -> bytes:
+    parts = b"roamcast anchor %d" % chain, name.encode(), anchor
     return hmac.digest(token_hash.encode(), b"\n".join(parts), "sha256")
 
 
-def _hashed(link: bytes, times: int) -> bytes:
+def _hash_repeatedly(link: bytes, times: int) -> bytes:
     for _ in range(times):
         link = hashlib.sha256(link).digest()
     return link

@@ -1,4 +1,4 @@
-"""Keys that two offices share, signatures made with them, and what makes a signed request good only once."""
+"""Signed requests between offices: shared keys, signatures, and nonces that make each request valid once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
-__all__ = ["Nonces", "Signed", "mac", "new_key", "same", "sealed", "signature", "signature_of_answer"]
+__all__ = ["Nonces", "SignedRequest", "encrypt", "mac", "new_key", "response_signature", "same", "signature"]
 
-_WINDOW: Final = 10_000  # requests of a sender that may overtake another
-_SESSIONS: Final = 1_000  # of one sender that are told apart: as often as it may start while we run
+_WINDOW: Final = 10_000  # how far a sender's requests may arrive out of order
+_SESSIONS: Final = 1_000  # of one sender, that is restarts of it while this process runs
 _NONCE: Final = re.compile(r"(?P<receiver>[0-9a-f]{32})\.(?P<sender>[0-9a-f]{32})\.(?P<number>[0-9]{1,18})", re.ASCII)
 
 
@@ -20,7 +20,7 @@ def new_key() -> bytes:
 
 
 def mac(key: bytes, *parts: str | bytes) -> bytes:
-    """Of all parts; what is in one part is never taken for two."""
+    """HMAC-SHA256 of the parts. Each part is prefixed with its length, so parts cannot be confused."""
     whole = b"".join(
         len(part).to_bytes(8, "big") + part
         for part in (part.encode() if isinstance(part, str) else part for part in parts)
@@ -29,12 +29,12 @@ def mac(key: bytes, *parts: str | bytes) -> bytes:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two codes are the same, in a time that does not tell where they differ; whatever they are made of."""
+    """Compare two codes of any characters in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-class Signed(NamedTuple):
-    """What a signature covers. `nonce` is good for one request, see `Nonces`."""
+class SignedRequest(NamedTuple):
+    """What a signature covers. For `nonce` see `Nonces`."""
 
     sender: str
     receiver: str
@@ -45,53 +45,55 @@ class Signed(NamedTuple):
     nonce: str
 
 
-def signature(key: bytes, signed: Signed) -> str:
-    digest = hashlib.sha256(signed.body).digest()
-    return mac(key, "request", *signed[:5], digest, signed.nonce).hex()
+def signature(key: bytes, request: SignedRequest) -> str:
+    digest = hashlib.sha256(request.body).digest()
+    return mac(key, "request", *request[:5], digest, request.nonce).hex()
 
 
-def signature_of_answer(key: bytes, nonce: str, body: bytes) -> str:
+def response_signature(key: bytes, nonce: str, body: bytes) -> str:
+    """The signature of the response to the request with this nonce."""
     return mac(key, "answer", nonce, hashlib.sha256(body).digest()).hex()
 
 
-def sealed(key: bytes, secret: bytes, *context: str) -> bytes:
-    """A secret of 32 bytes that only who has the key can read; the same again opens it. The context is never reused."""
+def encrypt(key: bytes, secret: bytes, *context: str) -> bytes:
+    """Encrypt a secret of 32 bytes; the same call decrypts it. Never use a context twice."""
     return bytes(a ^ b for a, b in zip(secret, mac(key, "seal", *context), strict=True))
 
 
 class Nonces:
-    """Each request once. A session lasts as long as a process: what was signed for an earlier one is worth nothing.
+    """Makes nonces, and accepts each request once.
 
-    A nonce is the receiver's session, the sender's, and a number that counts in the sender's. So nothing has to be
-    remembered over a restart of either, and no clock is needed.
+    A nonce consists of the receiver's session, the sender's session, and a number that the sender counts up. A session
+    lasts as long as its process; a restart invalidates what was signed before. So neither side has to store anything,
+    and no clock is needed.
     """
 
     def __init__(self) -> None:
         self.session = secrets.token_hex(16)
         self._own = secrets.token_hex(16)
         self._last = 0
-        self._seen: dict[str, dict[str, _Seen]] = {}
+        self._seen: dict[str, dict[str, _SeenNumbers]] = {}
 
     def next_for(self, session: str) -> str:
-        """For a request of ours to who has this session."""
+        """The nonce of our next request to the receiver with this session."""
         self._last += 1
         return f"{session}.{self._own}.{self._last}"
 
-    def first_time(self, sender: str, nonce: str) -> bool:
-        """Whether a request of this session, signed by the sender, has not been seen yet. It has been from now on."""
+    def accept(self, sender: str, nonce: str) -> bool:
+        """Whether the nonce is of the present session and new. It is used up then."""
         match = _NONCE.fullmatch(nonce)
         if match is None or match["receiver"] != self.session:
             return False
         sessions = self._seen.setdefault(sender, {})
         if match["sender"] not in sessions and len(sessions) >= _SESSIONS:
-            self.session = secrets.token_hex(16)  # forgetting some would make their requests good again
+            self.session = secrets.token_hex(16)  # forgetting old sessions would make their requests valid again
             self._seen.clear()
             return False
-        return sessions.setdefault(match["sender"], _Seen()).add(int(match["number"]))
+        return sessions.setdefault(match["sender"], _SeenNumbers()).add(int(match["number"]))
 
 
-class _Seen:
-    """The numbers of one session of a sender, of which those far behind the highest are not remembered."""
+class _SeenNumbers:
+    """The numbers of one session of a sender. Numbers far below the highest count as seen."""
 
     def __init__(self) -> None:
         self._highest = 0

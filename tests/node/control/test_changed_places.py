@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binderies import SECONDS, World, world
 from binding import places
+from control_writers import SECONDS, World, world
 
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import StorageError

@@ -9,8 +9,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from binderies import FIRE, NEAREST, NOISE, ON_STAGE, SECONDS, WALKED, World, walked, world
 from binding import places
+from control_writers import FIRE, NEAREST, NOISE, ON_STAGE, SECONDS, WALKED, World, walked, world
 
 from roamcast.bind.lcesm.messages import Bound
 from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, UnavailableError

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from backbones import source_request
 
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
@@ -18,42 +17,44 @@ from roamcast.bind.discovery.messages import (
 )
 from roamcast.errors import InputError
 from roamcast.model import Position
-from roamcast.node.peers.discovery_codec import Asked, Told, decode_asked, decode_told, encode
+from roamcast.node.peers.discovery_codec import SourcesRequest, SourcesResponse, decode_request, decode_response, encode
 from roamcast.space import PLANAR
 
-INTEREST = DiscoveryInterest(frozenset([source_request("bind", "&context = noise")]), frozenset(["b"]))
-ASKED = Asked(DiscoveryRequest("north", 1, 2, INTEREST, AnnouncementCursor(3, 4)), 2.0, (1.0, 2.0))
+INTEREST = DiscoveryInterest(frozenset([SourceRequest("bind", "&context = noise")]), frozenset(["b"]))
+REQUEST = SourcesRequest(DiscoveryRequest("north", 1, 2, INTEREST, AnnouncementCursor(3, 4)), 2.0, (1.0, 2.0))
 CAM = SourceAnnouncement("cam", {"a": True, "b": 1.5, "c": "x"}, Position("cam", 1.0, 2.0, 5))
-TOLD = Told(
+RESPONSE = SourcesResponse(
     DiscoveryResponse("north", 1, 2, 0, AnnouncementCursor(3, 4), (CAM, SourceAnnouncement("gone", None)), True), None
 )
 
 
 def test_what_was_said_is_heard() -> None:
     """Questions and answers come out as they went in."""
-    assert decode_asked(encode(ASKED), PLANAR) == ASKED
-    assert decode_told(encode(TOLD), PLANAR) == TOLD
+    assert decode_request(encode(REQUEST), PLANAR) == REQUEST
+    assert decode_response(encode(RESPONSE), PLANAR) == RESPONSE
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "sent",
     [
-        ASKED._replace(wait=-1.0),
-        ASKED._replace(at=(1e300, 0.0)),
-        ASKED._replace(ask=replace(ASKED.ask, interest=DiscoveryInterest(frozenset([SourceRequest("bind", "&&&")])))),
-        ASKED._replace(
-            ask=replace(
-                ASKED.ask,
-                interest=DiscoveryInterest(frozenset(source_request("match", f"&a = {n}") for n in range(2_001))),
+        REQUEST._replace(wait=-1.0),
+        REQUEST._replace(at=(1e300, 0.0)),
+        REQUEST._replace(
+            request=replace(REQUEST.request, interest=DiscoveryInterest(frozenset([SourceRequest("bind", "&&&")])))
+        ),
+        REQUEST._replace(
+            request=replace(
+                REQUEST.request,
+                interest=DiscoveryInterest(frozenset(SourceRequest("match", f"&a = {n}") for n in range(2_001))),
             )
         ),
     ],
     ids=["no time to wait", "nowhere", "no condition", "too much"],
 )
-def test_questions_that_no_node_asks_are_refused(asked: Asked) -> None:
+def test_questions_that_no_node_asks_are_refused(sent: SourcesRequest) -> None:
     """Before they reach the control."""
     with pytest.raises(InputError):
-        decode_asked(encode(asked), PLANAR)
+        decode_request(encode(sent), PLANAR)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +70,12 @@ def test_questions_that_no_node_asks_are_refused(asked: Asked) -> None:
 def test_sources_that_could_not_be_registered_are_refused(news: SourceAnnouncement) -> None:
     """One answer must not stop a node for good."""
     with pytest.raises(InputError):
-        decode_told(encode(TOLD._replace(answer=replace(TOLD.answer, announcements=(news,)))), PLANAR)
+        decode_response(encode(RESPONSE._replace(response=replace(RESPONSE.response, announcements=(news,)))), PLANAR)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"ask": 1, "wait": 1, "at": None})])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"request": 1, "wait": 1, "at": None})])
 def test_what_is_no_question_is_refused(body: bytes) -> None:
     """With a hint that versions may differ."""
     with pytest.raises(InputError) as refused:
-        decode_asked(body, PLANAR)
+        decode_request(body, PLANAR)
     assert "version" in str(refused.value.hint)

@@ -11,7 +11,7 @@ from nodes import RunningNode, journalled
 
 from roamcast.client import Client
 from roamcast.errors import InputError, NotFoundError
-from roamcast.security.publish_proofs import Passport
+from roamcast.security.tokens import PublishProof
 
 EVENT = {"x": 1.0, "y": 2.0, "terms": ["fire"]}
 WHO = ("entity", "seq", "id", "body")
@@ -59,7 +59,7 @@ def test_numbers_come_from_home_wherever_an_event_goes(nodes: dict[str, RunningN
 def test_passport_is_for_one_domain(nodes: dict[str, RunningNode]) -> None:
     """What a node was shown opens nothing at another, nor at home."""
     token = token_of(nodes["north"].source("cam"))
-    passport = Passport.made(token, "north", "cam", "south")
+    passport = PublishProof.create(token, "north", "cam", "south")
     assert posted(nodes["south"], passport, seq=1) == (202, None)
     assert posted(nodes["west"], passport, seq=1) == (401, "Authorization")
     assert posted(nodes["north"], passport, seq=1) == (401, "Authorization")
@@ -69,7 +69,7 @@ def test_only_sources_have_passports(nodes: dict[str, RunningNode]) -> None:
     """A subscriber's is refused, as is that of nobody, or of a domain that nobody knows."""
     token = token_of(nodes["north"].subscriber("ann"))
     for home, id in (("north", "ann"), ("north", "nobody"), ("east", "ann"), ("north", "..")):
-        passport = Passport.made(token, home, id, "south")
+        passport = PublishProof.create(token, home, id, "south")
         assert posted(nodes["south"], passport, seq=1)[0] == 401
     assert journalled(nodes["south"].data, "south") == []
 
@@ -80,7 +80,7 @@ def test_an_old_token_makes_no_passport(nodes: dict[str, RunningNode]) -> None:
     old = nodes["north"].client(cam.token)
     cam.renew_token()
     assert cam.publish(EVENT, at="south").accepted == 1
-    stale = Passport.made(token_of(old), "north", "cam", "south")
+    stale = PublishProof.create(token_of(old), "north", "cam", "south")
     assert posted(nodes["south"], stale, seq=1) == (401, "Authorization")
 
 
@@ -90,7 +90,7 @@ def test_events_from_elsewhere_bring_number_and_point(
 ) -> None:
     """Only home knows the next number, and where the source is."""
     token = token_of(nodes["north"].source("cam", x=1, y=1))
-    headers = {"authorization": f"Bearer {Passport.made(token, 'north', 'cam', 'south')}"}
+    headers = {"authorization": f"Bearer {PublishProof.create(token, 'north', 'cam', 'south')}"}
     answer = nodes["south"].http.post("/v1/events", json=event, headers=headers)
     assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
 
@@ -98,7 +98,9 @@ def test_events_from_elsewhere_bring_number_and_point(
 def test_a_home_that_is_away_cannot_vouch(nodes: dict[str, RunningNode]) -> None:
     """Who was vouched for lately still is; others have to come again."""
     south, west = nodes["south"], nodes["west"]
-    known, unknown = (Passport.made(token_of(west.source(id)), "west", id, "south") for id in ("known", "unknown"))
+    known, unknown = (
+        PublishProof.create(token_of(west.source(id)), "west", id, "south") for id in ("known", "unknown")
+    )
     assert posted(south, known, seq=1)[0] == 202
     west.stop()
     assert posted(south, known, seq=2)[0] == 202
@@ -121,12 +123,12 @@ def test_publishing_away_needs_a_token(nodes: dict[str, RunningNode]) -> None:
 def test_a_home_is_asked_again_after_a_minute(nodes: dict[str, RunningNode], monkeypatch: pytest.MonkeyPatch) -> None:
     """So long, and no longer, a passport is good though the token it was made from is not."""
     cam = nodes["north"].source("cam")
-    passport = Passport.made(token_of(cam), "north", "cam", "south")
+    passport = PublishProof.create(token_of(cam), "north", "cam", "south")
     assert posted(nodes["south"], passport, seq=1)[0] == 202
     cam.renew_token()
     assert posted(nodes["south"], passport, seq=2)[0] == 202
-    monkeypatch.setattr("roamcast.node.peers.remote_sources._GOOD_FOR", 0.0)
-    known = Passport.made(token_of(cam), "north", "cam", "south")
+    monkeypatch.setattr("roamcast.node.peers.remote_sources._VALID_FOR", 0.0)
+    known = PublishProof.create(token_of(cam), "north", "cam", "south")
     assert posted(nodes["south"], known, seq=3)[0] == 202
     cam.renew_token()
     assert posted(nodes["south"], known, seq=4)[0] == 401

@@ -29,8 +29,8 @@ class Picky(SignedHttp):
     """The way to an office that answers, and refuses what has the poison in it or is too large."""
 
     def __init__(self, peers: Peers) -> None:
-        super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient(), most=1_000)
-        self.accepted: list[PeerMessage] = []
+        super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient(), max_response=1_000)
+        self.taken: list[PeerMessage] = []
         self.refusals = 0
 
     async def post(self, peer: Peer, path: str, body: bytes) -> bytes:
@@ -38,7 +38,7 @@ class Picky(SignedHttp):
         if POISON in messages or len(body) > 8 * 1024 * 1024:
             self.refusals += 1
             raise UnavailableError("office 'south' refuses: HTTP 400")
-        self.accepted += messages
+        self.taken += messages
         return b"{}"
 
 
@@ -65,7 +65,7 @@ async def carried(signed_http: Picky, messages: list[PeerMessage], done: Callabl
 def test_a_message_that_is_never_taken_keeps_no_other_back(signed_http: Picky) -> None:
     """Though they are said together, again and again; and a refusal is no reason to hurry."""
     some = [*OTHERS[:10], POISON, *OTHERS[10:]]
-    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.accepted))) == 1
+    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.taken))) == 1
     assert signed_http.refusals > 0
 
 
@@ -73,5 +73,5 @@ def test_a_message_that_is_too_large_is_never_sent(signed_http: Picky) -> None:
     """It would only be refused; those with it come."""
     contents = Bookkeeping(sent={f"{'x' * 500}{number}": 1 for number in range(20_000)})
     large = MailboxChunk("north.node.ann", 2, "north", START, (), last=True, bookkeeping=contents)
-    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.accepted)))
+    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.taken)))
     assert signed_http.refusals == 0

@@ -12,7 +12,7 @@ import pytest
 from roamcast.errors import UnavailableError
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp
-from roamcast.security.signing import signature_of_answer
+from roamcast.security.signing import response_signature
 
 MOST = 1_000
 SOUTH = Peer("south", "http://127.0.0.1:1", "00" * 32)
@@ -36,7 +36,7 @@ def answer_to(folder: Path, response: httpx.Response | None, content: bytes = b"
     def signed(request: httpx.Request) -> httpx.Response:
         if response is not None:
             return response
-        signature = signature_of_answer(SOUTH.secret, request.headers["roamcast-nonce"], content)
+        signature = response_signature(SOUTH.secret, request.headers["roamcast-nonce"], content)
         assert request.headers["accept-encoding"] == "identity"
         return httpx.Response(200, stream=httpx.ByteStream(content), headers={"roamcast-signature": signature})
 

@@ -73,9 +73,10 @@ class ControlWriter:
         domain: str = "local",
         silence: float = 5.0,
         max_peer_sources: int,
+        entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
     ) -> None:
-        """Restore everything from the registry, which may take a while.
+        """Restore everything from the registry, which may take a while. `entities` is filled and kept up to date.
 
         Ended bindings are kept for `history` seconds. After `silence` seconds without an answer, the sources of another
         node are gone. At most `max_peer_sources` sources of each other node are known here. `before_restore` may
@@ -88,7 +89,7 @@ class ControlWriter:
         self._clock = clock
         self._metrics = metrics
         self._history = round(history * 1_000_000)
-        self.entities = EntityCache()
+        self.entities = EntityCache() if entities is None else entities
         self.peer_sources = PeerSources(
             domain, self.entities, clock, registry.new_incarnation(clock.now()), silence, max_peer_sources
         )

@@ -1,4 +1,4 @@
-"""The app: one function puts it together."""
+"""The ASGI app of a node."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from starlette.concurrency import run_in_threadpool
 from roamcast import __version__
 from roamcast.node.http.errors import ERROR_RESPONSES, handle_errors
 from roamcast.node.http.routes import (
-    backbone,
+    arrivals,
     demand,
     entities,
     events,
     letters,
-    mailbox,
     mailboxes,
     offices,
-    page,
+    peers,
     scene,
     status,
     subscriptions,
@@ -31,16 +30,16 @@ from roamcast.settings import NodeSettings
 __all__ = ["create_app"]
 
 _ABOUT = """
-Publish/subscribe that follows you. Register a source or a subscriber, keep the token you get, and send it as
+Publish/subscribe that follows you. Register a source or a subscriber, keep the token it returns, and send it as
 `Authorization: Bearer <token>`.
 
-**Removing a subscription.** Events acknowledged before the removal was asked for still become letters; events posted
-after the removal was acknowledged do not. Letters in the mailbox stay until they are acknowledged.
+**Removing a subscription.** Events acknowledged before the request to remove it still become letters. Events published
+after the response do not. Letters in the mailbox stay until they are acknowledged.
 """
 
 
 def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
-    """The node as an ASGI app, reached at `url`. It opens its data when it starts and closes it when it stops."""
+    """The ASGI app of a node that is reached at `url`. It opens the node at startup and closes it at shutdown."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,12 +52,11 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
     api = APIRouter(prefix="/v1")
-    busiest_first = (mailbox, mailboxes, letters, events, demand, entities, subscriptions, backbone, offices, scene)
+    busiest_first = (mailboxes, letters, events, demand, entities, subscriptions, arrivals, offices, peers, scene)
     for module in busiest_first:
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(status.router)
-    app.include_router(page.router)
-    page.mount_files(app)
+    status.mount_files(app)
     handle_errors(app)
     return app

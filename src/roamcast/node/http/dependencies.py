@@ -1,4 +1,4 @@
-"""What routes ask for: the node, and who is calling."""
+"""FastAPI dependencies: the node and the caller."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from roamcast.errors import PermissionDeniedError
-from roamcast.node import auth as security
-from roamcast.node.auth import Caller
+from roamcast.node.auth import Caller, MailboxReader
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
-from roamcast.security.publish_proofs import Passport
+from roamcast.security.tokens import PublishProof
 
 __all__ = [
     "AnyCaller", "CallerOrOperator", "Operator", "Publisher", "Reader", "Source", "Subscriber", "SubscriberOrOperator",
-    "TheNode",
+    "TheNode", "check_rate",
 ]  # fmt: skip
 
-_bearer = HTTPBearer(auto_error=False, description="The token given at registration.")
+_bearer = HTTPBearer(auto_error=False, description="The token returned by the registration.")
 
 
-async def _node(request: Request) -> Node:  # not a plain function: FastAPI would run that in another thread
+async def _node(request: Request) -> Node:  # async: FastAPI runs plain functions on another thread
     node: Node = request.app.state.node
     return node
 
@@ -31,15 +30,20 @@ TheNode = Annotated[Node, Depends(_node)]
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-async def _caller(node: TheNode, given: _Credentials) -> Caller:
-    return node.auth.caller(given.credentials if given else None)
+def check_rate(request: Request, node: Node) -> None:
+    """Raises CapacityError if this address sends too many requests that cost another node's time."""
+    node.rate_limiter.check(request.client.host if request.client else "")
+
+
+async def _caller(node: TheNode, credentials: _Credentials) -> Caller:
+    return node.auth.caller(credentials.credentials if credentials else None)
 
 
 AnyCaller = Annotated[Caller, Depends(_caller)]
 
 
-async def _caller_or_operator(node: TheNode, given: _Credentials) -> Caller | None:
-    token = given.credentials if given else None
+async def _caller_or_operator(node: TheNode, credentials: _Credentials) -> Caller | None:
+    token = credentials.credentials if credentials else None
     return None if node.auth.is_operator(token) else node.auth.caller(token)
 
 
@@ -53,41 +57,41 @@ async def _subscriber_or_operator(caller: CallerOrOperator) -> Caller | None:
 async def _source(caller: AnyCaller) -> Caller:
     if caller.kind != "source":
         raise PermissionDeniedError(
-            f"{caller.id} is no source", where="Authorization", hint="register a source, and use its token"
+            f"{caller.id} is not a source", where="Authorization", hint="use the token of a source"
         )
     return caller
 
 
-async def _publisher(request: Request, node: TheNode, given: _Credentials) -> Caller | RemoteSource:
-    passport = Passport.parse(given.credentials) if given else None
-    if passport is None or passport.home == node.settings.domain:
-        return await _source(await _caller(node, given))
-    if (remote_source := node.remote_sources.known(passport)) is not None:
-        return remote_source
-    node.rate_limiter.check(request.client.host if request.client else "")
-    return await node.remote_sources.ask(passport)
+async def _publisher(request: Request, node: TheNode, credentials: _Credentials) -> Caller | RemoteSource:
+    proof = PublishProof.parse(credentials.credentials) if credentials else None
+    if proof is None or proof.home == node.settings.domain:
+        return await _source(await _caller(node, credentials))
+    if (source := node.remote_sources.known(proof)) is not None:
+        return source
+    check_rate(request, node)
+    return await node.remote_sources.identify(proof)
 
 
 async def _subscriber(caller: AnyCaller) -> Caller:
     if caller.kind != "subscriber":
         raise PermissionDeniedError(
-            f"{caller.id} is no subscriber", where="Authorization", hint="register a subscriber, and use its token"
+            f"{caller.id} is not a subscriber", where="Authorization", hint="use the token of a subscriber"
         )
     return caller
 
 
-async def _reader(node: TheNode, given: _Credentials) -> security.Reader:
-    return node.auth.reader(given.credentials if given else None)
+async def _reader(node: TheNode, credentials: _Credentials) -> MailboxReader:
+    return node.auth.reader(credentials.credentials if credentials else None)
 
 
-async def _operator(node: TheNode, given: _Credentials) -> None:
-    node.auth.check_operator(given.credentials if given else None)
+async def _operator(node: TheNode, credentials: _Credentials) -> None:
+    node.auth.check_operator(credentials.credentials if credentials else None)
 
 
 Source = Annotated[Caller, Depends(_source)]
 Publisher = Annotated[Caller | RemoteSource, Depends(_publisher)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
-Reader = Annotated[security.Reader, Depends(_reader)]
+Reader = Annotated[MailboxReader, Depends(_reader)]
 Operator = Depends(_operator)
 SubscriberOrOperator = Annotated[Caller | None, Depends(_subscriber_or_operator)]
-"""None is the operator, here and in CallerOrOperator."""
+"""None is the operator; so it is in CallerOrOperator."""

@@ -1,4 +1,4 @@
-"""Errors as the API tells them: a status and {"error": {"code", "message", "where", "hint"}}."""
+"""Errors in responses: a status and {"error": {"code", "message", "where", "hint"}}."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from roamcast.lacl import LaclError
 from roamcast.node.peers.signed_http import SessionError
 from roamcast.node.schemas import MalformedError, input_error_of
 
-__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "handle_errors", "told"]
+__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "handle_errors"]
 
 log = logging.getLogger(__name__)
 
 
 class BodyTooLargeError(CapacityError):
-    """The body is over the limit."""
+    """The body is larger than the limit."""
 
 
 _STATUS: tuple[tuple[type[RoamcastError], int], ...] = (
@@ -59,14 +59,17 @@ _SCHEMA = {
                 "message": {"type": "string"},
                 "where": {"type": ["string", "null"]},
                 "hint": {"type": ["string", "null"]},
-                "line": {"type": ["integer", "null"], "description": "In LACL, counted from 1, as is the column."},
+                "line": {
+                    "type": ["integer", "null"],
+                    "description": "Line of the LACL text, from 1, like the column.",
+                },
                 "column": {"type": ["integer", "null"]},
                 "office": {
                     "type": ["string", "null"],
-                    "description": "Where a subscriber is that is `elsewhere`.",
+                    "description": "With code `elsewhere`: the office that serves the subscriber.",
                 },
-                "epoch": {"type": "integer", "description": "Its last arrival."},
-                "excerpt": {"type": "string", "description": "The line, and carets below the place."},
+                "epoch": {"type": "integer", "description": "With code `elsewhere`: the epoch of its last arrival."},
+                "excerpt": {"type": "string", "description": "The line of the error, with carets below it."},
             },
         }
     },
@@ -74,33 +77,33 @@ _SCHEMA = {
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {
-        "description": "What was asked is refused; nothing was applied.",
+        "description": "The request is refused; nothing was applied.",
         "content": {"application/json": {"schema": _SCHEMA}},
     },
     "5XX": {
-        "description": "The node could not do it, such as 507 for a full disk; nothing was acknowledged.",
+        "description": "The node failed, for example 507 for a full disk; nothing was acknowledged.",
         "content": {"application/json": {"schema": _SCHEMA}},
     },
 }
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Let every error leave in the same shape, and none with a traceback."""
+    """Return every error in the same form, without tracebacks."""
     app.add_exception_handler(RoamcastError, _roamcast_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
 
 
-def told(error: RoamcastError) -> dict[str, Any]:
-    """What a caller is told of an error."""
-    said = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+def error_json(error: RoamcastError) -> dict[str, Any]:
+    """An error as JSON."""
+    content = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
     if isinstance(error, LaclError):
-        said["where"] = error.where or "lacl"
-        return {**said, "line": error.line, "column": error.column, "excerpt": error.excerpt}
+        content["where"] = error.where or "lacl"
+        return {**content, "line": error.line, "column": error.column, "excerpt": error.excerpt}
     if isinstance(error, ElsewhereError):
-        return {**said, "office": error.office, "epoch": error.epoch}
-    return said
+        return {**content, "office": error.office, "epoch": error.epoch}
+    return content
 
 
 async def _roamcast_error(request: Request, error: Exception) -> Response:
@@ -111,7 +114,7 @@ async def _roamcast_error(request: Request, error: Exception) -> Response:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     if isinstance(error, SessionError):
         headers = error.headers
-    return _answer(status, told(error), headers)
+    return _response(status, error_json(error), headers)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -122,16 +125,16 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
     code = "not_found" if error.status_code == 404 else "bad_input"
-    hint = "see /docs for all addresses"
-    said = {"code": code, "message": str(error.detail), "where": request.url.path, "hint": hint}
-    return _answer(error.status_code, said, error.headers)
+    hint = "see /docs for all paths"
+    content = {"code": code, "message": str(error.detail), "where": request.url.path, "hint": hint}
+    return _response(error.status_code, content, error.headers)
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    # The server logs it, with its traceback.
-    hint = "the reason is in the node's log"
-    return _answer(500, {"code": "internal", "message": "the node failed at this", "where": None, "hint": hint})
+    # The server logs the traceback.
+    hint = "see the log of the node"
+    return _response(500, {"code": "internal", "message": "internal error", "where": None, "hint": hint})
 
 
-def _answer(status: int, said: Mapping[str, Any], headers: Any = None) -> Response:
-    return Response(orjson.dumps({"error": said}), status, headers, "application/json")
+def _response(status: int, content: Mapping[str, Any], headers: Any = None) -> Response:
+    return Response(orjson.dumps({"error": content}), status, headers, "application/json")

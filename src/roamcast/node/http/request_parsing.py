@@ -1,4 +1,4 @@
-"""Reading bodies: bytes within the limit, JSON, one value or a list of them."""
+"""Parse request bodies: size limit, JSON, one value or a list."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _LIMITS = NodeLimits()
 
 
 class BodyParser(Generic[T]):
-    """How a kind of body is read, and how /docs describes it."""
+    """Parses one kind of body, and describes it for /docs."""
 
     def __init__(self, model: type[T], *, bulk: str | None = None) -> None:
-        """`bulk` names the list that may stand in place of one."""
+        """`bulk` is the name, in errors, of a list that is accepted in place of one value."""
         self._one: TypeAdapter[T] = TypeAdapter(model)
         self._many: TypeAdapter[list[T]] = TypeAdapter(list[model])  # type: ignore[valid-type]  # a class at run time
         self._bulk = bulk
         self.openapi = {"requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}}
 
     async def read(self, request: Request, node: Node) -> T:
-        """The one that the body holds."""
+        """Read the body and parse one value."""
         return self._one_of(await read_bytes(request, node), node.limits)
 
     def parse(self, body: bytes) -> T:
-        """The one that a body holds which has been read."""
+        """Parse one value."""
         return self._one_of(body, _LIMITS)
 
     async def read_bulk(self, request: Request, node: Node) -> tuple[list[T], bool]:
-        """What the body holds, and whether it was a list."""
+        """Read the body and parse one value or a list; the values, and whether it was a list."""
         body = await read_bytes(request, node)
         limits = node.limits
         if not body.lstrip().startswith(b"["):
@@ -51,7 +51,7 @@ class BodyParser(Generic[T]):
             raise input_error_of(error, name) from None
         if not 1 <= len(many) <= limits.bulk:
             raise InputError(
-                f"{len(many)} {name} in one request", where=name, hint=f"send 1 to {limits.bulk} at a time"
+                f"{len(many)} {name} in one request", where=name, hint=f"send 1 to {limits.bulk} in a request"
             )
         return many, True
 
@@ -68,23 +68,23 @@ class BodyParser(Generic[T]):
 
 
 async def read_bytes(request: Request, node: Node) -> bytes:
-    """The whole body. Stops reading, and refuses, as soon as it is too large."""
+    """The whole body. Stops reading as soon as it is too large."""
     most = node.limits.body
-    refusal = BodyTooLargeError(f"the body is over {most} bytes", where="body", hint="send several smaller requests")
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > most:
-        raise refusal
+    too_large = BodyTooLargeError(f"the body is larger than {most} bytes", where="body", hint="split the request")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most:
+        raise too_large
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > most:
-            raise refusal
+            raise too_large
     node.metrics.request_bytes.observe(len(body))
     return bytes(body)
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """The schema without references, which /docs could not follow."""
+    """The schema with its references resolved; /docs cannot follow them."""
     if isinstance(schema, list):
         return [_inlined(part, definitions) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The counter of a node's post office: where subscribers are served, and the pipeline leaves its letters."""
+"""The mailbox service: what subscribers and the pipeline do with mailboxes of this node."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
 from roamcast.settings import NodeLimits
 
-__all__ = ["Delivery", "MailboxService"]
+__all__ = ["DepositResult", "MailboxService"]
 
-_DEPOSIT = 2_000  # letters at a time, so that others get their turn in between
-_FIRST_ASKED_AGAIN, _TRACE_WAIT = 0.25, 3.0  # seconds
+_DEPOSIT = 2_000  # letters in a message, so that others are served in between
+_TRACE_RETRY, _TRACE_WAIT = 0.25, 3.0  # seconds
 
 T = TypeVar("T")
 
 
-class Delivery(NamedTuple):
-    """What a deposit did: letters that are stored and were not before, and letters that were dropped as copies."""
+class DepositResult(NamedTuple):
+    """How many letters of a deposit were new and are stored, and how many were dropped as duplicates."""
 
     accepted: int
     duplicates: int
 
 
 class MailboxService:
-    """Subscribers are named in full. Belongs to one event loop, but for `deposit` and `erase`, which block."""
+    """Serves mailboxes by their subscribers' full names. Belongs to one event loop, except for `deposit` and `erase`,
+    which block.
+    """
 
     def __init__(self, actor: OfficeActor, names: SubscriberNames, waiters: Waiters, limits: NodeLimits) -> None:
         self._actor = actor
@@ -57,25 +59,28 @@ class MailboxService:
         self._limits = limits
         self._tracing: dict[str, asyncio.Future[TraceReply]] = {}
         self.expired = 0
-        """Letters that were not handed out because their time to live was over."""
+        """Letters that were not delivered because their time to live had passed."""
 
     async def register(self, id: str) -> None:
-        """Raises ConflictError for one that has left for good."""
+        """Open a mailbox. Raises ConflictError for a removed subscriber."""
         await await_to_the_end(self._actor.tell(Register(self._names.of(id))))
 
     async def remove(self, id: str) -> None:
-        """Raises ElsewhereError while the mailbox is with another office."""
+        """Remove a mailbox for good. Raises ElsewhereError while another office has it."""
         await await_to_the_end(self._actor.tell(Remove(self._names.of(id))))
 
     async def pull(self, name: str, limit: int, after: int) -> Pulled:
-        """No more than fit into an answer, but one letter if there is one. Raises ElsewhereError."""
+        """The letters after offset `after`, as many as fit a response, at least one if there is any.
+
+        Raises ElsewhereError.
+        """
         pull = Pull(name, limit, after, self._limits.pull_bytes)
         pulled = cast(Pulled, await await_to_the_end(self._actor.tell(pull)))
         self.expired += pulled.expired
         return pulled
 
     async def pull_waiting(self, name: str, limit: int, after: int, wait: float) -> Pulled:
-        """If there is nothing, as soon as there is, within so many seconds."""
+        """As `pull`; if there is nothing, wait up to `wait` seconds for the first letter."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
         with self._waiters.waiting(name) as event:
@@ -86,16 +91,13 @@ class MailboxService:
                 if pulled.letters or left <= 0 or self._waiters.stopped or not await wait_for(event, left):
                     return pulled
 
-    async def waiting(self, name: str) -> int:
-        """How many letters are readable now."""
-        return (await await_to_the_end(self._actor.query(lambda store: store.loads((name,)))))[name].readable
-
     async def acknowledge(self, name: str, through: int) -> int:
+        """Delete letters up to offset `through`; returns how many were deleted."""
         done = cast(Acknowledged, await await_to_the_end(self._actor.tell(Acknowledge(name, through))))
         return done.count
 
     async def acknowledge_and_pull(self, name: str, through: int, limit: int, size: int) -> tuple[int, Pulled]:
-        """Both in one go; 0 acknowledges nothing. How many were acknowledged, and the next letters."""
+        """Both in one transaction; `through` 0 acknowledges nothing. How many were deleted, and the next letters."""
         acknowledging = self._actor.tell(Acknowledge(name, through)) if through else None
         pulling = self._actor.tell(Pull(name, limit, through, size))
         count = 0 if acknowledging is None else cast(Acknowledged, await await_to_the_end(acknowledging)).count
@@ -107,32 +109,32 @@ class MailboxService:
         return cast(LetterSent, await await_to_the_end(self._actor.tell(message)))
 
     async def send_all(self, messages: Sequence[SendLetter]) -> tuple[LetterSent | RoamcastError, ...]:
-        """Each is taken or refused by itself."""
+        """SendLetter several letters. Each is accepted or refused on its own."""
         done = cast(LettersSent, await await_to_the_end(self._actor.tell(SendLetters(tuple(messages)))))
         return done.outcomes
 
     async def last_sent(self, sender: str, receiver: str) -> int:
         """The number of the last letter, 0 for none. Raises ElsewhereError unless the sender is served here."""
 
-        def asked(store: OfficeStore) -> int | ElsewhereError:
+        def read(store: OfficeStore) -> int | ElsewhereError:
             tenure = store.tenures((sender,)).get(sender)
             if tenure is not None and tenure.active:
                 return store.last_sent(sender, receiver)
             kept = store.last_known(sender)
             return elsewhere_error(sender, kept.office if kept else None, kept.epoch if kept else 0)
 
-        answer = await await_to_the_end(self._actor.query(asked))
+        answer = await await_to_the_end(self._actor.query(read))
         if isinstance(answer, ElsewhereError):
             raise answer
         return answer
 
     async def trace(self, receiver: str, sender: str, number: int) -> TraceReply:
-        """What became of a letter that was posted here. Raises UnavailableError if nobody says so in time."""
+        """What became of a letter that was sent here. Raises UnavailableError if no office reports it in time."""
         loop = asyncio.get_running_loop()
         ticket = new_token()
         answer: asyncio.Future[TraceReply] = loop.create_future()
         self._tracing[ticket] = answer
-        end, pause = loop.time() + _TRACE_WAIT, _FIRST_ASKED_AGAIN
+        end, pause = loop.time() + _TRACE_WAIT, _TRACE_RETRY
         try:
             while loop.time() < end:
                 await await_to_the_end(self._actor.tell(TraceLetter(ticket, receiver, sender, number)))
@@ -143,30 +145,28 @@ class MailboxService:
         finally:
             del self._tracing[ticket]
         if number > await self.last_sent(sender, receiver):
-            hint = "the number is what sending it said"
-            raise NotFoundError("no letter of this number was sent", where=receiver, hint=hint)
-        raise UnavailableError(
-            "no office has said yet what became of it", where=receiver, hint="it is on its way: ask again later"
-        )
+            hint = "use the number that sending it returned"
+            raise NotFoundError("no letter with this number was sent", where=receiver, hint=hint)
+        raise UnavailableError("no office has reported on this letter yet", where=receiver, hint="try again later")
 
-    def traced(self, news: TraceReply) -> None:
+    def resolve_trace(self, news: TraceReply) -> None:
         answer = self._tracing.get(news.ticket)
         if answer is not None and not answer.done():
             answer.set_result(news)
 
-    def deposit(self, letters: Sequence[Letter]) -> Delivery:
-        """Letters of the pipeline, to ids of this domain; stored when this returns. Raises StorageError."""
-        of = {id: self._names.of(id) for id in {letter.receiver for letter in letters}}
-        named = [Letter(of[letter.receiver], letter.sender, letter.number, letter.body) for letter in letters]
-        told = [
+    def deposit(self, letters: Sequence[Letter]) -> DepositResult:
+        """Store letters of the pipeline to ids of this domain. Durable when it returns. Raises StorageError."""
+        name_of = {id: self._names.of(id) for id in {letter.receiver for letter in letters}}
+        named = [Letter(name_of[letter.receiver], letter.sender, letter.number, letter.body) for letter in letters]
+        futures = [
             self._actor.tell(Deposit(tuple(named[first : first + _DEPOSIT])))
             for first in range(0, len(named), _DEPOSIT)
         ]
-        done = [cast(Deposited, each.result()) for each in told]
+        done = [cast(Deposited, future.result()) for future in futures]
         duplicates = sum(each.duplicates for each in done)
-        return Delivery(sum(each.filed + each.queued for each in done) - duplicates, duplicates)
+        return DepositResult(sum(each.filed + each.queued for each in done) - duplicates, duplicates)
 
     def erase(self, receivers: Iterable[str]) -> None:
-        """See that mailboxes of those who have left are gone. Raises StorageError."""
+        """Remove the mailboxes of removed subscribers. Idempotent. Raises StorageError."""
         for removed in [self._actor.tell(Remove(self._names.of(id))) for id in receivers]:
             removed.result()

@@ -1,4 +1,4 @@
-"""SubscriberNames of subscribers at a node: `domain.node.id` for the id that a subscriber has registered."""
+"""Full names of a node's subscribers: `domain.node.id` for a registered id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from roamcast.errors import InputError
 __all__ = ["HOST", "SubscriberNames"]
 
 HOST: Final = "node"
-"""The workplace of all who register over a node's API."""
-
+"""The host part of the names of all subscribers that register over a node's API."""
 
 _DOT: Final = "_:"
 
 
 class SubscriberNames:
-    """An id may have dots, which a part of a name may not: `_:` stands for one, and so no subscriber's id has that."""
+    """Converts ids to names and back. Parts of a name have no dots: `_:` replaces the dots of an id."""
 
     def __init__(self, domain: str) -> None:
         self.domain = domain
@@ -27,22 +26,24 @@ class SubscriberNames:
         return self._prefix + id.replace(".", _DOT)
 
     def check(self, id: str) -> None:
-        """Raises InputError for an id that no subscriber can have."""
+        """Raises InputError for an id that a subscriber cannot have."""
         if _DOT in id:
-            raise InputError(f"a subscriber's id has no {_DOT}", where="id", hint="it stands for a dot in names")
+            raise InputError(
+                f"the id of a subscriber must not contain {_DOT}", where="id", hint="it replaces dots in names"
+            )
 
     def id_of(self, name: str) -> str | None:
-        """The id of a subscriber of this domain; None if the name is not of here."""
+        """The id of a subscriber of this domain; None for other names."""
         return name.removeprefix(self._prefix).replace(_DOT, ".") if name.startswith(self._prefix) else None
 
-    def read(self, text: str) -> str:
-        """A name as somebody gives it: in full, or only the id of one who was created here. Raises InputError."""
+    def parse(self, text: str) -> str:
+        """A full name, from a full name or from an id of this domain. Raises InputError."""
         name = text if text.count(".") in (2, 3) else self.of(text)
         try:
             check_name(name)
         except InputError as error:
             raise InputError(
-                error.message, where="name", hint="give an id, or a name in full: [system.]domain.host.id"
+                error.message, where="name", hint="use an id, or a full name: [system.]domain.host.id"
             ) from None
         return name
 

@@ -1,4 +1,4 @@
-"""The outbox_reader: takes what the pipeline leaves in the outbox and puts it into the mailboxes."""
+"""The outbox reader: moves the pipeline's letters from the outbox into the mailboxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.model import Letter
-from roamcast.node.office.mailbox_service import Delivery
+from roamcast.node.office.mailbox_service import DepositResult
 
 __all__ = ["OutboxReader"]
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 _POLL = 0.02  # seconds
 _LONGEST_BACKOFF = 5.0  # seconds
-_SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a folder changed lately may change unseen
+_SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a recently changed folder may change unnoticed
 
 
 class OutboxReader:
-    """One thread that serves one office.
+    """A thread that reads the outbox of one office.
 
-    Batches are taken lowest first; each is removed only when its letters are stored, so after a crash it is taken
-    again, and the mailboxes drop what they have had. When the disk refuses, it tries again for ever. At a batch that
-    is damaged it stops, for none is ever skipped. `trouble` says what is wrong.
+    Batches are read in order. Each is removed after its letters are stored; after a crash it is read again, and the
+    mailboxes drop duplicates. Disk failures are retried forever. A damaged batch stops the reader, because no batch may
+    be skipped. `problem` says what is wrong; `pipeline` is the last status of the pipeline.
     """
 
     def __init__(
@@ -36,46 +36,46 @@ class OutboxReader:
         folder: Path,
         office: str,
         *,
-        deposit: Callable[[Sequence[Letter]], Delivery],
-        meet: Callable[[PipelineStatus], None],
-        delivered: Callable[[Delivery], None],
+        deposit: Callable[[Sequence[Letter]], DepositResult],
+        on_status: Callable[[PipelineStatus], None],
+        on_deposit: Callable[[DepositResult], None],
     ) -> None:
-        """`deposit` stores letters; `meet` is told of the sender whenever its card changes, `delivered` of every batch
-        that is stored.
+        """`deposit` stores letters. `on_status` is called with each new status of the pipeline, `on_deposit` with the
+        result of each batch.
         """
         self._outbox = outbox
-        self._card = outbox.status_path
+        self._status_path = outbox.status_path
         self._folder = folder / office
         self._office = office
         self._deposit = deposit
-        self._meet = meet
-        self._delivered = delivered
-        self._card_seen: tuple[int, int] | None = None
+        self._on_status = on_status
+        self._on_deposit = on_deposit
+        self._status_seen: tuple[int, int] | None = None
         self._folder_seen = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"outbox_reader-{office}", daemon=True)
-        self.sender: PipelineStatus | None = None
+        self._thread = threading.Thread(target=self._run, name=f"outbox-reader-{office}", daemon=True)
+        self.pipeline: PipelineStatus | None = None
         self.waiting = 0
-        self.trouble: str | None = None
+        self.problem: str | None = None
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the batch in hand, then end."""
+        """Finish the present batch, then end the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
-        """Take every batch that waits, and meet the sender if its card is new."""
+    def poll(self) -> None:
+        """Read every batch that waits, and the status if it is new."""
         for path in self._batches():
             if self._stop.is_set():
                 return
-            self._delivered(self._deposit(self._read(path)))
+            self._on_deposit(self._deposit(self._read(path)))
             self._outbox.remove(path)
             self.waiting -= 1
-        self._look_at_card()
+        self._read_status()
 
     def _read(self, path: Path) -> Sequence[Letter]:
         try:
@@ -84,15 +84,15 @@ class OutboxReader:
             self._stop.set()
             raise
 
-    def _look_at_card(self) -> None:
-        seen = _changed_at(self._card)
-        if seen is None or seen == self._card_seen:
+    def _read_status(self) -> None:
+        changed = _changed_at(self._status_path)
+        if changed is None or changed == self._status_seen:
             return
-        sender = self._outbox.read_status()
-        if sender is not None:
-            self._meet(sender)
-            self.sender = sender
-            self._card_seen = seen
+        status = self._outbox.read_status()
+        if status is not None:
+            self._on_status(status)
+            self.pipeline = status
+            self._status_seen = changed
 
     def _batches(self) -> Iterable[Path]:
         changed = _changed_at(self._folder)
@@ -108,25 +108,25 @@ class OutboxReader:
         pause = 0.0
         while not self._stop.wait(pause):
             try:
-                self.look()
+                self.poll()
             except Exception as error:
-                if self.trouble is None or self._stop.is_set():
-                    outlook = "stops" if self._stop.is_set() else "goes on trying"
+                if self.problem is None or self._stop.is_set():
+                    next_step = "stopping" if self._stop.is_set() else "retrying"
                     known = isinstance(error, RoamcastError)
-                    log.error("the outbox_reader is in trouble and %s: %s", outlook, error, exc_info=not known)
-                self.trouble = str(error)
+                    log.error("outbox reader: %s; %s", error, next_step, exc_info=not known)
+                self.problem = str(error)
                 pause = min(_LONGEST_BACKOFF, max(0.1, 2 * pause))
             else:
-                if self.trouble is not None:
-                    log.warning("the outbox_reader is well again")
-                self.trouble = None
+                if self.problem is not None:
+                    log.warning("outbox reader: recovered")
+                self.problem = None
                 pause = _POLL
 
 
 def _changed_at(path: Path) -> tuple[int, int] | None:
-    """When it changed and which file it is; None while there is none."""
+    """The modification time and inode; None if there is no such file."""
     try:
-        status = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino
+    return stat.st_mtime_ns, stat.st_ino

@@ -1,29 +1,18 @@
-"""A node's post office with all that belongs to it: the office itself, its counter, and the way to other offices."""
+"""The post office of a node: the office itself, its mailboxes, and the way to other offices."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import home_of
-from roamcast.deliver.mailbox import LetterKey, key_of
-from roamcast.deliver.messages import (
-    AddressUpdate,
-    BundleReceipt,
-    LetterBundle,
-    MailboxChunk,
-    MailboxClaim,
-    PeerMessage,
-    Transmit,
-)
+from roamcast.deliver.messages import Transmit
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import RECALL, LastKnownOffice, OfficeStore
 from roamcast.deliver.requests import (
@@ -40,6 +29,7 @@ from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
+from roamcast.node.office.admission import Admission
 from roamcast.node.office.arrivals import Arrivals
 from roamcast.node.office.mailbox_service import MailboxService
 from roamcast.node.office.names import SubscriberNames
@@ -50,7 +40,6 @@ from roamcast.node.peers.sender import PeerSender
 from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.waiting import Waiters
 from roamcast.ranges import HIGHEST
-from roamcast.security.signing import mac, new_key, same
 from roamcast.settings import NodeSettings
 from roamcast.store.registry.visitors import SqlVisitors
 
@@ -58,13 +47,11 @@ __all__ = ["PostOffice"]
 
 log = logging.getLogger(__name__)
 
-_JOIN_AGAIN = 1.0  # seconds
+_JOIN_RETRY = 1.0  # seconds
 
 
 class PostOffice:
-    """`handing` has, for each mailbox that is being handed over, the office it goes to; `claiming`, for each that is
-    claimed, the offices that were asked for it.
-    """
+    """Composes the parts of a post office, and dispatches the office's effects to them."""
 
     def __init__(
         self,
@@ -73,10 +60,11 @@ class PostOffice:
         engine: Engine,
         store: OfficeStore,
         peers: Path,
+        entities: EntityCache,
         clock: Clock,
         waiters: Waiters,
     ) -> None:
-        """Opening it blocks. `store` is the office's own; `peers` is the file of the offices it knows."""
+        """Open the office, which blocks. `engine` has the visitors, `store` the mailboxes; `peers` is the peer file."""
         self._settings = settings
         self.url = settings.public_url or url
         self.names = SubscriberNames(settings.domain)
@@ -85,25 +73,20 @@ class PostOffice:
         self.visitors = Visitors(SqlVisitors(engine))
         self.actor = OfficeActor(Office(settings.domain, store), store, clock.now)
         self.mailboxes = MailboxService(self.actor, self.names, waiters, settings.limits)
-        self.handing: dict[str, str] = {}
-        self.claiming: dict[str, set[str]] = {}
-        self._key = new_key()  # of stamps; what was posted before a start is posted again after it
         self._http = http_client(settings.ca)
         self.signed_http = SignedHttp(settings.domain, self.url, self.peers, self._http, settings.limits.answer)
         self.membership = Membership(self.signed_http, self.peers, self._http, clock)
         self.sender = PeerSender(self.signed_http, self.peers, self.actor.hurry)
+        self.admission = Admission(self.names, entities, self.visitors, self.actor, self.signed_http, self.peers)
+        self.arrivals = Arrivals(settings.domain, self.admission, self.visitors, self.actor)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sweep()
-
-    def attend(self, entities: EntityCache) -> None:
-        """Those who are registered here are known from now on."""
-        self.arrivals = Arrivals(self.names, entities, self.visitors, self.actor, self.signed_http, self.peers)
+        self._forget_absent_visitors()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Talk to other offices for as long as this is entered. Raises what keeps the node from joining."""
+        """Talk to other offices while this is entered. Raises what keeps the node from joining."""
         loop = asyncio.get_running_loop()
-        self.actor.connect(lambda leaving: _call_soon(loop, self._hear, leaving))
+        self.actor.connect(lambda effects: _call_soon(loop, self._dispatch, effects))
         try:
             self.sender.start()
             self._start(self.membership.introduce())
@@ -117,8 +100,8 @@ class PostOffice:
             await self.sender.stop()
             await self._http.aclose()
 
-    async def call_home(self, id: str) -> None:
-        """The subscriber has another token: those for its mailbox are worth nothing, wherever that is."""
+    async def recall(self, id: str) -> None:
+        """The subscriber has a new token: recall its mailbox, and invalidate the tokens for it everywhere."""
         name = self.names.of(id)
         await run_in_threadpool(self.visitors.leave, name, HIGHEST)
         with suppress(NotFoundError):
@@ -127,56 +110,29 @@ class PostOffice:
     def close(self) -> None:
         self.actor.close()
 
-    def _hear(self, leaving: Sequence[Transmit | Notice]) -> None:
-        for effect in leaving:
+    def _dispatch(self, effects: Sequence[Transmit | Notice]) -> None:
+        for effect in effects:
             match effect:
                 case Transmit(to, message):
-                    self.sender.send(to, self._leaving(to, message))
+                    self.sender.send(to, self.admission.note_sent(to, message))
                 case LettersReady(name):
                     self.waiters.notify([name])
                 case Departed(name):
                     self.waiters.notify([name])
-                    self._start(self.arrivals.departed(effect))
+                    self._start(self.arrivals.depart(effect))
                 case Arrived(name):
-                    self.handing.pop(name, None)
-                    self.claiming.pop(name, None)
-                    self.arrivals.hear(effect)
+                    self.admission.note_arrived(name)
+                    self.arrivals.resolve(effect)
                 case ArrivalRefused(name):
-                    self.claiming.pop(name, None)
-                    self.arrivals.hear(effect)
+                    self.admission.note_refused(name)
+                    self.arrivals.resolve(effect)
                 case LettersExpired(_, count):
                     self.mailboxes.expired += count
                 case TraceReply():
-                    self.mailboxes.traced(effect)
+                    self.mailboxes.resolve_trace(effect)
 
-    def _leaving(self, to: str, message: PeerMessage) -> PeerMessage:
-        """Note who is asked for a mailbox, or gets it; add, for a home, what the subscriber has warranted.
-
-        Letters of our own are stamped.
-        """
-        match message:
-            case LetterBundle(receiver, letters, origin) if origin == self.names.domain:
-                return replace(message, stamp=self._stamp(receiver, map(key_of, letters)))
-            case MailboxChunk(name):
-                self.handing[name] = to
-            case MailboxClaim(name):
-                self.claiming.setdefault(name, set()).add(to)
-            case AddressUpdate(name, epoch=epoch) if home_of(name) == to:
-                visitor = self.visitors.find(name)
-                if visitor is not None and visitor.epoch == epoch:
-                    return replace(message, move_proof=visitor.move_proof)
-        return message
-
-    def is_stamped(self, posted: BundleReceipt) -> bool:
-        """Whether who says so was sent just these letters, or was passed them, since we have started."""
-        return same(posted.stamp, self._stamp(posted.receiver, (*posted.accepted, *posted.rejected)))
-
-    def _stamp(self, receiver: str, keys: Iterable[LetterKey]) -> str:
-        parts = (part for sender, number in sorted(keys) for part in (sender, str(number)))
-        return mac(self._key, "stamp", receiver, *parts).hex()
-
-    def _sweep(self) -> None:
-        """Forget visitors whose arrival came to nothing, or who have left, if a crash kept us from it."""
+    def _forget_absent_visitors(self) -> None:
+        """Forget visitors whose arrival failed or who have left, if a crash prevented it."""
 
         def absent(store: OfficeStore) -> list[tuple[str, LastKnownOffice | None]]:
             names = self.visitors.names()
@@ -197,29 +153,29 @@ class PostOffice:
         task.add_done_callback(self._tasks.discard)
 
     async def _join(self, url: str, code: str) -> None:
-        """Once: who has joined is known for good. Raises why the other node refuses; tries later if it is away."""
+        """Join once; a later start finds the peer on record. Raises the refusal; retries if the node is away."""
         if any(peer.invitation == Invitation.read(code)[0] for peer in self.peers.all()):
             return
         try:
             await self._join_now(url, code)
         except UnavailableError as error:
-            log.warning("%s; going on trying", error)
+            log.warning("%s; retrying", error)
             self._start(self._join_later(url, code))
 
     async def _join_now(self, url: str, code: str) -> None:
         peer = await self.membership.join(url, code)
         log.info("joined office %s at %s", peer.domain, url)
-        self.sender.heard_of(peer.domain)
+        self.sender.reconnect(peer.domain)
 
     async def _join_later(self, url: str, code: str) -> None:
         while True:
-            await asyncio.sleep(_JOIN_AGAIN)
+            await asyncio.sleep(_JOIN_RETRY)
             try:
                 return await self._join_now(url, code)
             except UnavailableError:
                 continue
             except RoamcastError as error:
-                log.error("not joined: %s", error)
+                log.error("cannot join: %s", error)
                 return None
 
 

@@ -1,4 +1,4 @@
-"""Questions and answers between nodes about their sources, as JSON."""
+"""Discovery requests and responses between nodes, as JSON."""
 
 from __future__ import annotations
 
@@ -14,80 +14,80 @@ from roamcast.errors import InputError, RoamcastError
 from roamcast.node.schemas import ID
 from roamcast.space import Space
 
-__all__ = ["Asked", "Told", "decode_asked", "decode_told", "encode"]
+__all__ = ["SourcesRequest", "SourcesResponse", "decode_request", "decode_response", "encode"]
 
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
-    """A question, for how many seconds the answer may be waited for, and where the node is that asks."""
+class SourcesRequest(NamedTuple):
+    """A discovery request, how many seconds its response may wait for news, and the position of the sender."""
 
-    ask: DiscoveryRequest
+    request: DiscoveryRequest
     wait: float
     at: tuple[float, float] | None
 
 
-class Told(NamedTuple):
-    """An answer, and where the node is that gives it."""
+class SourcesResponse(NamedTuple):
+    """A discovery response, and the position of the node that sends it."""
 
-    answer: DiscoveryResponse
+    response: DiscoveryResponse
     at: tuple[float, float] | None
 
 
 _ID: Final = re.compile(ID)
 _MOST_REQUESTS: Final = 2_000
-_MOST_NEWS: Final = 1_000
+_MOST_ANNOUNCEMENTS: Final = 1_000
 _MOST_ATTRIBUTES: Final = 1_000
 _LATEST: Final = 253_402_300_799_999_999  # the end of the year 9999, in microseconds
-_ASKED: Final = TypeAdapter(Asked)
-_TOLD: Final = TypeAdapter(Told)
+_REQUEST: Final = TypeAdapter(SourcesRequest)
+_RESPONSE: Final = TypeAdapter(SourcesResponse)
 
 
-def encode(value: Asked | Told) -> bytes:
+def encode(value: SourcesRequest | SourcesResponse) -> bytes:
     return orjson.dumps(value._asdict(), default=_plain)
 
 
-def decode_asked(body: bytes, space: Space) -> Asked:
-    """Raises InputError, also for what no node would ask. It may take a while."""
-    asked = _decoded(_ASKED, body)
-    requests = asked.ask.interest.requests if asked.ask.interest else ()
+def decode_request(body: bytes, space: Space) -> SourcesRequest:
+    """Raises InputError, also for requests that no node would send. May take a while."""
+    decoded = _decode(_REQUEST, body)
+    requests = decoded.request.interest.requests if decoded.request.interest else ()
     try:
         if len(requests) > _MOST_REQUESTS:
             raise ValueError(f"{len(requests)} requests")
-        if not 0 <= asked.wait < inf:
-            raise ValueError(f"to wait for {asked.wait} seconds")
-        _check_point(asked.at, space)
+        if not 0 <= decoded.wait < inf:
+            raise ValueError(f"a wait of {decoded.wait} seconds")
+        _check_point(decoded.at, space)
         for request in requests:
             request.admits({})
     except (ValueError, RoamcastError) as error:
-        raise _refusal(error) from error
-    return asked
+        raise _invalid(error) from error
+    return decoded
 
 
-def decode_told(body: bytes, space: Space) -> Told:
-    """Raises InputError, also for a source that could not be registered here."""
-    told = _decoded(_TOLD, body)
+def decode_response(body: bytes, space: Space) -> SourcesResponse:
+    """Raises InputError, also for sources that could not be registered here."""
+    decoded = _decode(_RESPONSE, body)
     try:
-        if len(told.answer.announcements) > _MOST_NEWS:
-            raise ValueError(f"{len(told.answer.announcements)} sources")
-        _check_point(told.at, space)
-        for news in told.answer.announcements:
-            _check_news(news, space)
+        if len(decoded.response.announcements) > _MOST_ANNOUNCEMENTS:
+            raise ValueError(f"{len(decoded.response.announcements)} sources")
+        _check_point(decoded.at, space)
+        for announcement in decoded.response.announcements:
+            _check_announcement(announcement, space)
     except (ValueError, RoamcastError) as error:
-        raise _refusal(error) from error
-    return told
+        raise _invalid(error) from error
+    return decoded
 
 
-def _check_news(news: SourceAnnouncement, space: Space) -> None:
-    if not _ID.fullmatch(news.source):
-        raise ValueError(f"{news.source[:200]!r} is no id")
-    numbers = [value for value in (news.attributes or {}).values() if isinstance(value, float)]
-    if len(news.attributes or {}) > _MOST_ATTRIBUTES or not all(map(isfinite, numbers)):
-        raise ValueError(f"attributes of {news.source}")
-    if (at := news.position) is not None:
+def _check_announcement(announcement: SourceAnnouncement, space: Space) -> None:
+    if not _ID.fullmatch(announcement.source):
+        raise ValueError(f"{announcement.source[:200]!r} is not an id")
+    numbers = [value for value in (announcement.attributes or {}).values() if isinstance(value, float)]
+    if len(announcement.attributes or {}) > _MOST_ATTRIBUTES or not all(map(isfinite, numbers)):
+        raise ValueError(f"invalid attributes of {announcement.source}")
+    if (at := announcement.position) is not None:
         space.check_point(at.x, at.y)
         if abs(at.time) > _LATEST:
-            raise ValueError(f"a position of {news.source} at {at.time}")
+            raise ValueError(f"position of {announcement.source} at time {at.time}")
 
 
 def _check_point(at: tuple[float, float] | None, space: Space) -> None:
@@ -95,17 +95,19 @@ def _check_point(at: tuple[float, float] | None, space: Space) -> None:
         space.check_point(*at)
 
 
-def _decoded(adapter: TypeAdapter[T], body: bytes) -> T:
+def _decode(adapter: TypeAdapter[T], body: bytes) -> T:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise _refusal(error) from error
+        raise _invalid(error) from error
 
 
-def _refusal(error: Exception) -> InputError:
-    return InputError(f"not between nodes: {error}", where="body", hint="both nodes need the same version of roamcast")
+def _invalid(error: Exception) -> InputError:
+    return InputError(
+        f"not a discovery message: {error}", where="body", hint="run the same version of roamcast on both nodes"
+    )
 
 
 def _plain(value: Any) -> Any:
-    """Sets, and tuples with names, as lists."""
+    """Sets and named tuples as lists."""
     return list(value)

@@ -1,4 +1,4 @@
-"""RemoteSources: sources of other domains whose events are taken in here. Who they are is for their home to say."""
+"""Remote sources: sources of other domains that publish here. Their homes verify who they are."""
 
 from __future__ import annotations
 
@@ -9,77 +9,58 @@ from typing import Final, NamedTuple
 import orjson
 
 from roamcast.errors import AuthenticationError, UnavailableError
-from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.peers.peer_file import Peers
 from roamcast.node.peers.signed_http import SignedHttp
-from roamcast.security.publish_proofs import Passport
+from roamcast.security.tokens import PublishProof
 
-__all__ = ["IDENTIFY", "Answer", "RemoteSource", "RemoteSources"]
+__all__ = ["PUBLISH_PROOFS", "RemoteSource", "RemoteSources"]
 
-IDENTIFY: Final = "/v1/office/passports"
+PUBLISH_PROOFS: Final = "/v1/office/publish-proofs"
 
-_GOOD_FOR: Final = 60.0  # seconds until the home is asked again
-_REMEMBERED: Final = 10_000
+_VALID_FOR: Final = 60.0  # seconds until the home is asked again
+_CACHED: Final = 10_000
 
 
 class RemoteSource(NamedTuple):
-    """A source that is registered elsewhere, and its attributes as a JSON object."""
+    """A source that is registered at another node, and its attributes as a JSON object."""
 
     home: str
     id: str
     attributes: str | None
 
 
-class Answer(NamedTuple):
-    """What a home says of a passport."""
-
-    good: bool
-    attributes: str | None = None
-
-
 class RemoteSources:
-    """Belongs to one event loop."""
+    """Identifies remote sources by their publish proofs. Belongs to one event loop."""
 
-    def __init__(self, domain: str, entities: EntityCache, signed_http: SignedHttp, peers: Peers) -> None:
-        self._domain = domain
-        self._entities = entities
+    def __init__(self, signed_http: SignedHttp, peers: Peers) -> None:
         self._signed_http = signed_http
         self._peers = peers
-        self._known: OrderedDict[Passport, tuple[float, RemoteSource]] = OrderedDict()
+        self._verified: OrderedDict[PublishProof, tuple[float, RemoteSource]] = OrderedDict()
 
-    def known(self, passport: Passport) -> RemoteSource | None:
-        """Whose it is, if its home has said so within the last minute."""
-        until, remote_source = self._known.get(passport, (0.0, None))
-        return remote_source if time.monotonic() < until else None
+    def known(self, proof: PublishProof) -> RemoteSource | None:
+        """The source, if its home has verified the proof within the last minute."""
+        until, source = self._verified.get(proof, (0.0, None))
+        return source if time.monotonic() < until else None
 
-    async def ask(self, passport: Passport) -> RemoteSource:
-        """Whose it is, by its home's word. Raises AuthenticationError, and UnavailableError without an answer."""
-        peer = self._peers.find(passport.home)
+    async def identify(self, proof: PublishProof) -> RemoteSource:
+        """Ask the home. Raises AuthenticationError, and UnavailableError without an answer."""
+        peer = self._peers.find(proof.home)
         if peer is None:
-            raise _refused(f"no office of {passport.home!r} has joined")
-        asked = orjson.dumps({"id": passport.id, "proof": passport.proof})
-        said = orjson.loads(await self._signed_http.post(peer, IDENTIFY, asked))
-        if said.get("good") is not True:
-            raise _refused("its home does not know this passport")
-        attributes = said.get("attributes")
+            raise _refused(f"office {proof.home!r} has not joined")
+        request = orjson.dumps({"id": proof.id, "proof": proof.proof})
+        verdict = orjson.loads(await self._signed_http.post(peer, PUBLISH_PROOFS, request))
+        if verdict.get("valid") is not True:
+            raise _refused(f"{proof.home} does not accept this publish proof")
+        attributes = verdict.get("attributes")
         if attributes is not None and not isinstance(attributes, str):
-            raise UnavailableError("its home's answer makes no sense", where=peer.url, hint="both need one version")
-        remote_source = RemoteSource(passport.home, passport.id, attributes)
-        self._known.pop(passport, None)
-        self._known[passport] = time.monotonic() + _GOOD_FOR, remote_source
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return remote_source
-
-    def judge(self, domain: str, id: str, proof: str) -> Answer:
-        """For the home: what to tell the office of `domain`."""
-        entity = self._entities.find(id)
-        if entity is None or entity.kind != "source":
-            return Answer(False)
-        if not Passport(self._domain, id, proof).is_good(domain, entity.token_hash):
-            return Answer(False)
-        return Answer(True, self._entities.attributes_json(id))
+            raise UnavailableError("invalid response of the home", where=peer.url, hint="run the same version on both")
+        source = RemoteSource(proof.home, proof.id, attributes)
+        self._verified.pop(proof, None)
+        self._verified[proof] = time.monotonic() + _VALID_FOR, source
+        if len(self._verified) > _CACHED:
+            self._verified.popitem(last=False)
+        return source
 
 
 def _refused(message: str) -> AuthenticationError:
-    return AuthenticationError(message, where="Authorization", hint="make it from the source's present token")
+    return AuthenticationError(message, where="Authorization", hint="make the proof from the source's present token")

@@ -1,4 +1,4 @@
-"""Signed requests between offices: how ours are made, and how those of others are checked."""
+"""Signed HTTP between offices: send signed requests, and verify those of others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 
 from roamcast.errors import AuthenticationError, ConflictError, UnavailableError
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.security.signing import Nonces, Signed, same, signature, signature_of_answer
+from roamcast.security.signing import Nonces, SignedRequest, response_signature, same, signature
 
 __all__ = ["SessionError", "SignedHttp", "http_client"]
 
@@ -24,12 +24,14 @@ _OFFICE, _URL, _NONCE, _SIGNATURE, _SESSION = (
 
 
 class SessionError(ConflictError):
-    """The request was signed for a session that is over, or was sent before; `session` is the present one."""
+    """The request was signed for an old session, or sent before. `session` is the present one."""
 
     code = "session"
 
     def __init__(self, session: str) -> None:
-        super().__init__("signed for another session", where=_NONCE, hint="sign it for the one in roamcast-session")
+        super().__init__(
+            "signed for another session", where=_NONCE, hint="sign it for the session in the header roamcast-session"
+        )
         self.session = session
 
     @property
@@ -38,22 +40,23 @@ class SessionError(ConflictError):
 
 
 def http_client(ca: Path | None) -> httpx.AsyncClient:
-    """For requests to other nodes; `ca` has the certificates to trust instead of the system's."""
+    """A client for requests to other nodes. `ca` has the certificates to trust instead of the system's."""
     verify = ssl.create_default_context(cafile=str(ca)) if ca else True
     return httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=_CONNECT), verify=verify, trust_env=False)
 
 
 class SignedHttp:
-    """One node's side. `url` is where it listens, which its peers hear with every request. An answer has `most` bytes
-    at most.
+    """One node's side of signed HTTP. Every request carries `url`, where this node listens.
+
+    Responses of more than `max_response` bytes are refused.
     """
 
-    def __init__(self, domain: str, url: str, peers: Peers, http: httpx.AsyncClient, most: int) -> None:
+    def __init__(self, domain: str, url: str, peers: Peers, http: httpx.AsyncClient, max_response: int) -> None:
         self.domain = domain
         self.url = url
         self._peers = peers
         self._http = http
-        self._most = most
+        self._max_response = max_response
         self._nonces = Nonces()
         self._sessions: dict[str, str] = {}
 
@@ -62,54 +65,54 @@ class SignedHttp:
         return self._nonces.session
 
     async def post(self, peer: Peer, path: str, body: bytes, seconds: float = _SECONDS) -> bytes:
-        """What the peer answers. Raises UnavailableError if it does not, or refuses, or if it was not the peer."""
+        """The peer's response. Raises UnavailableError if there is none, an error, or one of somebody else."""
         for _ in range(2):
             nonce = self._nonces.next_for(self._sessions.get(peer.domain, ""))
-            response, content = await self._sent(peer, path, body, nonce, seconds)
+            response, content = await self._send(peer, path, body, nonce, seconds)
             if _SESSION not in response.headers:
                 break
             self._sessions[peer.domain] = response.headers[_SESSION].encode("ascii", "replace").decode()
         if response.status_code >= 300:
             raise UnavailableError(
-                f"office {peer.domain!r} refuses: HTTP {response.status_code} {content[:200].decode(errors='replace')}",
+                f"office {peer.domain!r} refused: HTTP {response.status_code} {content[:200].decode(errors='replace')}",
                 where=peer.url,
-                hint="if it has been set up anew, join it again",
+                hint="if its data was reset, join it again",
             )
-        given = response.headers.get(_SIGNATURE, "")
-        if not same(given, signature_of_answer(peer.secret, nonce, content)):
-            raise UnavailableError(f"the answer is not of office {peer.domain!r}", where=peer.url, hint="use TLS")
+        received = response.headers.get(_SIGNATURE, "")
+        if not same(received, response_signature(peer.secret, nonce, content)):
+            raise UnavailableError(
+                f"the response is not signed by office {peer.domain!r}", where=peer.url, hint="use TLS"
+            )
         return content
 
     def check(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[Peer, str]:
-        """Who has signed a request, and its nonce. Raises AuthenticationError, or SessionError: sign it again."""
+        """Verify a request; returns its signer and nonce. Raises AuthenticationError, or SessionError to sign again."""
         domain, nonce, url = (headers.get(name, "") for name in (_OFFICE, _NONCE, _URL))
         peer = self._peers.find(domain)
-        signed = Signed(domain, self.domain, url, method, path, body, nonce)
-        good = peer is not None and same(signature(peer.secret, signed), headers.get(_SIGNATURE, ""))
-        if peer is None or not good:
-            raise AuthenticationError(
-                "not signed by an office that has joined", where=_SIGNATURE, hint="join with an invitation"
-            )
-        if not self._nonces.first_time(domain, nonce):
+        signed = SignedRequest(domain, self.domain, url, method, path, body, nonce)
+        is_valid = peer is not None and same(signature(peer.secret, signed), headers.get(_SIGNATURE, ""))
+        if peer is None or not is_valid:
+            raise AuthenticationError("not signed by a peer", where=_SIGNATURE, hint="join with an invitation")
+        if not self._nonces.accept(domain, nonce):
             raise SessionError(self._nonces.session)
         if url and url != peer.url:
-            self._peers.moved(domain, url)
+            self._peers.set_url(domain, url)
         return peer, nonce
 
     def answer_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
-        return {_SIGNATURE: signature_of_answer(peer.secret, nonce, body)}
+        return {_SIGNATURE: response_signature(peer.secret, nonce, body)}
 
-    async def _sent(
+    async def _send(
         self, peer: Peer, path: str, body: bytes, nonce: str, seconds: float
     ) -> tuple[httpx.Response, bytes]:
-        signed = Signed(self.domain, peer.domain, self.url, "POST", path, body, nonce)
+        signed = SignedRequest(self.domain, peer.domain, self.url, "POST", path, body, nonce)
         headers = {
             _OFFICE: self.domain,
             _URL: self.url,
             _NONCE: nonce,
             _SIGNATURE: signature(peer.secret, signed),
             "content-type": "application/json",
-            "accept-encoding": "identity",  # or little could become very much
+            "accept-encoding": "identity",  # a small compressed response could become huge
         }
         try:
             timeout = httpx.Timeout(seconds, connect=_CONNECT)
@@ -121,17 +124,17 @@ class SignedHttp:
             raise UnavailableError(
                 f"office {peer.domain!r} does not answer: {error or type(error).__name__}",
                 where=peer.url,
-                hint="check that its node runs",
+                hint="check that its node is running",
             ) from error
 
     async def _read(self, peer: Peer, response: httpx.Response) -> bytes:
-        """As it comes. Raises UnavailableError as soon as it is too much."""
+        """Read the response in pieces. Raises UnavailableError as soon as it is too large."""
         content = bytearray()
         async for piece in response.aiter_raw():
             content += piece
-            if len(content) > self._most:
+            if len(content) > self._max_response:
                 raise UnavailableError(
-                    f"office {peer.domain!r} answers with more than {self._most:,} bytes",
+                    f"the response of office {peer.domain!r} has more than {self._max_response:,} bytes",
                     where=peer.url,
                     hint="see ROAMCAST_LIMITS__ANSWER",
                 )

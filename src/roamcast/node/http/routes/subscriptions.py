@@ -1,4 +1,4 @@
-"""Subscriptions are added, removed, and seen."""
+"""Subscriptions: add, remove, list, show and explain."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
 
 _SUBSCRIPTION = BodyParser(SubscriptionIn)
 _EVENT = BodyParser(EventIn)
-_HISTORY = 1_000  # bindings that are looked through for an event
+_HISTORY = 1_000  # bindings searched to explain an event
 
-Limit = Annotated[int, Query(ge=1, description="At most so many; the node has a limit of its own.")]
+Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a limit too.")]
 
 
 @router.post(
     "",
     status_code=201,
     openapi_extra=_SUBSCRIPTION.openapi,
-    responses={200: {"description": "It was there already, the same in all parts."}},
+    responses={200: {"description": "The same subscription exists already."}},
 )
 async def add_subscription(request: Request, response: Response, node: TheNode, caller: Subscriber) -> dict[str, Any]:
-    """Subscribe, in LACL (`lacl`), or to the events inside a region that carry all terms, one of which may be left out.
+    """Subscribe with a LACL query (`lacl`), or to the events inside a region with all given terms.
 
-    It applies to every event that is posted after the answer. Adding the same subscription under the same id again
-    is harmless (200); 409 if the id is taken by another.
+    The subscription applies to every event published after the response. Adding the same subscription under the same id
+    again returns 200; 409 if another one has the id.
     """
-    given = await _SUBSCRIPTION.read(request, node)
-    asked, body = await run_in_threadpool(_asked, node, given)
-    id = given.id or uuid.uuid4().hex
-    if not await await_to_the_end(node.control.subscribe(id, caller.id, asked, body)):
+    subscription = await _SUBSCRIPTION.read(request, node)
+    query, body = await run_in_threadpool(_checked, node, subscription)
+    id = subscription.id or uuid.uuid4().hex
+    if not await await_to_the_end(node.control.subscribe(id, caller.id, query, body)):
         response.status_code = 200
-    node.show_subscription(id, caller.id, asked)
+    node.show_subscription(id, caller.id, query)
     return {"id": id}
 
 
@@ -58,57 +58,57 @@ async def add_subscription(request: Request, response: Response, node: TheNode, 
 async def remove_subscription(id: str, node: TheNode, caller: Subscriber) -> None:
     """Remove a subscription.
 
-    Events acknowledged before the removal was asked for still become letters, even if those are under way when
-    this answers. Events posted after the answer do not. Letters in the mailbox stay until they are acknowledged.
+    Events acknowledged before the request still become letters, even after the response. Events published after the
+    response do not. Letters in the mailbox stay until they are acknowledged.
     """
     await await_to_the_end(node.control.unsubscribe(id, caller.id))
-    node.show_gone("subscriptions", [id])
+    node.remove_features("subscriptions", [id])
 
 
 @router.get("")
-async def subscriptions(
+async def list_subscriptions(
     node: TheNode,
     caller: SubscriberOrOperator,
     limit: Limit = 1000,
-    after: Annotated[str, Query(description="Only those with ids behind this one.")] = "",
+    after: Annotated[str, Query(description="Only ids after this one.")] = "",
 ) -> dict[str, Any]:
-    """The caller's subscriptions, ordered by id; with the operator's token everybody's. `more`: there are more.
+    """The caller's subscriptions by id; with the operator token, all. `more` tells whether there are more.
 
-    Each has its canonical `text`, its `plan`, its `state` and the `sources` it is bound to, `since` when, and in brief
-    `why` it hears nothing, as it was when it came into this state: ask for one alone to see how it is now.
+    Each has its canonical `text`, `plan`, `state`, the `sources` it is bound to, `since` when, and `why` it receives
+    nothing, as of its last change of state. Request a single subscription to see its present status.
     """
     limit = min(limit, node.limits.page)
     owner = None if caller is None else caller.id
 
     def read() -> tuple[list[dict[str, Any]], bool]:
-        found = node.registry.subscriptions(owner, after=after, limit=limit + 1)
-        shown = found[:limit]
+        page = node.registry.subscriptions(owner, after=after, limit=limit + 1)
+        shown = page[:limit]
         bindings = node.registry.live_bindings([one.id for one in shown if one.lifecycle is not None])
-        return _listed(node, shown, bindings), len(found) > limit
+        return _list_json(node, shown, bindings), len(page) > limit
 
     listed, more = await run_in_threadpool(read)
     return {"subscriptions": listed, "more": more}
 
 
 @router.get("/{id}")
-async def one_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
-    """A subscription as it is now. One sees one's own; the operator sees all."""
-    found = await run_in_threadpool(_own, node, id, caller)
-    return _shown(await _status_of(node, found))
+async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
+    """The present status of a subscription. For its owner and the operator."""
+    subscription = await run_in_threadpool(_own, node, id, caller)
+    return _status_json(await _status_of(node, subscription))
 
 
 @router.post("/{id}/explain", openapi_extra=_EVENT.openapi)
 async def explain_match(id: str, request: Request, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
-    """Why an event does or would match a subscription, or not; nothing is published. One explains one's own.
+    """Explain why an event would match a subscription or not. Nothing is published. For its owner and the operator.
 
-    `checks` are what is asked for, each with whether it `holds` (null: that cannot be said here) and `why`. All is
-    judged by what is so now: sources and subscribers may have been elsewhere, and other, when an event happened.
-    `matches` is false if anything fails, true if all holds, and else null.
+    Each of the `checks` has `holds` (null: this node cannot tell) and `why`. All checks use the present state: sources
+    and subscribers may have been elsewhere at the time of the event. `matches` is false if any check fails, true if all
+    hold, else null.
     """
-    given = await _EVENT.read(request, node)
-    found = await run_in_threadpool(_own, node, id, caller)
-    status = await _status_of(node, found)
-    checks = await run_in_threadpool(_explained, node, found, status, given)
+    event = await _EVENT.read(request, node)
+    subscription = await run_in_threadpool(_own, node, id, caller)
+    status = await _status_of(node, subscription)
+    checks = await run_in_threadpool(_explain, node, subscription, status, event)
     return {
         "subscription": id,
         "matches": verdict(checks),
@@ -116,54 +116,63 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
     }
 
 
-async def _status_of(node: Node, found: Subscription) -> SubscriptionStatus:
-    """As it is now. Raises NotFoundError if it has been removed meanwhile."""
-    id = found.id
-    if found.lifecycle is None:
-        why = _nowhere(node, found)
+async def _status_of(node: Node, subscription: Subscription) -> SubscriptionStatus:
+    """The present status. Raises NotFoundError if it has been removed meanwhile."""
+    id = subscription.id
+    if subscription.lifecycle is None:
+        why = _position_unknown(node, subscription)
         return SubscriptionStatus(
-            id, found.subscriber, found.text, "match", SubscriptionState.ACTIVE, (), found.accepted, why
+            id,
+            subscription.subscriber,
+            subscription.text,
+            "match",
+            SubscriptionState.ACTIVE,
+            (),
+            subscription.accepted,
+            why,
         )
-    question = node.control.query(lambda binder: binder.status(id) if id in binder else None)
-    status = await await_to_the_end(question)
+    future = node.control.query(lambda binder: binder.status(id) if id in binder else None)
+    status = await await_to_the_end(future)
     if status is None:
-        raise NotFoundError("it has just been removed", where=id, hint="list yours to see their ids")
-    return replace(status, why=status.why or _nowhere(node, found))
+        raise NotFoundError(
+            "the subscription has just been removed", where=id, hint="GET /v1/subscriptions lists your own"
+        )
+    return replace(status, why=status.why or _position_unknown(node, subscription))
 
 
-def _explained(node: Node, found: Subscription, status: SubscriptionStatus, given: EventIn) -> list[Check]:
-    source = None if given.source is None else node.entities.find(given.source)
-    x, y = given.x, given.y
+def _explain(node: Node, subscription: Subscription, status: SubscriptionStatus, event: EventIn) -> list[Check]:
+    source = None if event.source is None else node.entities.find(event.source)
+    x, y = event.x, event.y
     if x is None and source is not None and source.position is not None:
         x, y = source.position.x, source.position.y
     if x is not None and y is not None:
         node.space.check_point(x, y)
-    time = node.clock.now() if given.time is None else given.time
-    sender = node.outbox_reader.sender
-    told = sender is not None and node.registry.pipeline() == sender.pipeline
+    time = node.clock.now() if event.time is None else event.time
+    pipeline = node.outbox_reader.pipeline
+    is_informed = pipeline is not None and node.registry.pipeline() == pipeline.pipeline
     return explain(
-        node.queries.stored(found).query,
+        node.queries.stored(subscription).query,
         status,
-        ExplainedEvent(given.source, source, x, y, time, frozenset(given.terms), given.readings),
-        subscriber=node.entities.find(found.subscriber),
-        bindings=node.registry.bindings(found.id, _HISTORY),
-        progress=PipelineProgress(sender, told, node.settings.domain, node.journal.last_offset),
+        ExplainedEvent(event.source, source, x, y, time, frozenset(event.terms), event.readings),
+        subscriber=node.entities.find(subscription.subscriber),
+        bindings=node.registry.bindings(subscription.id, _HISTORY),
+        progress=PipelineProgress(pipeline, is_informed, node.settings.domain, node.journal.last_offset),
         places=node.queries.places,
         space=node.space,
     )
 
 
 @router.get("/{id}/bindings")
-async def bindings(
+async def list_bindings(
     id: str,
     node: TheNode,
     caller: SubscriberOrOperator,
     limit: Limit = 100,
-    skip: Annotated[int, Query(ge=0, le=2**62, description="Leave out so many of the newest.")] = 0,
+    skip: Annotated[int, Query(ge=0, le=2**62, description="Skip this many of the newest.")] = 0,
 ) -> dict[str, Any]:
-    """The sources that a subscription has had, newest first, each from when to when. `more`: there are more.
+    """The bindings of a subscription, newest first. `more` tells whether there are more.
 
-    Those that ended more than 24 hours ago (or what the node is set to) are forgotten.
+    Bindings that ended more than 24 hours ago (setting `history`) are deleted.
     """
     limit = min(limit, node.limits.page)
 
@@ -178,50 +187,52 @@ async def bindings(
             for binding in node.registry.bindings(id, limit + 1, skip)
         ]
 
-    found = await run_in_threadpool(read)
-    return {"bindings": found[:limit], "more": len(found) > limit}
+    page = await run_in_threadpool(read)
+    return {"bindings": page[:limit], "more": len(page) > limit}
 
 
-def _asked(node: Node, given: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
-    """What is asked for, and what the pipeline is told of it."""
-    if given.lacl is not None:
-        asked = node.queries.read(given.lacl)
+def _checked(node: Node, subscription: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
+    """The query, and the body of its control record."""
+    if subscription.lacl is not None:
+        query = node.queries.read(subscription.lacl)
     else:
-        box = given.region.box() if given.region else None
-        if box is not None and given.region is not None:
+        box = subscription.region.box() if subscription.region else None
+        if box is not None and subscription.region is not None:
             try:
-                node.space.check_box(box, crosses_antimeridian=given.region.crosses_antimeridian)
+                node.space.check_box(box, crosses_antimeridian=subscription.region.crosses_antimeridian)
             except InputError as error:
                 raise InputError(error.message, where=f"region.{error.where}", hint=error.hint) from None
-        asked = node.queries.of_region(box, given.terms)
-    return asked, node.queries.body_of(asked.query)
+        query = node.queries.of_region(box, subscription.terms)
+    return query, node.queries.body_of(query.query)
 
 
 def _own(node: Node, id: str, caller: Caller | None) -> Subscription:
-    found = node.registry.subscription(id)
-    if caller is not None and found.subscriber != caller.id:
+    subscription = node.registry.subscription(id)
+    if caller is not None and subscription.subscriber != caller.id:
         raise PermissionDeniedError(
-            "this subscription is somebody else's", where="id", hint="see your own: GET /v1/subscriptions"
+            "this subscription belongs to another subscriber",
+            where="id",
+            hint="GET /v1/subscriptions lists your own",
         )
-    return found
+    return subscription
 
 
-def _listed(node: Node, found: Sequence[Subscription], bindings: Iterable[Bound]) -> list[dict[str, Any]]:
-    """As they are stored: the one who works on the next moves is not asked."""
-    bound: dict[str, list[Bound]] = {one.id: [] for one in found}
+def _list_json(node: Node, subscriptions: Sequence[Subscription], bindings: Iterable[Bound]) -> list[dict[str, Any]]:
+    """As stored, without waiting for the control writer."""
+    bound: dict[str, list[Bound]] = {one.id: [] for one in subscriptions}
     for binding in bindings:
         bound[binding.subscription].append(binding)
     listed = []
-    for one in found:
-        why = _nowhere(node, one)
-        listed.append(_running(one, why))
+    for one in subscriptions:
+        why = _position_unknown(node, one)
+        listed.append(_stateless_json(one, why))
         if one.lifecycle is not None:
-            listed[-1] |= _lifecycle(one.lifecycle, bound[one.id], why)
+            listed[-1] |= _lifecycle_json(one.lifecycle, bound[one.id], why)
             listed[-1]["plan"] = "bind" if one.body is None else "match"
     return listed
 
 
-def _lifecycle(lifecycle: Lifecycle, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:
+def _lifecycle_json(lifecycle: Lifecycle, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:
     return {
         "state": lifecycle.state,
         "sources": [one.source for one in bound],
@@ -230,15 +241,15 @@ def _lifecycle(lifecycle: Lifecycle, bound: Sequence[Bound], why: str | None) ->
     }
 
 
-def _nowhere(node: Node, subscription: Subscription) -> str | None:
-    """Why a subscription around its subscriber hears nothing, if it is because nobody knows where that is."""
+def _position_unknown(node: Node, subscription: Subscription) -> str | None:
+    """Why a moving region receives nothing, if it is because the position of its subscriber is unknown."""
     subscriber = node.entities.find(subscription.subscriber)
     if not subscription.has_moving_region or subscriber is None or subscriber.position is not None:
         return None
-    return f"the position of {subscription.subscriber} is not known"
+    return f"the position of {subscription.subscriber} is unknown"
 
 
-def _running(subscription: Subscription, why: str | None) -> dict[str, Any]:
+def _stateless_json(subscription: Subscription, why: str | None) -> dict[str, Any]:
     return {
         "id": subscription.id,
         "subscriber": subscription.subscriber,
@@ -251,7 +262,7 @@ def _running(subscription: Subscription, why: str | None) -> dict[str, Any]:
     }
 
 
-def _shown(status: SubscriptionStatus) -> dict[str, Any]:
+def _status_json(status: SubscriptionStatus) -> dict[str, Any]:
     return {
         "id": status.id,
         "subscriber": status.subscriber,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binderies import FIRE, NEAREST, ON_STAGE, SECONDS, WALKED, World, walked, world
 from binding import places
+from control_writers import FIRE, NEAREST, ON_STAGE, SECONDS, WALKED, World, walked, world
 
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody

@@ -11,7 +11,7 @@ from roamcast.node.peers.membership import INTRODUCTION
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.sender import MESSAGES
-from roamcast.security.signing import Nonces, Signed, new_key, sealed, signature
+from roamcast.security.signing import Nonces, SignedRequest, encrypt, new_key, signature
 
 
 def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
@@ -26,7 +26,7 @@ def say(
 ) -> httpx.Response:
     """A request as an office makes it."""
     nonce = Nonces().next_for(session)
-    signed = Signed(sender, to, "", "POST", path, body, nonce)
+    signed = SignedRequest(sender, to, "", "POST", path, body, nonce)
     headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
     return node.http.post(path, content=body, headers=headers)
 
@@ -34,7 +34,7 @@ def say(
 def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, url: str, secret: bytes) -> int:
     """An office that has joined says that another one is at `url`, with this key; the status of the answer."""
     key, nonce = peer_of(nodes[to], to, sender).secret, new_key().hex()
-    body = orjson.dumps({"domain": domain, "url": url, "nonce": nonce, "key": sealed(key, secret, nonce).hex()})
+    body = orjson.dumps({"domain": domain, "url": url, "nonce": nonce, "key": encrypt(key, secret, nonce).hex()})
     session = say(nodes[to], key, sender, to, encode([])).headers["roamcast-session"]
     return say(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
 
@@ -48,4 +48,4 @@ def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: Peer
 
 def replay(node: RunningNode, name: str, epoch: int, warrant: str, secret: str = "another, made up") -> httpx.Response:
     """An arrival by somebody who has a warrant."""
-    return node.http.post("/v1/arrivals", json={"name": name, "epoch": epoch, "warrant": warrant, "secret": secret})
+    return node.http.post("/v1/arrivals", json={"name": name, "epoch": epoch, "move_proof": warrant, "secret": secret})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from binderies import NEAREST, NOISE, SECONDS, World, full, world
+from control_writers import NEAREST, NOISE, SECONDS, World, full, world
 from nodes import until
 
 from roamcast.errors import StorageError

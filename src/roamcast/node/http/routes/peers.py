@@ -1,0 +1,88 @@
+"""Requests of other nodes. All but `join` are signed."""
+
+from __future__ import annotations
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from roamcast.node.http.dependencies import TheNode, check_rate
+from roamcast.node.http.request_parsing import BodyParser, read_bytes
+from roamcast.node.peers.discovery_codec import decode_request, encode
+from roamcast.node.peers.message_codec import decode
+from roamcast.node.peers.peer_file import Peer
+from roamcast.node.schemas import IntroductionIn, JoinIn, PublishProofIn, VouchIn
+from roamcast.node.service import Node
+
+router = APIRouter(prefix="/office", include_in_schema=False)
+
+_JOIN = BodyParser(JoinIn)
+_INTRODUCTION = BodyParser(IntroductionIn)
+_VOUCH = BodyParser(VouchIn)
+_PUBLISH_PROOF = BodyParser(PublishProofIn)
+
+
+@router.post("/join")
+async def join(request: Request, node: TheNode) -> dict[str, str]:
+    check_rate(request, node)
+    return await node.office.membership.accept(await _JOIN.read(request, node))
+
+
+@router.post("/introductions")
+async def introduction(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    added = await node.office.membership.accept_introduction(peer, _INTRODUCTION.parse(body))
+    if added is not None:
+        node.office.sender.reconnect(added.domain)
+    return _json(node, peer, nonce, {})
+
+
+@router.post("/vouch")
+async def vouch(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    claim = _VOUCH.parse(body)
+    verdict = await run_in_threadpool(node.office.admission.judge_move, claim.name, claim.epoch, claim.move_proof)
+    return _json(node, peer, nonce, {"verdict": verdict})
+
+
+@router.post("/publish-proofs")
+async def verify_publish_proof(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    claim = _PUBLISH_PROOF.parse(body)
+    return _json(node, peer, nonce, node.office.admission.judge_publish(peer.domain, claim.id, claim.proof)._asdict())
+
+
+@router.post("/messages")
+async def messages(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    received = decode(body)
+    admitted = [await node.office.admission.admit(peer.domain, message) for message in received]
+    node.office.actor.tell_all([message for message in admitted if message is not None])
+    if not received:  # a greeting: the peer has started, or reaches us again
+        node.office.sender.reconnect(peer.domain)
+        node.office.actor.hurry()
+    return _json(node, peer, nonce, {})
+
+
+@router.post("/sources")
+async def sources(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    asked = await run_in_threadpool(decode_request, body, node.space)
+    node.office.admission.check_sender(peer.domain, asked.request.node)
+    return _signed_response(node, peer, nonce, encode(await node.discovery.answer(peer.domain, asked)))
+
+
+async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:
+    """The peer that signed the request, the nonce, and the body. Raises AuthenticationError."""
+    body = await read_bytes(request, node)
+    peer, nonce = node.office.signed_http.check(request.method, request.url.path, request.headers, body)
+    node.office.peers.mark_joined(peer.domain)
+    return peer, nonce, body
+
+
+def _json(node: Node, peer: Peer, nonce: str, value: object) -> Response:
+    return _signed_response(node, peer, nonce, orjson.dumps(value))
+
+
+def _signed_response(node: Node, peer: Peer, nonce: str, body: bytes) -> Response:
+    return Response(body, 200, node.office.signed_http.answer_headers(peer, nonce, body), "application/json")
