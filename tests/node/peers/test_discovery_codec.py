@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from backbones import source_request
 
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
@@ -20,7 +21,7 @@ from roamcast.model import Position
 from roamcast.node.peers.discovery_codec import SourcesRequest, SourcesResponse, decode_request, decode_response, encode
 from roamcast.space import PLANAR
 
-INTEREST = DiscoveryInterest(frozenset([SourceRequest("bind", "&context = noise")]), frozenset(["b"]))
+INTEREST = DiscoveryInterest(frozenset([source_request("bind", "&context = noise")]), frozenset(["b"]))
 REQUEST = SourcesRequest(DiscoveryRequest("north", 1, 2, INTEREST, AnnouncementCursor(3, 4)), 2.0, (1.0, 2.0))
 CAM = SourceAnnouncement("cam", {"a": True, "b": 1.5, "c": "x"}, Position("cam", 1.0, 2.0, 5))
 RESPONSE = SourcesResponse(
@@ -45,7 +46,7 @@ def test_what_was_said_is_heard() -> None:
         REQUEST._replace(
             request=replace(
                 REQUEST.request,
-                interest=DiscoveryInterest(frozenset(SourceRequest("match", f"&a = {n}") for n in range(2_001))),
+                interest=DiscoveryInterest(frozenset(source_request("match", f"&a = {n}") for n in range(2_001))),
             )
         ),
     ],
