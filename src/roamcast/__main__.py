@@ -1,4 +1,4 @@
-"""`python -m roamcast`."""
+"""Run the command line: `python -m roamcast`."""
 
 from roamcast.cli import main
 

@@ -21,8 +21,8 @@ from roamcast.errors import InputError
 
 __all__ = [
     "CONFIG_VARIABLE", "DOMAIN", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits", "NodeSettings",
-    "PipelineSettings", "client_settings", "effective_settings", "find_config_file", "node_settings",
-    "pipeline_settings", "unknown_variables",
+    "PipelineSettings", "client_settings", "close_name", "effective_settings", "find_config_file", "known_variables",
+    "node_settings", "pipeline_settings", "section_keys", "unknown_variables", "variable_name",
 ]  # fmt: skip
 
 CONFIG_VARIABLE: Final = "ROAMCAST_CONFIG"
@@ -269,8 +269,13 @@ def effective_settings(file: Path | None = None) -> list[EffectiveSetting]:
 
 def unknown_variables() -> list[str]:
     """ROAMCAST_* environment variables that no setting reads, sorted: probably typos."""
-    known = {variable_name(section, key) for section in SECTIONS for key in section_keys(section)} | _OTHER_VARIABLES
+    known = known_variables()
     return sorted(name for name in os.environ if name.startswith("ROAMCAST_") and name not in known)
+
+
+def known_variables() -> list[str]:
+    """All ROAMCAST_* environment variables that have a meaning."""
+    return [variable_name(section, key) for section in SECTIONS for key in section_keys(section)] + [*_OTHER_VARIABLES]
 
 
 def close_name(name: str, names: list[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from roamcast.cli.lacl import lacl
+from roamcast.cli.inspect import lacl
 from roamcast.lacl import LaclError, check, parse, to_text
 from roamcast.lacl.vocabulary import FUNCTIONS, KEYWORDS, REGIONS
 from roamcast.space import GEOGRAPHIC

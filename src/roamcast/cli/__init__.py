@@ -1,44 +1,18 @@
-"""The `roamcast` command. One module per subcommand; each imports what it needs only when it runs."""
+"""The `roamcast` command. Commands import what they need when they run, so that `--help` is quick."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from roamcast import __version__
-from roamcast.cli.bench import bench
-from roamcast.cli.change import change
-from roamcast.cli.compile import compile
-from roamcast.cli.expel import expel
-from roamcast.cli.explain_match import explain_match
-from roamcast.cli.forget import forget
-from roamcast.cli.invite import invite
-from roamcast.cli.lacl import lacl
-from roamcast.cli.leave import leave
-from roamcast.cli.match import match
-from roamcast.cli.migrate import migrate
-from roamcast.cli.move import move
-from roamcast.cli.node import node
-from roamcast.cli.pipeline import pipeline
-from roamcast.cli.publish import publish
-from roamcast.cli.pull import pull
-from roamcast.cli.register import register
-from roamcast.cli.renew import renew
-from roamcast.cli.reproduce import reproduce
-from roamcast.cli.send import send
-from roamcast.cli.simulate import simulate
-from roamcast.cli.subscribe import subscribe
-from roamcast.cli.subscriptions import subscriptions
-from roamcast.cli.torture import torture
-from roamcast.cli.trace import trace
-from roamcast.cli.unsubscribe import unsubscribe
-from roamcast.cli.up import up
-from roamcast.cli.where import where
-from roamcast.errors import RoamcastError
+from roamcast.cli import batch, config, entities, experiments, federate, inspect, lab, publish, run, talk
+from roamcast.errors import ExitCode, RoamcastError
 
 __all__ = ["app", "main"]
 
@@ -47,52 +21,76 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Publish/subscribe that follows you. Begin with: roamcast up",
+    help="Publish/subscribe that follows you. Start with: roamcast up",
+    epilog="Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 refused, 5 conflict, 6 unavailable, 7 limit, "
+    "8 storage, 9 missing extra, 130 interrupted.",
 )
 
-for _command in (
-    up, node, pipeline, register, change, move, where, forget, renew, leave, publish, subscribe, subscriptions,
-    unsubscribe, explain_match, pull, send, trace, migrate, invite, expel, match, simulate,
-    compile,
-):  # fmt: skip
-    # A negative coordinate is no option.
-    app.command(context_settings={"ignore_unknown_options": True} if _command is move else None)(_command)
-app.add_typer(lacl, name="lacl")
-app.add_typer(bench, name="bench")
-app.add_typer(torture, name="torture")
-app.add_typer(reproduce, name="reproduce")
+_COMMANDS: Final[dict[str, tuple[Any, ...]]] = {
+    "Run": (run.up, run.node, run.pipeline, run.compile),
+    "Talk": (
+        entities.register, entities.unregister, entities.set_attributes, entities.move, entities.forget_position,
+        entities.renew_token, publish.publish, talk.subscribe, talk.unsubscribe, talk.pull, talk.send,
+    ),
+    "Inspect": (inspect.where, inspect.subscriptions, inspect.explain_match, inspect.trace),
+    "Federate": (federate.migrate, federate.invite, federate.expel),
+    "Batch": (batch.match,),
+    "Lab": (experiments.simulate,),
+}  # fmt: skip
+_GROUPS: Final = {
+    "Run": {"config": config.config},
+    "Inspect": {"lacl": inspect.lacl},
+    "Lab": {"bench": lab.bench, "torture": lab.torture, "reproduce": experiments.reproduce},
+}
+
+for _panel, _functions in _COMMANDS.items():
+    for _function in _functions:
+        # The arguments of `move` can be negative numbers, which look like options.
+        _settings = {"ignore_unknown_options": True} if _function is entities.move else None
+        app.command(rich_help_panel=_panel, context_settings=_settings)(_function)
+    for _name, _group in _GROUPS.get(_panel, {}).items():
+        app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings file.", show_default="roamcast.toml, if there is one"),
+    ] = None,
+) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
+    if config is not None:
+        # In the environment, so that processes started by `roamcast up` read it too.
+        os.environ["ROAMCAST_CONFIG"] = str(config.absolute())
 
 
-# Typer has a copy of click inside, or uses the real one, depending on its version: this is the root of either's errors.
-_Misuse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+# typer contains a copy of click, or uses the real one, depending on its version. This is the base of either's errors.
+_UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def main() -> None:
-    """What a user did wrong ends in one line and exit code 2; Ctrl-C in 130; a reader that went away in silence."""
+    """Run a command. An error is printed as one line on standard error; its class decides the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
-    for chatty in ("httpx", "py4j"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for name in ("httpx", "py4j"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="roamcast", standalone_mode=False)
     except RoamcastError as error:
         typer.echo(f"roamcast: {error}", err=True)
-        code = 2
-    except _Misuse as error:
+        code = error.exit_code
+    except _UsageError as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "roamcast"
-        if message := error.format_message():  # there is none where the help was asked for by giving nothing
+        if message := error.format_message():  # empty if the help was printed because there were no arguments
             typer.echo(f"roamcast: {message} (see: {command} --help)", err=True)
-        code = 2
+        code = ExitCode.USAGE
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = ExitCode.OK
     sys.exit(code)

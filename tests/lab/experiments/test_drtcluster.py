@@ -17,7 +17,7 @@ from roamcast.lab.experiments.drtcluster_verdicts import verdicts
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the command for one seed and few events."""
     folder = tmp_path_factory.mktemp("artifacts")
-    asked = ["--out", str(folder), "--json", str(folder / "all.json"), "--seeds", "1", "--events", "2000"]
+    asked = ["--out", str(folder), "--seeds", "1", "--events", "2000"]
     done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
     assert done.exit_code == 0, done.output
     return folder
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_writes_all_figures(folder: Path) -> None:
     """As PNG and as CSV, and named in the JSON."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     left = {path.name for path in folder.iterdir() if path.suffix in (".png", ".csv")}
     assert {Path(file).name for file in figures["files"]} == left
     assert {f"drtcluster-figure{number}.png" for number in (4, 5, 6, 7)} <= left
@@ -35,7 +35,7 @@ def test_the_command_writes_all_figures(folder: Path) -> None:
 
 def test_the_json_has_the_data_of_the_figures(folder: Path) -> None:
     """Variants before and after training, throughputs, and a row for each partitioner."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     assert set(figures["figure4"]) == {"Sim-NonFre", "Sim-Fre", "Sim-Fre-Co"}
     assert all(row[when] > 0 for row in figures["figure4"].values() for when in ("training", "after"))
     assert {"DRt-Cluster", "kd-tree"} <= set(figures["figure6"])
@@ -58,7 +58,7 @@ def results(*ours: float) -> dict[str, list[dict[str, object]]]:
 
 def test_a_verdict_depends_on_the_figures(folder: Path) -> None:
     """Other figures give another verdict."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     faster = {**figures, "figure6": {"DRt-Cluster": 2.0, "kd-tree": 1.0}}
     verdict = verdicts(faster, results(1.0))
     assert "2.00 times" in verdict["figure6"]
@@ -67,7 +67,7 @@ def test_a_verdict_depends_on_the_figures(folder: Path) -> None:
 
 def test_a_curve_that_ends_below_half_of_its_peak_falls(folder: Path) -> None:
     """One that ends at its peak, or near it, does not."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     hill, stays = ([{"relabelled": value, "moved": value} for value in values] for values in ((1, 9, 4), (1, 9, 8)))
     verdict = verdicts({**figures, "figure5": {"0.2": {"InNode": stays, "InAndBetNode": hill}}}, results(1.0))[
         "figure5"
@@ -78,7 +78,7 @@ def test_a_curve_that_ends_below_half_of_its_peak_falls(folder: Path) -> None:
 
 def test_balancing_is_judged_only_where_the_load_is_uneven(folder: Path) -> None:
     """In one of two seeds by the paper's rule; in both eagerly, which makes it worse."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     even = dict.fromkeys(("balance_before", "balance_after", "balance_eager"), 1.5)
     row = {"before": 1.0, "after": 1.2, "eager": 0.9, "moved": 0, "moved_eager": 3, **even}
     verdict = verdicts(figures, {**results(1.0), "figure7": [row, {**row, "moved": 2}]})["figure7"]
@@ -99,7 +99,7 @@ def test_balancing_is_judged_only_where_the_load_is_uneven(folder: Path) -> None
 )
 def test_a_difference_within_its_confidence_interval_is_none(folder: Path, ours: tuple[float, ...], word: str) -> None:
     """Seeds are paired."""
-    figures = json.loads((folder / "all.json").read_text())
+    figures = json.loads((folder / "drtcluster.json").read_text())
     verdict = verdicts(figures, results(*ours))["ours"]
     assert f", {word} the best other (kd-tree" in verdict
     assert f"compared with kd-tree: {word} it in messages, {word} it in balance" in verdict

@@ -156,14 +156,14 @@ def test_all_figures_are_written(tmp_path: Path) -> None:
 def test_the_command_reports_the_figures_of_the_paper(tmp_path: Path) -> None:
     """As JSON and as text."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    file = tmp_path / "figures.json"
-    command = ["reproduce", "lcesm", "--paper", "--seeds", "2", "--out", str(tmp_path / "new"), "--json", str(file)]
+    file = tmp_path / "new" / "lcesm.json"
+    command = ["reproduce", "lcesm", "--paper", "--seeds", "2", "--out", str(tmp_path / "new")]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     figures = json.loads(file.read_bytes())
     assert (result.exit_code, figures["seeds"]) == (0, 2)
     assert figures["lps"] == {"sensors": 20, "matches_per_s": 100.0, "matches": 6_000.0}
     assert figures["lcesm"]["matches"] == 310.0
-    assert "100 matches/s, 6000 in all" in result.output
+    assert "100 matches/s, 6000 in total" in result.output
     with (tmp_path / "new" / "lcesm-figure9.csv").open() as rows:
         *_, last = csv.DictReader(rows)
     assert (float(last["lps_matches"]), float(last["lcesm_matches"])) == (6_000, 310)

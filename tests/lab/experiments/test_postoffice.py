@@ -76,14 +76,12 @@ def test_a_letter_that_waits_for_its_reader_takes_no_longer() -> None:
 
 def test_figures_are_written_and_told(tmp_path: Path) -> None:
     """PNG, CSV and JSON, by the command."""
-    file = tmp_path / "figures.json"
-    result = CliRunner().invoke(
-        app, ["reproduce", "postoffice", "--out", str(tmp_path / "new"), "--json", str(file)], catch_exceptions=False
-    )
-    figures = json.loads(file.read_bytes())
+    command = ["reproduce", "postoffice", "--out", str(tmp_path / "new")]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    figures = json.loads((tmp_path / "new" / "postoffice.json").read_bytes())
     assert (result.exit_code, sorted(path.name for path in (tmp_path / "new").iterdir())) == (
         0,
-        [f"postoffice-figure{figure}.{kind}" for figure in (4, 5) for kind in ("csv", "png")],
+        [*(f"postoffice-figure{figure}.{kind}" for figure in (4, 5) for kind in ("csv", "png")), "postoffice.json"],
     )
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "new").glob("*.png"))
     with (tmp_path / "new" / "postoffice-figure5.csv").open() as rows:

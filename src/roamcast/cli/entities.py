@@ -1,0 +1,187 @@
+"""Commands for sources and subscribers themselves: register, move, attributes, tokens."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, Url
+from roamcast.cli.output import local_time, print_json
+from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_client, register_entity
+from roamcast.errors import ConflictError, InputError
+
+__all__ = [
+    "attribute_lines", "forget_position", "move", "parse_attributes", "register", "renew_token", "set_attributes",
+    "unregister",
+]  # fmt: skip
+
+AttributeOption = typer.Option(
+    "--attribute", metavar="NAME=VALUE", help="An attribute: a number, true, false, or a string; repeatable."
+)
+
+AttributeValue = str | float | bool
+
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")  # as in JSON
+_NOT_NUMBERS: Final = ("nan", "inf", "infinity")
+_MAX_INTEGER: Final = 2**53 - 1  # larger integers lose digits in JSON
+_CONSEQUENCES: Final = {
+    "source": "Its bindings end.",
+    "subscriber": "Its subscriptions and its mailbox are deleted, and its id cannot be used again.",
+}
+
+
+class Role(StrEnum):
+    """Kinds of entities."""
+
+    source = "source"
+    subscriber = "subscriber"
+
+
+def register(
+    kind: Annotated[Role, typer.Argument(help="Kind of the entity.", metavar="source|subscriber")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its id.")],
+    attribute: Annotated[list[str] | None, AttributeOption] = None,
+    at: Annotated[tuple[float, float] | None, typer.Option(metavar="X Y", help="Its position.")] = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Register a source or a subscriber, and store its token for other commands.
+
+    Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --at 8.5 53.5
+    """
+    x, y = at or (None, None)
+    register_entity(url, kind.value, id, parse_attributes(attribute or ()), x, y).close()
+    if as_json:
+        print_json({"kind": kind.value, "id": id})
+    else:
+        typer.echo(f"registered {kind.value} {id}")
+
+
+def unregister(
+    entity: Entity,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    url: Url = None,
+) -> None:
+    """Remove a source or a subscriber for good, and delete its token.
+
+    Example: roamcast unregister mic-1
+    """
+    with entity_client(url, entity) as client:
+        kind = client.me()["kind"]
+        if not yes:
+            typer.confirm(f"Remove {kind} {entity} for good? {_CONSEQUENCES[kind]}", abort=True)
+        client.unregister()
+    TokenFile().remove(node_url(url), entity)
+    typer.echo(f"removed {kind} {entity}")
+
+
+def set_attributes(
+    entity: Entity, attribute: Annotated[list[str], AttributeOption], as_json: Json = False, url: Url = None
+) -> None:
+    """Replace all attributes of a source or a subscriber, and print them.
+
+    Example: roamcast set-attributes mic-1 --attribute context=noise --attribute floor=3
+    """
+    attributes = parse_attributes(attribute)
+    with entity_client(url, entity) as client:
+        changed = client.set_attributes(attributes)
+    if as_json:
+        print_json(changed["attributes"])
+    else:
+        typer.echo("\n".join(attribute_lines(changed["attributes"])))
+
+
+def move(
+    entity: Entity,
+    x: Annotated[float, typer.Argument(metavar="X", help="New position: x, or longitude.")],
+    y: Annotated[float, typer.Argument(metavar="Y", help="New position: y, or latitude.")],
+    url: Url = None,
+) -> None:
+    """Report the current position of a source or a subscriber.
+
+    Example: roamcast move anna -0.12 51.5
+    """
+    with entity_client(url, entity) as client:
+        if not client.move(x, y):
+            since = local_time(client.me()["position"]["time"])
+            raise ConflictError(
+                f"nothing changed: a later position is known, from {since}",
+                where=entity,
+                hint="another reporter's clock is ahead; try again after that time",
+            )
+    typer.echo(f"{entity} is at {x:g}, {y:g}")
+
+
+def forget_position(entity: Entity, url: Url = None) -> None:
+    """Erase the position and the binding history of a source or a subscriber.
+
+    Example: roamcast forget-position anna
+    """
+    with entity_client(url, entity) as client:
+        client.forget_position()
+    typer.echo(f"erased the position and binding history of {entity}")
+
+
+def renew_token(
+    entity: Entity, operator_token_file: OperatorTokenFile = None, data: Data = None, url: Url = None
+) -> None:
+    """Replace the token of a source or a subscriber. The old token becomes invalid.
+
+    If its token is stored here, the new one is stored too. Otherwise the operator token is used, and the new token is
+    printed.
+
+    Example: roamcast renew-token anna
+    """
+    tokens = TokenFile()
+    if tokens.get(node_url(url), entity) is not None:
+        with entity_client(url, entity) as client:
+            tokens.put(node_url(url), entity, client.renew_token)
+        typer.echo(f"renewed and stored the token of {entity}")
+    else:
+        with operator_client(url, operator_token_file, data) as client:
+            typer.echo(client.renew_token(entity))
+
+
+def parse_attributes(texts: Iterable[str]) -> dict[str, AttributeValue]:
+    """Parse NAME=VALUE texts. Raises InputError that names the option."""
+    return dict(map(_parse_attribute, texts))
+
+
+def attribute_lines(attributes: dict[str, AttributeValue]) -> list[str]:
+    return [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items()]
+
+
+def _parse_attribute(text: str) -> tuple[str, AttributeValue]:
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise InputError(f"{text!r} is not NAME=VALUE", where="--attribute", hint="for example context=noise")
+    if value in ("true", "false"):
+        return name, value == "true"
+    if value.startswith('"'):
+        return name, _parse_quoted(name, value)
+    if value.lower().lstrip("+-") in _NOT_NUMBERS or _NUMBER.fullmatch(value):
+        return name, _parse_number(name, value)
+    return name, value
+
+
+def _parse_number(name: str, value: str) -> float:
+    number = float(value)
+    is_integer = value.lstrip("-").isdecimal()
+    if not math.isfinite(number) or (is_integer and abs(number) > _MAX_INTEGER):
+        hint = f"to store it as a string, quote it: --attribute '{name}=\"{value}\"'"
+        raise InputError(f"{value} cannot be stored exactly", where=f"--attribute {name}", hint=hint)
+    return int(value) if is_integer else number
+
+
+def _parse_quoted(name: str, value: str) -> str:
+    try:
+        return str(json.loads(value))
+    except ValueError as error:
+        hint = 'close the quote, and write \\" for a quote inside, as in JSON'
+        raise InputError(f"{value} is not a quoted string", where=f"--attribute {name}", hint=hint) from error

@@ -1,0 +1,292 @@
+"""Commands that show state: entities, subscriptions, matches, letters; and LACL without a node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roamcast.cli.entities import attribute_lines
+from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, SpaceName, Url, client_defaults, require
+from roamcast.cli.output import local_time, print_json, table
+from roamcast.cli.tokens import (
+    TokenFile,
+    entity_client,
+    node_url,
+    operator_client,
+    operator_or_entity_client,
+)
+from roamcast.durable import storage_errors
+from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.client import Binding, Client, Subscription
+    from roamcast.lacl import Query
+
+__all__ = ["explain_match", "lacl", "subscriptions", "trace", "where"]
+
+_MAX_SHOWN: Final = 10  # subscriptions in text output
+_HOLDS: Final = {True: "yes", False: "no", None: "unknown"}
+_VERDICTS: Final = {True: "matches", False: "does not match", None: "unknown whether it matches"}
+_EVENT_HINT: Final = 'for example {"source": "cam", "x": 4, "y": 50}'
+
+
+def where(
+    entity: Entity,
+    operator_token_file: OperatorTokenFile = None,
+    data: Data = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show a source or a subscriber: position, attributes, and its subscriptions or those bound to it.
+
+    Uses the entity's own token if it is stored here, otherwise the operator token.
+
+    Example: roamcast where anna
+    """
+    with _where_client(url, entity, operator_token_file, data) as client:
+        found = client.entity(entity)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(_entity_text(found))
+
+
+def subscriptions(
+    subscriber: Annotated[
+        str | None, typer.Option(help="Id of the subscriber.", show_default="all, with the operator token")
+    ] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this one, with its binding history.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of bindings in the history.")] = 100,
+    operator_token_file: OperatorTokenFile = None,
+    data: Data = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show subscriptions: state, bound source, since when, and why one receives nothing.
+
+    Without --subscriber, those of all subscribers; this needs the operator token.
+
+    Example: roamcast subscriptions --subscriber anna
+    """
+    history: list[Binding] = []
+    with operator_or_entity_client(url, subscriber, operator_token_file, data) as client:
+        if id is None:
+            shown = [one for one in client.subscriptions() if subscriber in (None, one.subscriber)]
+        else:
+            shown, history = [client.subscription(id)], client.bindings(id, limit=limit)
+    if as_json:
+        result: dict[str, Any] = {"subscriptions": [asdict(one) for one in shown]}
+        if id is not None:
+            result["bindings"] = [asdict(one) for one in history]
+        print_json(result)
+    elif not shown:
+        typer.echo("no subscriptions", err=True)
+    else:
+        typer.echo(_subscription_table(shown, with_subscriber=subscriber is None))
+        if id is not None:
+            typer.echo(f"\n{shown[0].text}\n\n{_history_table(history)}")
+
+
+def explain_match(
+    subscription: Annotated[str, typer.Option(help="Id of the subscription.")],
+    event: Annotated[
+        str, typer.Option(metavar="JSON|FILE|-", help="The event as JSON, as in a letter; - is standard input.")
+    ],
+    subscriber: Annotated[
+        str | None, typer.Option(help="Id of the subscriber.", show_default="any, with the operator token")
+    ] = None,
+    operator_token_file: OperatorTokenFile = None,
+    data: Data = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Explain why an event does or does not match a subscription now. Nothing is published.
+
+    Example: roamcast explain-match --subscriber anna --subscription q --event '{"source": "cam", "x": 4, "y": 50}'
+    """
+    fields = _read_event(event)
+    with operator_or_entity_client(url, subscriber, operator_token_file, data) as client:
+        result = client.explain(subscription, fields)
+    if as_json:
+        print_json(result)
+        return
+    rows = [(check["check"], _HOLDS[check["holds"]], check["why"]) for check in result["checks"]]
+    typer.echo(f"{_VERDICTS[result['matches']]}\n\n{table(('check', 'holds', 'why'), rows)}")
+
+
+def trace(
+    to: Annotated[str, typer.Argument(metavar="NAME", help="Receiver of the letter.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="Number that `roamcast send` printed.")],
+    subscriber: Annotated[str, typer.Option(help="Sender: id, or full name of a visitor.")],
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show what became of a letter.
+
+    Example: roamcast trace south.node.ben 1 --subscriber ann
+    """
+    with entity_client(url, subscriber) as client:
+        result = client.trace(to, number)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        typer.echo(f"{result.state} (according to office {result.office})")
+
+
+def _where_client(url: str | None, entity: str, token_file: Path | None, data: Path | None) -> Client:
+    has_token = TokenFile().get(node_url(url), entity) is not None
+    defaults = client_defaults()
+    operator = token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
+    if token_file is None and (has_token or not operator.is_file()):
+        return entity_client(url, entity)
+    return operator_client(url, token_file, data)
+
+
+def _entity_text(entity: dict[str, Any]) -> str:
+    lines = [f"{entity['kind']} {entity['id']}"]
+    position = entity["position"]
+    if position is None:
+        lines.append("position: unknown")
+    else:
+        lines.append(f"position: {position['x']:.10g}, {position['y']:.10g}, since {local_time(position['time'])}")
+    lines += attribute_lines(entity["attributes"])
+    label = "bound subscriptions" if entity["kind"] == "source" else "subscriptions"
+    shown = entity["subscriptions"][:_MAX_SHOWN]
+    more = entity["count"] - len(shown)
+    lines.append(f"{label}: {', '.join(shown) or 'none'}" + (f", and {more:,} more" if more else ""))
+    return "\n".join(lines)
+
+
+def _subscription_table(subscriptions: list[Subscription], *, with_subscriber: bool) -> str:
+    rows = []
+    for one in subscriptions:
+        names = (one.id, one.subscriber) if with_subscriber else (one.id,)
+        sources = ", ".join(one.sources) or _matched_events(one)
+        rows.append((*names, one.state, sources, local_time(one.since), one.why or ""))
+    head = ("id", *(["subscriber"] if with_subscriber else []), "state", "source", "since", "why not")
+    return table(head, rows)
+
+
+def _matched_events(subscription: Subscription) -> str:
+    """What a subscription without bound sources receives."""
+    from roamcast.lacl import parse
+    from roamcast.lacl.printing import number_text
+    from roamcast.lacl.syntax import RangLoc
+
+    if subscription.plan == "bind":
+        return "-"
+    region = parse(subscription.text).location
+    if isinstance(region, RangLoc):
+        return f"every event within {number_text(region.radius)} m of {subscription.subscriber}"
+    return "every event"
+
+
+def _history_table(history: list[Binding]) -> str:
+    if not history:
+        return "no bindings yet"
+    rows = [(one.source, local_time(one.bound_at), local_time(one.unbound_at) or "now") for one in history]
+    return table(("source", "from", "to"), rows)
+
+
+def _read_event(text: str) -> dict[str, Any]:
+    if text == "-":
+        text = sys.stdin.read()
+    elif not text.lstrip().startswith("{"):
+        path = Path(text)
+        with storage_errors(path):
+            if not path.is_file():
+                raise InputError("no such file", where=text, hint="pass an event as JSON, or a file that contains one")
+            text = path.read_text()
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", where="event", hint=_EVENT_HINT) from error
+    if not isinstance(event, dict):
+        raise InputError("not a JSON object", where="event", hint=_EVENT_HINT)
+    return event
+
+
+lacl = typer.Typer(no_args_is_help=True, help="Check and explain subscriptions written in LACL.")
+
+QueryFile = Annotated[str | None, typer.Argument(metavar="FILE|-", help="A file with one query; - is standard input.")]
+QueryText = Annotated[str | None, typer.Option("-e", "--text", help="The query itself, instead of a file.")]
+PlacesFile = Annotated[Path | None, typer.Option("--places", help="GeoJSON file of known places, to check names.")]
+SpaceOption = Annotated[SpaceName, typer.Option("--space", help="'geographic': degrees; 'planar': metres.")]
+
+
+@lacl.command()
+def check(
+    file: QueryFile = None,
+    text: QueryText = None,
+    places: PlacesFile = None,
+    space: SpaceOption = SpaceName.geographic,
+    as_json: Json = False,
+) -> None:
+    """Print the canonical form of a query. An error shows line, column and what was expected.
+
+    Example: roamcast lacl check -e 'Select Where &context=noise and &location in nearest'
+    """
+    from roamcast.lacl import to_text
+
+    canonical = to_text(_read_query(file, text, places, space))
+    if as_json:
+        print_json({"text": canonical})
+    else:
+        typer.echo(canonical)
+
+
+@lacl.command()
+def explain(
+    file: QueryFile = None,
+    text: QueryText = None,
+    places: PlacesFile = None,
+    space: SpaceOption = SpaceName.geographic,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; this is always on.")] = True,
+) -> None:
+    """Print the parts of a query and its plan as JSON.
+
+    Example: roamcast lacl explain query.lacl --places rooms.geojson --space planar
+    """
+    from roamcast.lacl import explain
+
+    print_json(explain(_read_query(file, text, places, space)))
+
+
+def _read_query(file: str | None, text: str | None, places: Path | None, space: SpaceName) -> Query:
+    from roamcast.coordinates import COORDINATES
+    from roamcast.lacl import check, parse
+
+    if (file is None) == (text is None):
+        raise InputError("exactly one query is required", where="lacl", hint="pass FILE, - for stdin, or -e TEXT")
+    query = parse(_read_query_text(file) if text is None else text)
+    if places is None:
+        return check(query, space=COORDINATES[space])
+    require("node")
+    from roamcast.places import Places
+    from roamcast.space import SPACES
+
+    return check(query, places=Places.from_geojson(places, SPACES[space]), space=SPACES[space])
+
+
+def _read_query_text(file: str | None) -> str:
+    """Reads slightly more than the parser accepts, so that the parser reports what is too long."""
+    from roamcast.lacl import MAX_BYTES
+
+    where = "standard input" if file in (None, "-") else str(file)
+    try:
+        if file in (None, "-"):
+            content = sys.stdin.buffer.read(MAX_BYTES + 4)
+        else:
+            with Path(str(file)).open("rb") as handle:
+                content = handle.read(MAX_BYTES + 4)
+        return content.decode("utf-8-sig", "ignore" if len(content) > MAX_BYTES + 3 else "strict")
+    except OSError as error:
+        raise InputError(f"cannot read: {error.strerror}", where=where, hint="check the path") from error
+    except UnicodeDecodeError as error:
+        hint = f"byte {error.start + 1} is invalid; save the file as UTF-8"
+        raise InputError("not UTF-8", where=where, hint=hint) from error

@@ -1,0 +1,234 @@
+"""Commands for measurements and fault simulations: bench and torture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from roamcast.cli.batch import replications
+from roamcast.cli.options import Json, require
+from roamcast.cli.output import OutFile, Progress, print_json, print_line, write_figures
+from roamcast.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from roamcast.lab.torture.run import SeedResult, TortureSummary
+    from roamcast.lab.torture.variants import Variant
+
+__all__ = ["bench", "torture"]
+
+bench = typer.Typer(no_args_is_help=True, help="Measure on this machine. Run nothing else meanwhile.")
+
+
+@bench.command()
+def pipeline(
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events per second; repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of the measurement at each rate.")] = 30.0,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Latency from publishing an event to reading its letter, with a real node and pipeline.
+
+    Example: roamcast bench pipeline --rate 1000 --out pipeline.json
+    """
+    require("node", "pipeline", "lab")
+    from roamcast.lab.bench.pipeline import bench_pipeline
+
+    _report(bench_pipeline(rate or [1_000], seconds, print_line), out, as_json=as_json)
+
+
+@bench.command()
+def bind(out: OutFile = None, as_json: Json = False) -> None:
+    """Moves per second that bindings follow, compared with k-d trees.
+
+    Example: roamcast bench bind --out bind.json
+    """
+    require("node", "lab")
+    from roamcast.lab.bench.bind import bench_bind
+
+    _report(bench_bind(print_line), out, as_json=as_json)
+
+
+@bench.command()
+def match(
+    sizes: Annotated[str, typer.Option(help="Numbers of subscriptions, separated by commas.")] = (
+        "100000,1000000,10000000"
+    ),
+    plan: Annotated[str, typer.Option(help="'replicated', or 'partitioned' compared with it.")] = "replicated",
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Events per second with many subscriptions, compared with Spark SQL and with an empty job.
+
+    Example: roamcast bench match --sizes 100000,1000000 --out match.json
+    """
+    require("pipeline", "lab")
+    from roamcast.lab.bench.match import bench_match, bench_shards
+
+    if plan not in ("replicated", "partitioned"):
+        raise InputError(f"no plan {plan!r}", where="--plan", hint="use replicated or partitioned")
+    counts = _parse_sizes(sizes)
+    figures = bench_match(counts, print_line) if plan == "replicated" else bench_shards(counts, (2, 4), print_line)
+    _report(figures, out, as_json=as_json)
+
+
+@bench.command()
+def equality(
+    events: Annotated[int, typer.Option(min=1_000, help="Number of events.")] = 200_000,
+    subscriptions: Annotated[int, typer.Option(min=1_000, help="Number of subscriptions.")] = 100_000,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Compare both plans and all partitioners, with 1, 2 and 4 workers, to brute force. Exit code 1 if any differs.
+
+    Example: roamcast bench equality --out equality.json
+    """
+    require("pipeline", "lab")
+    from roamcast.lab.bench.match_equality import bench_equality
+
+    figures = bench_equality(events, subscriptions, print_line)
+    _report(figures, out, as_json=as_json)
+    if figures["wrong"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@bench.command()
+def journal(
+    segments: Annotated[int, typer.Option(min=1, help="Number of segments that come and go.")] = 1_000_000,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Batch time before and after many journal segments have come and gone.
+
+    Example: roamcast bench journal --segments 100000
+    """
+    require("node", "pipeline", "lab")
+    from roamcast.lab.bench.journal import bench_journal
+
+    _report(bench_journal(segments, print_line), out, as_json=as_json)
+
+
+@bench.command()
+def deliver(
+    letters: Annotated[int, typer.Option(min=1_000, help="Letters stored at the same time.")] = 1_000_000,
+    clients: Annotated[int, typer.Option(min=1, help="Processes that send and read.")] = 1,
+    moves: Annotated[int, typer.Option(min=1, help="Migrations of a mailbox.")] = 200,
+    ever: Annotated[int, typer.Option(min=100_000, help="Letters sent in total, in rounds of 100000.")] = 10_000_000,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Letters per second into and out of mailboxes, compared with NATS JetStream; migrations; recovery from a crash.
+
+    Example: roamcast bench deliver --out deliver.json
+    """
+    require("node", "lab")
+    from roamcast.lab.bench.deliver import bench_deliver
+
+    _report(bench_deliver(letters, clients, moves, ever, print_line), out, as_json=as_json)
+
+
+@bench.command()
+def collect(out: OutFile = None, as_json: Json = False) -> None:
+    """Cost of a simulated sensor field: one run, 200 runs on Spark, and a field of 10,000 sensors.
+
+    Example: roamcast bench collect --out collect.json
+    """
+    require("pipeline", "lab")
+    from roamcast.lab.bench.collect import bench_collect
+
+    with replications("roamcast bench collect", "local[2]") as replicate:
+        _report(bench_collect(print_line, replicate), out, as_json=as_json)
+
+
+def _parse_sizes(text: str) -> list[int]:
+    parts = text.split(",")
+    sizes = [int(part) for part in parts if part.strip().isdigit() and int(part) > 0]
+    if len(sizes) != len(parts):
+        hint = "for example 100000,1000000"
+        raise InputError(f"{text!r} is not a list of positive integers", where="--sizes", hint=hint)
+    return sizes
+
+
+def _report(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:
+    write_figures(figures, file)
+    if as_json:
+        print_json(figures)
+        return
+    for row in figures.get("rows", [figures]):
+        typer.echo("  ".join(f"{name} {value}" for name, value in row.items()))
+
+
+torture = typer.Typer(no_args_is_help=True, help="Simulate faults, and check that nothing is lost or duplicated.")
+
+
+@torture.callback()
+def _torture_group() -> None:
+    """Keeps `deliver` a subcommand while it is the only one."""
+
+
+@torture.command("deliver")
+def torture_deliver(
+    seeds: Annotated[
+        str, typer.Option(metavar="A..B", help="Seeds to run. If a single seed fails, its trace is printed.")
+    ] = "1..200",
+    variant: Annotated[str | None, typer.Option(metavar="NAME", help="A deliberately broken protocol.")] = None,
+    list_variants: Annotated[bool, typer.Option("--list-variants", help="List the broken protocols and exit.")] = False,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate post offices and migrating subscribers on a bad network, with crashes, full disks and clock jumps.
+
+    Exit code 1 if a letter was lost, duplicated, reordered, invented or left behind. A seed always gives the same run.
+
+    Example: roamcast torture deliver --seeds 1..2000
+    """
+    require("node")
+    from roamcast.lab.torture.run import TortureSummary, find_variant, parse_seeds, run_seeds
+    from roamcast.lab.torture.variants import VARIANTS
+
+    if list_variants:
+        if as_json:
+            print_json({name: broken.description for name, broken in VARIANTS.items()})
+            return
+        for name, broken in VARIANTS.items():
+            typer.echo(f"{name:26}{broken.description}")
+        return
+    chosen, numbers = find_variant(variant), parse_seeds(seeds)
+    summary = TortureSummary(chosen)
+    with Progress(f"{len(numbers)} seeds") as progress:
+        progress.measure = lambda: (summary.seeds, len(numbers))
+        for outcome in run_seeds(chosen, numbers, processes=1 if len(numbers) == 1 else None):
+            summary.add(outcome)
+    write_figures(summary.to_json(), out)
+    if as_json:
+        print_json(summary.to_json())
+    else:
+        _report_torture(summary)
+        if summary.failed and len(numbers) == 1:
+            _print_trace(chosen, summary.failed[0])
+    if summary.failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _report_torture(summary: TortureSummary) -> None:
+    figures = summary.to_json()
+    option = "" if summary.variant.name == "correct" else f" --variant {summary.variant.name}"
+    for outcome in summary.failed:
+        typer.echo(f"seed {outcome.seed}: {outcome.violations[0]}")
+        typer.echo(f"  full trace: roamcast torture deliver --seeds {outcome.seed}{option}")
+    names = ("variant", "seeds", "letters", "expired", "migrations", "crashes", "messages")
+    typer.echo("  ".join(f"{name} {figures[name]}" for name in names))
+    least = figures["least_in_a_seed"]
+    typer.echo("at least per seed: " + ", ".join(f"{least[name]} {name}" for name in least))
+    points, pairs = figures["crash_points"], figures["crash_pairs"]
+    typer.echo(f"crashed at {points['hit']} of {points['of']} points and {pairs['hit']} of {pairs['of']} pairs")
+    typer.echo(f"{len(summary.failed)} of {summary.seeds} seeds failed" if summary.failed else "no violation")
+
+
+def _print_trace(variant: Variant, outcome: SeedResult) -> None:
+    from roamcast.lab.torture.run import replay
+
+    for line in replay(variant, outcome.seed):
+        typer.echo(line)

@@ -1,0 +1,174 @@
+"""Commands of subscribers: subscribe, pull letters, send letters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from roamcast.cli.options import Json, Register, Url
+from roamcast.cli.output import print_json
+from roamcast.cli.tokens import anonymous_client, ensure_registered, entity_client
+from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.client import Client, Letter
+
+__all__ = ["pull", "send", "subscribe", "unsubscribe"]
+
+BoxOption = tuple[float, float, float, float]
+
+_PAGE: Final = 500  # letters
+
+
+def subscribe(
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    lacl: Annotated[
+        str | None, typer.Option(metavar="TEXT|@FILE", help="The subscription in LACL, or a file that contains it.")
+    ] = None,
+    box: Annotated[
+        BoxOption | None, typer.Option(metavar="MIN_X MIN_Y MAX_X MAX_Y", help="Only events inside this box.")
+    ] = None,
+    antimeridian: Annotated[
+        bool, typer.Option("--antimeridian", help="The box crosses the antimeridian: MIN_X is greater than MAX_X.")
+    ] = False,
+    term: Annotated[list[str] | None, typer.Option(help="Only events with this term; repeatable.")] = None,
+    id: Annotated[str | None, typer.Option(help="Id of the subscription.", show_default="random")] = None,
+    register: Register = False,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Subscribe with LACL, or by box, by terms (events must have all of them), or both. Prints the id.
+
+    Example: roamcast subscribe --subscriber anna --box -0.5 51.3 0.3 51.7 --term fire
+
+    Example: roamcast subscribe --subscriber anna --lacl 'Select Where &context = noise and &location in nearest'
+    """
+    if lacl is None and box is None and not term:
+        raise InputError("nothing to subscribe to", hint="pass --lacl, --box or --term")
+    if lacl is not None and (box is not None or term):
+        raise InputError("--lacl cannot be combined with --box or --term", hint="put them into the LACL text")
+    if antimeridian and box is None:
+        raise InputError("--antimeridian needs --box", where="--antimeridian", hint="it describes the box")
+    text = _read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
+    if register:
+        _check(url, text, box, antimeridian)
+    with ensure_registered(url, "subscriber", subscriber) if register else entity_client(url, subscriber) as client:
+        subscription = client.subscribe(text, box=box, crosses_antimeridian=antimeridian, terms=term or (), id=id)
+    if as_json:
+        print_json({"id": subscription})
+    else:
+        typer.echo(subscription)
+
+
+def unsubscribe(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    url: Url = None,
+) -> None:
+    """Remove a subscription. Letters that are in the mailbox stay there.
+
+    Example: roamcast unsubscribe --subscriber anna 71f29e6e24204acca0956de0fd253240
+    """
+    with entity_client(url, subscriber) as client:
+        client.unsubscribe(id)
+    typer.echo(f"removed subscription {id}")
+
+
+def pull(
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber, or full name of a visitor.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of letters.", show_default="all")] = None,
+    wait: Annotated[float, typer.Option(min=0, max=30, help="Seconds to wait for the first letter.")] = 0.0,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing letters as they arrive.")] = False,
+    no_ack: Annotated[bool, typer.Option("--no-ack", help="Leave the letters in the mailbox.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; this is always on.")] = True,
+    url: Url = None,
+) -> None:
+    """Print the letters of a mailbox, one JSON object per line, and acknowledge them once they are printed.
+
+    Example: roamcast pull --subscriber anna --wait 10
+    """
+    with entity_client(url, subscriber) as client:
+        pages = ([letter] for letter in client.letters(ack=False)) if follow else _pages(client, wait)
+        remaining, printed = limit, 0
+        for page in pages:
+            letters = page[:remaining]
+            for letter in letters:
+                typer.echo(json.dumps(asdict(letter), ensure_ascii=False))
+            sys.stdout.flush()  # a letter that could not be printed is not acknowledged
+            if not no_ack:
+                client.acknowledge(letters[-1])
+            printed += len(letters)
+            remaining = None if remaining is None else remaining - len(letters)
+            if remaining == 0:
+                return
+        if not printed:
+            typer.echo("no letters", err=True)
+
+
+def send(
+    to: Annotated[str, typer.Argument(metavar="NAME", help="Receiver: [system.]domain.host.id, or an id of the node.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text; with --json-message, a JSON value.")],
+    subscriber: Annotated[str, typer.Option(help="Sender: id, or full name of a visitor.")],
+    title: Annotated[str, typer.Option(help="Title of the letter.")] = "",
+    ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which the unread letter expires.")] = None,
+    number: Annotated[
+        int | None, typer.Option(min=1, help="Number of a letter that may have been sent before; it arrives once.")
+    ] = None,
+    json_message: Annotated[bool, typer.Option("--json-message", help="MESSAGE is a JSON value.")] = False,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Send a letter to another subscriber, wherever it is.
+
+    Example: roamcast send south.node.ben "See you at the pier" --subscriber ann
+    """
+    try:
+        value = json.loads(message) if json_message else message
+    except ValueError as error:
+        hint = "leave --json-message out to send it as text"
+        raise InputError(f"the message is not JSON: {error}", where="message", hint=hint) from None
+    with entity_client(url, subscriber) as client:
+        receipt = client.send(to, value, title=title, ttl=ttl, number=number)
+    if as_json:
+        print_json(asdict(receipt))
+    else:
+        typer.echo(f"sent letter {receipt.number} to {receipt.receiver}")
+
+
+def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridian: bool) -> None:
+    """Refuse what the node would refuse, before anything is registered. Names of places are not known here."""
+    from roamcast.coordinates import COORDINATES
+    from roamcast.lacl import check, parse
+    from roamcast.model import Box
+
+    with anonymous_client(url) as client:
+        space = COORDINATES.get(str(client.health().get("space")))
+    if text is not None:
+        check(parse(text), space=space)
+    elif box is not None and space is not None:
+        try:
+            space.check_box(Box(*box), crosses_antimeridian=antimeridian)
+        except InputError as error:
+            raise InputError(error.message, where=f"--box: {error.where}", hint=error.hint) from None
+
+
+def _read_text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise InputError(f"cannot read: {reason}", where=file, hint="pass @ and the path of a text file") from error
+
+
+def _pages(client: Client, seconds: float) -> Iterator[list[Letter]]:
+    """The letters in the mailbox. If there are none, wait up to `seconds` for the first."""
+    letters = client.pull(limit=_PAGE, wait=seconds)
+    while letters:
+        yield letters
+        letters = client.pull(limit=_PAGE, after=letters[-1].offset)

@@ -1,0 +1,171 @@
+"""Tokens of the entities that were registered from this machine, and clients that use them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from roamcast.cli.options import client_defaults
+from roamcast.durable import storage_errors
+from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from roamcast.client import Client
+    from roamcast.client.calls import Attributes
+
+__all__ = [
+    "EntityKind",
+    "TokenFile",
+    "anonymous_client",
+    "ensure_registered",
+    "entity_client",
+    "operator_client",
+    "operator_or_entity_client",
+    "register_entity",
+]  # fmt: skip
+
+EntityKind = Literal["source", "subscriber"]
+
+_FORMAT: Final = "roamcast-tokens/1"
+_DELAYS: Final = (0.1, 0.4)  # seconds between attempts: somebody is waiting
+
+
+class TokenFile:
+    """A JSON file with tokens by node URL and entity id, readable by its owner only."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or client_defaults().tokens
+
+    def get(self, url: str, id: str) -> str | None:
+        return self._read().get(_key(url, id))
+
+    def put(self, url: str, id: str, obtain: Callable[[], str]) -> None:
+        """Store the token that `obtain` returns. It is called once the file is known to be writable: a node shows a
+        token only once.
+        """
+        with storage_errors(self.path), self._lock():
+            tokens = self._read()
+            self._write(tokens)
+            self._write({**tokens, _key(url, id): obtain()})
+
+    def remove(self, url: str, id: str) -> None:
+        with storage_errors(self.path), self._lock():
+            self._write({key: token for key, token in self._read().items() if key != _key(url, id)})
+
+    def _write(self, tokens: Mapping[str, str]) -> None:
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"format": _FORMAT, "tokens": tokens}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Exclude other commands: a token that is overwritten cannot be recovered."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.path.with_name(self.path.name + ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> dict[str, str]:
+        try:
+            with storage_errors(self.path):
+                text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
+            return {str(key): str(token) for key, token in json.loads(text)["tokens"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            hint = "repair it, or use another file: ROAMCAST_TOKENS"
+            raise CorruptionError("not a token file", where=str(self.path), hint=hint) from error
+
+
+def node_url(url: str | None) -> str:
+    """The node to call: --url, ROAMCAST_URL, the settings file, or the default."""
+    return url or client_defaults().url
+
+
+def anonymous_client(url: str | None, token: str | None = None) -> Client:
+    """A client with this token, or with none."""
+    from roamcast.client import Client
+
+    return Client(node_url(url), token, delays=_DELAYS)
+
+
+def entity_client(url: str | None, id: str) -> Client:
+    """A client that acts as an entity that was registered from here. Raises NotFoundError.
+
+    A full name (domain.host.id) is a subscriber of another domain that was migrated to this node from here.
+    """
+    url, tokens = node_url(url), TokenFile()
+    token = tokens.get(url, id)
+    if token is None:
+        hint = f"register it: roamcast register source|subscriber {id}; looked in {tokens.path}"
+        if id.count(".") in (2, 3):
+            hint = f"migrate its mailbox first: roamcast migrate ID {url} --url HOME; looked in {tokens.path}"
+        raise NotFoundError(f"no token for {id!r} at {url}", where=id, hint=hint)
+    return anonymous_client(url, token)
+
+
+def ensure_registered(
+    url: str | None, kind: EntityKind, id: str, x: float | None = None, y: float | None = None
+) -> Client:
+    """Like `entity_client`, but register the entity if its token is missing or not known to the node any more."""
+    url = node_url(url)
+    token = TokenFile().get(url, id)
+    if token is None or (known := _entity_of(url, token)) is None:
+        return register_entity(url, kind, id, {}, x, y)
+    if known != kind:
+        raise ConflictError(f"{id} is a {known}", where=id, hint=f"use another id for the {kind}")
+    return anonymous_client(url, token)
+
+
+def register_entity(
+    url: str | None, kind: EntityKind, id: str, attributes: Attributes, x: float | None = None, y: float | None = None
+) -> Client:
+    """Register an entity, store its token and return its client. Raises ConflictError if the id is taken."""
+    url, tokens = node_url(url), TokenFile()
+    client = anonymous_client(url)
+    call = client.register_source if kind == "source" else client.register_subscriber
+    try:
+        tokens.put(url, id, lambda: call(id, attributes=attributes, x=x, y=y))
+    except ConflictError as error:
+        hint = f"use another id, or set ROAMCAST_TOKENS to the file with its token; looked in {tokens.path}"
+        token = tokens.get(url, id)
+        if token is not None and _entity_of(url, token) is not None:
+            hint = f"it was registered from here and its token is stored: see `roamcast where {id}`"
+        raise ConflictError(error.message, where=error.where, hint=hint) from error
+    return client
+
+
+def operator_client(url: str | None, token_file: Path | None, data: Path | None) -> Client:
+    """A client with the operator token: from `token_file`, or from the data folder."""
+    defaults = client_defaults()
+    path = token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
+    if not path.is_file():
+        hint = "it is operator.token in the node's data folder: pass --operator-token-file or --data"
+        raise InputError("no operator token here", where=str(path), hint=hint)
+    with storage_errors(path):
+        return anonymous_client(url, path.read_text().strip())
+
+
+def operator_or_entity_client(url: str | None, id: str | None, token_file: Path | None, data: Path | None) -> Client:
+    """The client of an entity, unless none is given or the operator token is passed explicitly."""
+    return operator_client(url, token_file, data) if id is None or token_file is not None else entity_client(url, id)
+
+
+def _entity_of(url: str, token: str) -> str | None:
+    """The kind of the entity with this token; None if the node does not know the token."""
+    try:
+        with anonymous_client(url, token) as client:
+            return str(client.me()["kind"])
+    except AuthenticationError:
+        return None
+
+
+def _key(url: str, id: str) -> str:
+    return f"{url.rstrip('/')} {id}"

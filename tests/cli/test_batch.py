@@ -1,0 +1,95 @@
+"""`roamcast match` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from commands import run_command
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
+COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()"]
+SUBSCRIPTIONS = EXAMPLES / "subscriptions.ndjson"
+
+
+def arguments(events: Path, subscriptions: Path, out: Path) -> list[str]:
+    return ["match", "--events", str(events), "--subscriptions", str(subscriptions), "--out", str(out)]
+
+
+def start(events: Path, subscriptions: Path, out: Path) -> subprocess.Popen[str]:
+    command = [*COMMAND, *arguments(events, subscriptions, out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+
+
+def test_missing_file_is_reported_in_one_line(tmp_path: Path) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error."""
+    process = start(tmp_path / "none.csv", SUBSCRIPTIONS, tmp_path / "out")
+    assert process.communicate() == ("", f"roamcast: {tmp_path}/none.csv: no such file (check the path)\n")
+    assert process.returncode == 2
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("command_spark")
+def test_invalid_row_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one is named with its line, and nothing is written."""
+    events = tmp_path / "events.csv"
+    events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
+    code = run_command(arguments(events, SUBSCRIPTIONS, tmp_path / "out"), monkeypatch)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith(f"roamcast: {events}, line 4: x must be a number, not 'east'; 1 of 4 rows are bad")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("command_spark")
+def test_invalid_rows_can_be_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are listed on standard error, and the result is written."""
+    events = tmp_path / "events.csv"
+    events.write_text((EXAMPLES / "events.csv").read_text().replace("179.9", "east"))
+    code = run_command([*arguments(events, SUBSCRIPTIONS, tmp_path / "out"), "--on-error", "skip"], monkeypatch)
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert out.startswith("3 events, 3 subscriptions, 4 matches, ")
+    assert err.splitlines() == [
+        f"{events}: 1 of 4 rows skipped",
+        f"  {events}, line 4: x must be a number, not 'east'",
+    ]
+    assert pq.read_table(tmp_path / "out").num_rows == 4
+
+
+def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            raise TimeoutError(f"the condition was not met: {process.communicate()}")
+        threading.Event().wait(0.05)
+
+
+@pytest.mark.spark
+def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while results are being written: exit code 130, no result, no temporary files, no traceback."""
+    box = {"min_x": -180, "min_y": -90, "max_x": 180, "max_y": 90}
+    events, subscriptions = tmp_path / "e.ndjson", tmp_path / "q.ndjson"
+    rows = ({"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0} for n in range(20_000))
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    subscriptions.write_text("".join(json.dumps({"subscription_id": str(n), **box}) + "\n" for n in range(5_000)))
+    process = start(events, subscriptions, tmp_path / "out")
+    until(lambda: list(tmp_path.glob(".out.*/pairs")), process)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("", "")
+    assert process.returncode == 130
+    assert {path.name for path in tmp_path.iterdir()} == {"e.ndjson", "q.ndjson"}

@@ -1,0 +1,140 @@
+"""Commands for sources and subscribers themselves."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from commands import invoke, invoke_json
+from nodes import RunningNode
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.cli.entities import parse_attributes
+from roamcast.cli.tokens import TokenFile
+from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
+
+NEAREST = "Select Where &context = noise and &location in nearest"
+
+
+def walk() -> None:
+    """Anna goes from one microphone to the other."""
+    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
+    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
+    invoke("register", "subscriber", "anna", "--at", "-9", "-5")
+    invoke("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
+    invoke("move", "anna", "9", "5")
+
+
+def test_entity_is_registered_with_attributes_and_position(node: RunningNode) -> None:
+    """Numbers, booleans and strings are told apart."""
+    attributes = ["context=noise", "floor=-2", "indoors=true", "maker=Acme = Works"]
+    options = [part for attribute in attributes for part in ("--attribute", attribute)]
+    assert invoke("register", "source", "mic", *options, "--at", "-1.5", "-2") == "registered source mic\n"
+    entity = invoke_json("where", "mic")
+    assert entity["attributes"] == {"context": "noise", "floor": -2, "indoors": True, "maker": "Acme = Works"}
+    assert (entity["kind"], entity["position"]["x"], entity["position"]["y"]) == ("source", -1.5, -2)
+
+
+VALUES = {
+    "12": 12, "-2": -2, "0": 0, "2.5": 2.5, "1e3": 1000.0, "-0.5E-2": -0.005, "true": True, "false": False,
+    "00123": "00123", "+5": "+5", ".5": ".5", "1_000": "1_000", "0x10": "0x10", "True": "True", "": "", "１": "１",
+    '"00123"': "00123", '"12"': "12", '"true"': "true", '"say \\"hi\\""': 'say "hi"', '""': "", "null": "null",
+    "noise": "noise", "9007199254740991": 9007199254740991, '"nan"': "nan",
+}  # fmt: skip
+
+
+def test_attribute_values_are_parsed() -> None:
+    """Numbers and booleans as in JSON; everything else is a string, and so is everything quoted."""
+    parsed = {value: parse_attributes([f"a={value}"])["a"] for value in VALUES}
+    assert parsed == VALUES
+    assert [type(value) for value in parsed.values()] == [type(value) for value in VALUES.values()]
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "NaN", "inf", "-inf", "Infinity", "1e999", "9007199254740993", '"open', '"a"b']
+)
+def test_values_that_cannot_be_stored_are_refused(value: str) -> None:
+    """The error names the option and the attribute, and suggests quotes."""
+    with pytest.raises(InputError, match="quote") as error:
+        parse_attributes([f"zip={value}"])
+    assert error.value.where == "--attribute zip"
+
+
+def test_attributes_are_replaced(node: RunningNode) -> None:
+    """All of them; the command prints the new ones."""
+    invoke("register", "source", "mic", "--attribute", "context=noise", "--attribute", "floor=2")
+    assert (
+        invoke("set-attributes", "mic", "--attribute", "floor=3", "--attribute", 'zip="00123"')
+        == 'floor: 3\nzip: "00123"\n'
+    )
+    assert invoke_json("where", "mic")["attributes"] == {"floor": 3, "zip": "00123"}
+
+
+def test_entity_is_removed_after_confirmation(node: RunningNode) -> None:
+    """Its token is deleted too."""
+    walk()
+    cancelled = CliRunner().invoke(app, ["unregister", "anna"], input="n\n")
+    assert cancelled.exit_code != 0
+    assert "mailbox" in cancelled.output
+    assert invoke_json("where", "anna")["count"] == 1
+    assert CliRunner().invoke(app, ["unregister", "anna"], input="y\n").exit_code == 0
+    assert invoke("unregister", "mic-1", "--yes") == "removed source mic-1\n"
+    for entity in ("anna", "mic-1"):
+        assert TokenFile().get(node.url, entity) is None
+        with pytest.raises(NotFoundError):
+            node.operator().entity(entity)
+    assert invoke_json("where", "mic-2")["kind"] == "source"
+
+
+def test_entity_is_moved(node: RunningNode) -> None:
+    """Negative coordinates are not options."""
+    invoke("register", "subscriber", "anna")
+    assert invoke("move", "anna", "-0.5", "-51.25") == "anna is at -0.5, -51.25\n"
+    position = invoke_json("where", "anna")["position"]
+    assert (position["x"], position["y"]) == (-0.5, -51.25)
+
+
+def test_a_move_that_does_not_count_is_invoke_json(node: RunningNode) -> None:
+    """A later position is known; it ends as an error does."""
+    invoke("register", "subscriber", "anna")
+    node.client(TokenFile().get(node.url, "anna")).move(1, 2, time=time.time() + 200)
+    with pytest.raises(ConflictError, match="nothing changed"):
+        invoke("move", "anna", "3", "4")
+    assert invoke_json("where", "anna")["position"]["x"] == 1
+
+
+def test_position_is_erased(node: RunningNode) -> None:
+    """With the entity's token."""
+    invoke("register", "subscriber", "ann", "--at", "8.5", "53.5")
+    assert "erased" in invoke("forget-position", "ann")
+    assert "position: unknown" in invoke("where", "ann")
+
+
+def test_token_is_renewed(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the old token, and stored; or with the operator token, and printed."""
+    monkeypatch.setenv("ROAMCAST_DATA", str(node.data))
+    invoke("register", "subscriber", "ann")
+    assert "renewed and stored" in invoke("renew-token", "ann")
+    invoke("pull", "--subscriber", "ann", "--no-ack")
+    ben = node.subscriber("ben")
+    token = invoke("renew-token", "ben").strip()
+    assert node.client(token).me()["id"] == "ben"
+    with pytest.raises(AuthenticationError):
+        ben.me()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["register", "source", "mic", "--attribute", "noise"],
+        ["register", "source", "a b"],
+        ["register", "source", "mic", "--at", "0", "95"],
+        ["register", "source", "mic", "--attribute", "height=nan"],
+        ["set-attributes", "mic", "--attribute", "height"],
+    ],
+)
+def test_invalid_arguments_are_refused(node: RunningNode, words: list[str]) -> None:
+    """InputError: exit code 2."""
+    with pytest.raises(InputError):
+        invoke(*words)

@@ -1,0 +1,160 @@
+"""Commands that show state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import invoke, invoke_json
+from nodes import RunningNode
+
+from roamcast.cli.tokens import TokenFile
+from roamcast.errors import InputError, NotFoundError
+
+NEAREST = "Select Where &context = noise and &location in nearest"
+
+
+def walk() -> None:
+    """Anna goes from one microphone to the other."""
+    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
+    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
+    invoke("register", "subscriber", "anna", "--at", "-9", "-5")
+    invoke("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
+    invoke("move", "anna", "9", "5")
+
+
+def test_moving_region_is_described(node: RunningNode) -> None:
+    """In place of bound sources."""
+    invoke("register", "subscriber", "anna")
+    invoke(
+        "subscribe", "--subscriber", "anna", "--lacl", "Select all() Where &location in rang:loc(0.5 km)", "--id", "q"
+    )
+    shown = " ".join(invoke("subscriptions", "--subscriber", "anna").split())
+    assert "every event within 500 m of anna" in shown
+    assert "the position of anna is not known" in shown
+
+
+def test_subscriptions_are_shown_as_a_table(node: RunningNode) -> None:
+    """State, source, since when, and why not."""
+    walk()
+    invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--id", "r")
+    invoke("subscribe", "--subscriber", "anna", "--lacl", f"{NEAREST} and &floor = 7", "--id", "s")
+    head, *rows = invoke("subscriptions", "--subscriber", "anna").splitlines()
+    assert head.split() == ["id", "state", "source", "since", "why", "not"]
+    assert [row.split()[:3] for row in rows] == [
+        ["q", "active", "mic-2"],
+        ["r", "active", "every"],
+        ["s", "start", "-"],
+    ]
+    assert rows[2].endswith("no source with &context = noise and &floor = 7 is registered")
+
+
+def test_one_subscription_is_shown_with_its_history(node: RunningNode) -> None:
+    """Newest binding first; the current one lasts until now."""
+    walk()
+    lines = invoke("subscriptions", "--subscriber", "anna", "q").splitlines()
+    assert NEAREST in lines
+    newest, oldest = (line.split() for line in lines[-2:])
+    assert (newest[0], newest[-1], oldest[0]) == ("mic-2", "now", "mic-1")
+    assert oldest[-2:] == newest[1:3]
+    assert [b["source"] for b in invoke_json("subscriptions", "--subscriber", "anna", "q")["bindings"]] == [
+        "mic-2",
+        "mic-1",
+    ]
+
+
+def test_operator_sees_all_subscriptions(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the token from a file, or from the data folder, which the environment can name."""
+    walk()
+    invoke("register", "subscriber", "ben")
+    invoke("subscribe", "--subscriber", "ben", "--term", "fire", "--id", "r")
+    with pytest.raises(InputError, match="operator-token-file"):
+        invoke("subscriptions")
+    head, *rows = invoke("subscriptions", "--data", str(node.data)).splitlines()
+    assert head.split()[:3] == ["id", "subscriber", "state"]
+    assert [row.split()[:3] for row in rows] == [["q", "anna", "active"], ["r", "ben", "active"]]
+    token = ("--operator-token-file", str(node.data / "operator.token"))
+    assert [s["id"] for s in invoke_json("subscriptions", "--subscriber", "ben", *token)["subscriptions"]] == ["r"]
+    monkeypatch.setenv("ROAMCAST_DATA", str(node.data))
+    assert "mic-1" in invoke("subscriptions", "q")
+    assert invoke_json("where", "ben")["count"] == 1
+
+
+def test_where_shows_ten_subscriptions(node: RunningNode) -> None:
+    """And how many more there are."""
+    invoke("register", "subscriber", "anna")
+    anna = node.client(TokenFile().get(node.url, "anna"))
+    for number in range(12):
+        anna.subscribe(terms=["a"], id=f"q{number:02}")
+    last = invoke("where", "anna").splitlines()[-1]
+    assert last == f"subscriptions: {', '.join(f'q{number:02}' for number in range(10))}, and 2 more"
+
+
+def test_where_shows_an_entity(node: RunningNode) -> None:
+    """Kind, position, attributes and bound subscriptions."""
+    walk()
+    lines = invoke("where", "mic-2").splitlines()
+    assert lines[0] == "source mic-2"
+    assert lines[1].startswith("position: 10, 5, since ")
+    assert lines[2:] == ['context: "noise"', "bound subscriptions: q"]
+
+
+def test_operator_sees_entities_registered_elsewhere(node: RunningNode) -> None:
+    """With the token from a file, or from the data folder."""
+    node.source("stranger", x=1, y=2)
+    with pytest.raises(NotFoundError, match=r"tokens\.json"):
+        invoke("where", "stranger")
+    token = str(node.data / "operator.token")
+    for option in (("--operator-token-file", token), ("--data", str(node.data))):
+        assert invoke_json("where", "stranger", *option)["position"]["x"] == 1
+
+
+EVENT = '{"source": "cam", "x": 1, "y": 2, "terms": ["ice"]}'
+
+
+@pytest.fixture
+def subscribed(node: RunningNode) -> RunningNode:
+    invoke("register", "subscriber", "anna")
+    invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--id", "q")
+    return node
+
+
+def explain(event: str, *options: str, input: str | None = None) -> str:
+    words = ("explain-match", "--subscriber", "anna", "--subscription", "q", "--event", event)
+    return invoke(*words, *options, input=input)
+
+
+def test_each_check_of_a_match_is_a_line(subscribed: RunningNode) -> None:
+    """Below the verdict: the check, whether it holds, and why."""
+    verdict, empty, head, *lines = explain(EVENT).splitlines()
+    assert (verdict, empty, head.split()) == ("does not match", "", ["check", "holds", "why"])
+    assert [line.split(maxsplit=2)[:2] for line in lines[1:]] == [["terms", "no"], ["state", "no"]]
+    assert '"fire"' in lines[1]
+
+
+def test_event_is_passed_as_text_file_or_input(subscribed: RunningNode, tmp_path: Path) -> None:
+    """All mean the same; --json prints the node's response."""
+    (tmp_path / "event.json").write_text(EVENT)
+    outputs = [explain(EVENT, "--json"), explain("event.json", "--json"), explain("-", "--json", input=EVENT)]
+    assert len(set(outputs)) == 1
+    assert json.loads(outputs[0])["matches"] is False
+
+
+def test_operator_explains_any_subscription(subscribed: RunningNode, tmp_path: Path) -> None:
+    """With the token of the node's data folder."""
+    words = ("explain-match", "--subscription", "q", "--event", EVENT, "--data", str(tmp_path / "data"))
+    assert invoke(*words).startswith("does not match")
+
+
+@pytest.mark.parametrize("event", ["missing.json", "{", "-"])
+def test_invalid_event_is_refused(subscribed: RunningNode, event: str) -> None:
+    """Before the node is called."""
+    with pytest.raises(InputError):
+        explain(event, input="[]")
+
+
+def test_missing_operator_token_is_an_error(node: RunningNode) -> None:
+    """InputError: exit code 2."""
+    with pytest.raises(InputError):
+        invoke("where", "anna", "--operator-token-file", "no-such-file")

@@ -1,0 +1,149 @@
+"""The entry point: help, exit codes, and what it imports."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from commands import invoke, run_command
+
+from roamcast import errors
+from roamcast.cli import app
+from roamcast.errors import ExitCode, RoamcastError
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+PANELS = ("Run", "Talk", "Inspect", "Federate", "Batch", "Lab")
+
+
+def commands(group: Any, *path: str) -> list[tuple[str, ...]]:
+    """All commands as words, groups resolved."""
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        found += commands(command, *path, name) if hasattr(command, "commands") else [(*path, name)]
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(app))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_has_an_example(words: tuple[str, ...]) -> None:
+    """That starts with the command itself."""
+    assert f"Example: roamcast {' '.join(words)}" in " ".join(invoke(*words, "--help").split())
+
+
+def test_help_groups_commands_in_panels() -> None:
+    """In this order."""
+    panels = [name for name in re.findall(r"─ (\w+) ─", invoke("--help")) if name != "Options"]
+    assert panels == list(PANELS)
+
+
+@pytest.mark.parametrize("words", [w for w in COMMANDS if w[0] in ("bench", "reproduce", "simulate")], ids=" ".join)
+def test_json_is_a_flag_and_out_writes_files(words: tuple[str, ...]) -> None:
+    """--json prints on standard output everywhere; --out names a file or folder."""
+    text = " ".join(invoke(*words, "--help").split())
+    assert "--json Print JSON" in re.sub(r"<bool> *", "", text)
+    assert "--out" in text
+
+
+ERRORS = [kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), RoamcastError)]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_error_decides_the_exit_code(
+    kind: type[RoamcastError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message is one line on standard error."""
+
+    def fail(*_: object) -> None:
+        raise kind("no", where="here", hint="do this")
+
+    monkeypatch.setattr("roamcast.lacl.to_text", fail)
+    assert run_command(["lacl", "check", "-e", "Select Where &location in nearest"], monkeypatch) == kind.exit_code
+    assert capsys.readouterr() == ("", "roamcast: here: no (do this)\n")
+
+
+def test_exit_codes_are_told_apart() -> None:
+    """Usage, not found, refused, conflict, unavailable, limit, storage and missing extra differ."""
+    kinds = ("InputError", "NotFoundError", "AuthenticationError", "ConflictError", "UnavailableError", "CapacityError",
+             "StorageError", "MissingExtraError")  # fmt: skip
+    assert [getattr(errors, kind).exit_code for kind in kinds] == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_wrong_usage_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, with the command whose help to read."""
+    assert run_command(["move", "anna"], monkeypatch) == ExitCode.USAGE
+    assert re.fullmatch(r"roamcast: .*\(see: roamcast move --help\)\n", capsys.readouterr().err)
+
+
+def test_documented_exit_codes_are_current() -> None:
+    """The table in docs/cli.md has every code."""
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", DOCS.read_text(), flags=re.MULTILINE)
+    assert {name: int(code) for code, name in rows} == {code.name: code.value for code in ExitCode}
+
+
+HEAVY = {
+    "fastapi", "fastapi_offline", "matplotlib", "numba", "numpy", "pandas", "prometheus_client", "psycopg", "pyarrow",
+    "pyspark", "scipy", "shapely", "sqlalchemy", "starlette", "uvicorn", "xstatic",
+}  # fmt: skip
+
+
+def run_light(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code without the packages of the extras."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)}))\n"  # as if they were not installed
+    command = [sys.executable, "-c", block + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+MAIN = "from roamcast.cli import main; main()"
+
+
+def test_light_install_has_client_and_lacl() -> None:
+    """Everything that `roamcast` exports can be imported without numpy, Spark and the like."""
+    code = """
+import roamcast
+for name in roamcast.__all__:
+    getattr(roamcast, name)
+client = roamcast.Client("http://127.0.0.1:9", delays=())
+try:
+    client.health()
+except roamcast.UnavailableError as error:
+    print(error.code)
+from roamcast import lacl
+print(lacl.explain(lacl.check(lacl.parse("Select Where &location in nearest")))["plan"])
+"""
+    done = run_light(code)
+    assert (done.stdout.split(), done.stderr) == (["unavailable", "bind"], "")
+
+
+def test_light_install_runs_client_commands() -> None:
+    """The help, LACL checks and settings; a call ends with `unavailable`."""
+    assert "publish" in run_light(MAIN, "--help").stdout
+    assert run_light(MAIN, "lacl", "check", "-e", "Select Where &location in nearest").returncode == 0
+    assert run_light(MAIN, "config", "show").returncode == 0
+    done = run_light(MAIN, "subscribe", "--subscriber", "a", "--term", "t", "--register", "--url", "http://127.0.0.1:9")
+    assert done.returncode == ExitCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("node",), "node"),
+        (("up",), "node,pipeline"),
+        (("pipeline",), "pipeline"),
+        (("match", "--events", "e", "--subscriptions", "s", "--out", "o"), "pipeline"),
+        (("bench", "bind"), "node,lab"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_missing_extra_is_named(words: tuple[str, ...], extra: str) -> None:
+    """With the command to install it, and an exit code of its own."""
+    done = run_light(MAIN, *words)
+    assert done.returncode == ExitCode.MISSING_EXTRA
+    assert f"pip install 'roamcast[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1

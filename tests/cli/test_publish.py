@@ -1,0 +1,115 @@
+"""`roamcast publish`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import invoke, invoke_json
+from nodes import RunningNode, journalled, running_node
+from typer.testing import CliRunner
+
+from roamcast.cli import app
+from roamcast.errors import InputError
+
+
+def test_event_is_published_from_options(node: RunningNode) -> None:
+    """Including negative coordinates, terms and readings."""
+    invoke("register", "source", "s")
+    invoke("publish", "--source", "s", "--x", "-1.5", "--y", "-2", "--term", "a", "--term", "b", "--reading", "t=-3.5")
+    (row,) = journalled(node.data)
+    assert (row["entity"], row["x"], row["y"]) == ("s", -1.5, -2)
+    assert (row["terms"], row["readings"]) == (["a", "b"], [("t", -3.5)])
+
+
+ROWS = [{"x": n / 100, "y": 1, "terms": [str(n)]} for n in range(2500)]
+
+
+@pytest.mark.parametrize("from_stdin", [True, False], ids=["stdin", "file"])
+def test_file_of_events_is_published(node: RunningNode, tmp_path: Path, from_stdin: bool) -> None:
+    """In order, in as many requests as needed; blank lines are ignored."""
+    invoke("register", "source", "s")
+    text = "\n".join(json.dumps(row) for row in ROWS) + "\n\n"
+    file = tmp_path / "events.ndjson"
+    file.write_text(text)
+    printed = invoke("publish", "--source", "s", "-" if from_stdin else str(file), input=text if from_stdin else None)
+    assert printed == "published 2500 events of s\n"
+    assert [row["terms"] for row in journalled(node.data)] == [row["terms"] for row in ROWS]
+
+
+def test_large_events_are_published(node: RunningNode, tmp_path: Path) -> None:
+    """A hundred events of 180 KB are more than one request can carry."""
+    invoke("register", "source", "s")
+    file = tmp_path / "events.ndjson"
+    event = {"x": 1, "y": 1, "terms": [f"{n:0180}" for n in range(1000)]}
+    file.write_text("\n".join([json.dumps(event)] * 100))
+    assert invoke("publish", "--source", "s", str(file)) == "published 100 events of s\n"
+
+
+BAD_ROWS = {
+    "not JSON": (b"{", "body"),
+    "not UTF-8": (b'{"x": 1, "y": 1, "id": "\xff"}', "body"),
+    "unknown field": (b'{"x": 1, "y": 1, "z": 1}', "z"),
+    "out of range": (b'{"x": 1, "y": 91}', "y"),
+    "in the future": (b'{"x": 1, "y": 1, "time": "9999-01-01T00:00:00Z"}', "time"),
+    "of another source": (b'{"x": 1, "y": 1, "source": "other"}', "source"),
+    "no position": (b'{"terms": ["a"]}', "x"),
+}
+
+
+@pytest.mark.parametrize(("line", "where"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_file_with_an_invalid_row_is_not_published(node: RunningNode, tmp_path: Path, line: bytes, where: str) -> None:
+    """The error names the row; nothing of the file is journalled."""
+    invoke("register", "source", "s")
+    lines = [json.dumps(row).encode() for row in ROWS]
+    lines[2000] = line
+    file = tmp_path / "events.ndjson"
+    file.write_bytes(b"\n".join(lines))
+    with pytest.raises(InputError) as error:
+        invoke("publish", "--source", "s", str(file))
+    assert error.value.where == f"{file}: row 2001: {where}"
+    assert journalled(node.data) == []
+
+
+def test_invalid_rows_can_be_skipped(node: RunningNode) -> None:
+    """Each is reported with its number; the others are published."""
+    invoke("register", "source", "s")
+    good = b'{"x": 1, "y": 1, "source": "s"}'
+    rows = [good, *(line for line, _ in BAD_ROWS.values()), good]
+    result = CliRunner().invoke(app, ["publish", "--source", "s", "--on-error", "skip", "-"], input=b"\n".join(rows))
+    assert result.exit_code == 0
+    reported = [line.partition(":")[2].split(":")[0] for line in result.stderr.splitlines()]
+    assert reported == [f" row {number}" for number in range(2, len(rows))]
+    assert [row["x"] for row in journalled(node.data)] == [1, 1]
+
+
+def test_rows_that_the_node_rejects_are_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node can have lower limits than the command knows."""
+    monkeypatch.setenv("ROAMCAST_TOKENS", str(tmp_path / "tokens.json"))
+    rows = '{"x": 1, "y": 1}\n{"x": 2, "y": 2, "terms": ["a", "b"]}\n{"x": 3, "y": 3}\n'
+    with running_node(tmp_path / "data", limits={"event_terms": 1}) as node:
+        invoke("register", "source", "s", "--url", node.url)
+        arguments = ["publish", "--source", "s", "--on-error", "skip", "--url", node.url, "-"]
+        result = CliRunner().invoke(app, arguments, input=rows)
+        assert result.exit_code == 0
+        assert result.stderr.startswith("skipped -: row 2: terms: ")
+        assert [row["x"] for row in journalled(node.data)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--x", "1", "--y", "1", "--reading", "t=hot"], ["no-such-file"], ["-", "--term", "a"], []],
+    ids=["reading", "missing file", "file and term", "no position"],
+)
+def test_invalid_arguments_are_refused(node: RunningNode, options: list[str]) -> None:
+    """InputError: exit code 2."""
+    invoke("register", "source", "s")
+    with pytest.raises(InputError):
+        invoke("publish", "--source", "s", *options)
+
+
+def test_result_is_printed_as_json(node: RunningNode) -> None:
+    """With --json."""
+    invoke("register", "source", "s", "--at", "1", "2")
+    assert invoke_json("publish", "--source", "s") == {"source": "s", "published": 1}

@@ -1,0 +1,63 @@
+"""Commands that run servers. That `roamcast up` works is in tests/e2e/test_up.py."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import invoke
+
+from roamcast.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--scenario", "moon"), "no scenario 'moon'"),
+        (("--scenario", "conference", "--domains", "2"), "needs 3 nodes"),
+        (("--scenario", "conference", "--places", "mine.geojson"), "has its own places"),
+    ],
+)
+def test_options_that_do_not_fit_a_scenario_are_refused(options: tuple[str, ...], message: str) -> None:
+    """With a hint."""
+    with pytest.raises(InputError, match=message) as error:
+        invoke("up", *options)
+    assert error.value.hint
+
+
+def test_pipeline_refuses_a_folder_that_is_not_a_data_folder(tmp_path: Path) -> None:
+    """A typo in --data creates nothing. The hint says what creates a data folder."""
+    for folder in (tmp_path / "missing", tmp_path):
+        with pytest.raises(InputError, match=r"not a data folder.*roamcast up.*--create"):
+            invoke("pipeline", "--data", str(folder))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pipeline_options_are_checked(tmp_path: Path) -> None:
+    """Before anything is created."""
+    with pytest.raises(InputError, match="--plan"):
+        invoke("pipeline", "--data", str(tmp_path), "--plan", "magic")
+
+
+def test_node_command_serves_until_interrupted(tmp_path: Path) -> None:
+    """It prints its address, and ends with exit code 0 on Ctrl-C."""
+    words = ["node", "--port", "0", "--data", str(tmp_path), "--domain", "north"]
+    command = [sys.executable, "-m", "roamcast", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().split()[:3] == ["node", "north", "at"]
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 0
+    assert (tmp_path / "nodes" / "north" / "store.sqlite").exists()
+
+
+def test_settings_file_is_read(tmp_path: Path) -> None:
+    """--config is a global option."""
+    (tmp_path / "mine.toml").write_text("[node]\nport = 70000\n")
+    command = [sys.executable, "-m", "roamcast", "--config", "mine.toml", "node"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "mine.toml: node.port" in done.stderr
