@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 import pytest
+from batches import PureStream, placed
 from clusters import StandaloneCluster, standalone
-from pure import PureStream, placed
 from worlds import event, journal, letters, removal, subscription
 
 from roamcast.journal.records import Record
@@ -44,8 +44,8 @@ RECORDS: Sequence[Sequence[Record]] = (
 @pytest.fixture
 def expected(tmp_path: Path) -> list[tuple[str, int, str, str]]:
     """The letters of the replicated plan in one process. Letters do not depend on where batches begin and end."""
-    entry = PureStream(tmp_path / "whole").run(placed([record for records in RECORDS for record in records]))
-    rows = entry.numbered.letters["local"].to_pylist()
+    result = PureStream(tmp_path / "whole").run(placed([record for records in RECORDS for record in records]))
+    rows = result.letters.by_office["local"].to_pylist()
     bodies = [orjson.loads(row["body"]) for row in rows]
     return sorted(
         (row["receiver"], row["number"], body["subscription"], body["event"]["id"])

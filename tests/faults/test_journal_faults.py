@@ -17,8 +17,9 @@ import pytest
 
 from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.files import FileJournal
+from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import Record
-from roamcast.journal.segments import JournalFolder, read
+from roamcast.journal.segments import read
 
 LIMIT = 30.0
 
@@ -62,7 +63,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 def entities(folder: JournalFolder) -> list[str]:
     """The entity of every record in the journal, in order; checks that offsets are dense from 1."""
-    batches = list(read(folder.refresh(), 0, folder.last_offset()))
+    batches = list(read(folder.segments(), 0, folder.last_offset()))
     found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     assert found == list(range(1, folder.last_offset() + 1))
     return [entity for batch in batches for entity in batch.column("entity").to_pylist()]

@@ -1,4 +1,4 @@
-"""The embedded journal's writer."""
+"""The file journal's writer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
 from roamcast.journal.files import FileJournal
+from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import JournalFolder, encode, read
+from roamcast.journal.segments import encode, read
 
 LIMIT = 30.0
 
@@ -48,9 +49,9 @@ def records(count: int, entity: str = "s") -> list[Record]:
 
 def entities(folder: JournalFolder) -> list[str]:
     """The entity of every record in the journal, in order; checks that offsets are dense."""
-    batches = list(read(folder.refresh(), 0, folder.last_offset()))
-    found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
-    assert found == list(range(folder.first_offset(), folder.last_offset() + 1))
+    batches = list(read(folder.segments(), 0, folder.last_offset()))
+    offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(folder.first_offset(), folder.last_offset() + 1))
     return [entity for batch in batches for entity in batch.column("entity").to_pylist()]
 
 
@@ -62,33 +63,33 @@ def put(folder: JournalFolder, first: int, last: int) -> Path:
 
 
 def test_it_is_a_journal_writer(open_journal: Open) -> None:
-    """It has what the port asks for."""
+    """It has the methods of the port."""
     writer: port.JournalWriter = open_journal()
     assert writer.append(records(1)).result(LIMIT) == 1
 
 
 def test_offsets_are_dense_from_one(open_journal: Open) -> None:
-    """Each append gets the offset after the last record of the one before."""
+    """Each append starts after the last record of the previous one."""
     journal = open_journal()
     assert [journal.append(records(count)).result(LIMIT) for count in (2, 3, 1)] == [1, 3, 6]
 
 
 def test_an_acknowledged_record_is_on_disk(open_journal: Open, folder: JournalFolder) -> None:
-    """When the future is done, a reader finds the records."""
+    """A reader finds it when the future is done."""
     open_journal().append([Record("event", entity="a"), Record("event", entity="b")]).result(LIMIT)
     assert entities(folder) == ["a", "b"]
 
 
 def test_the_order_of_calls_is_the_order_of_offsets(open_journal: Open, folder: JournalFolder) -> None:
-    """Whatever the grouping."""
+    """However they are grouped."""
     journal = open_journal(linger=0.001)
     futures = [journal.append([Record("event", entity=str(number))]) for number in range(500)]
     assert [future.result(LIMIT) for future in futures] == list(range(1, 501))
     assert entities(folder) == [str(number) for number in range(500)]
 
 
-def test_an_append_joins_those_that_wait(open_journal: Open, folder: JournalFolder) -> None:
-    """One that comes while the window is open goes into the same segment."""
+def test_an_append_joins_the_open_group(open_journal: Open, folder: JournalFolder) -> None:
+    """Both are in one segment."""
     journal = open_journal(linger=0.05)
     for _ in range(50):  # a machine that stalls may miss the window now and then
         one = journal.append(records(1))
@@ -96,24 +97,24 @@ def test_an_append_joins_those_that_wait(open_journal: Open, folder: JournalFold
             one.result(0.005)
         other = journal.append(records(1))
         span = one.result(LIMIT), other.result(LIMIT)
-        if span in {(segment.first, segment.last) for segment in folder.refresh()}:
+        if span in {(segment.first, segment.last) for segment in folder.segments()}:
             return
     pytest.fail("no two appends shared a segment")
 
 
 def test_concurrent_appends_share_segments(open_journal: Open, folder: JournalFolder) -> None:
-    """A hundred senders at once cost a few syncs, not a hundred."""
+    """A hundred concurrent appends need a few syncs only."""
     journal = open_journal(linger=0.05)
     with ThreadPoolExecutor(100) as senders:
         futures = list(senders.map(lambda number: journal.append(records(2, str(number))), range(100)))
     assert sorted(future.result(LIMIT) for future in futures) == list(range(1, 201, 2))
-    assert len(folder.refresh()) <= 20
+    assert len(folder.segments()) <= 20
 
 
 def test_the_next_group_collects_while_one_is_written(
     open_journal: Open, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under load a group is what arrived during the last sync."""
+    """Under load, a group has what arrived during the last sync."""
     journal = open_journal()
     syncing, go_on = Event(), Event()
     fsync = os.fsync
@@ -129,15 +130,15 @@ def test_the_next_group_collects_while_one_is_written(
     futures += [journal.append(records(1)) for _ in range(100)]
     go_on.set()
     assert [future.result(LIMIT) for future in futures] == list(range(1, 102))
-    assert [(segment.first, segment.last) for segment in folder.refresh()] == [(1, 1), (2, 101)]
+    assert [(segment.first, segment.last) for segment in folder.segments()] == [(1, 1), (2, 101)]
 
 
 def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> None:
-    """Segments have a size, but an append that is larger makes a larger segment."""
+    """An append that is larger than a segment makes a larger segment."""
     journal = open_journal(linger=0.05)
     futures = [journal.append(records(count)) for count in (30_000, 30_000, 60_000, 1)]
     assert [future.result(LIMIT) for future in futures] == [1, 30_001, 60_001, 120_001]
-    spans = [(segment.first, segment.last) for segment in folder.refresh()]
+    spans = [(segment.first, segment.last) for segment in folder.segments()]
     assert spans[:3] == [(1, 30_000), (30_001, 60_000), (60_001, 120_000)]
 
 
@@ -159,7 +160,7 @@ def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> 
     ids=["no-kind", "entity", "seq", "x", "time", "terms", "readings", "reading-name", "text", "short", "none"],
 )
 def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: JournalFolder, bad: Record) -> None:
-    """Neighbours in the same group are written, at dense offsets."""
+    """Other appends of the group are written, at dense offsets."""
     journal = open_journal(linger=0.05)
     before, wrong, after = (
         journal.append(records(1, "before")),
@@ -174,21 +175,21 @@ def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: Jour
 
 
 def test_appending_nothing_is_refused(open_journal: Open) -> None:
-    """Nothing has no first offset."""
+    """There would be no first offset."""
     with pytest.raises(InputError):
         open_journal().append([]).result(LIMIT)
 
 
 def test_an_append_cannot_be_cancelled(open_journal: Open, folder: JournalFolder) -> None:
-    """Who no longer waits does not unsettle the journal."""
+    """The journal is not disturbed."""
     future = open_journal(linger=0.05).append(records(1, "kept"))
     assert not future.cancel()
     future.result(LIMIT)
     assert entities(folder) == ["kept"]
 
 
-def test_close_writes_what_is_under_way(open_journal: Open, folder: JournalFolder) -> None:
-    """Nothing that was appended is dropped by closing."""
+def test_close_writes_pending_appends(open_journal: Open, folder: JournalFolder) -> None:
+    """Nothing is dropped."""
     journal = open_journal(linger=0.05)
     futures = [journal.append(records(1)) for _ in range(20)]
     journal.close()
@@ -205,33 +206,33 @@ def test_a_closed_journal_refuses(open_journal: Open) -> None:
     assert caught.value.hint
 
 
-def test_closing_again_is_harmless(open_journal: Open) -> None:
-    """Close is idempotent."""
+def test_closing_twice_is_harmless(open_journal: Open) -> None:
+    """It is idempotent."""
     journal = open_journal()
     journal.close()
     journal.close()
 
 
-def test_offsets_go_on_after_reopening(open_journal: Open) -> None:
-    """The next offset is known from the names of the segments."""
+def test_offsets_continue_after_reopening(open_journal: Open) -> None:
+    """The names of the segments tell the next offset."""
     journal = open_journal()
     journal.append(records(3)).result(LIMIT)
     journal.close()
     assert open_journal().append(records(1)).result(LIMIT) == 4
 
 
-def test_offsets_go_on_after_everything_was_forgotten(open_journal: Open, folder: JournalFolder) -> None:
-    """Forgetting never forgets the offset."""
+def test_offsets_continue_after_everything_was_deleted(open_journal: Open, folder: JournalFolder) -> None:
+    """The newest segment is never deleted."""
     journal = open_journal()
     for _ in range(3):
         journal.append(records(3)).result(LIMIT)
     journal.close()
-    folder.forget(9)
+    folder.delete_before(9)
     assert open_journal().append(records(1)).result(LIMIT) == 10
 
 
 def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: JournalFolder) -> None:
-    """A half-written file never was in the journal."""
+    """An incomplete file was never part of the journal."""
     put(folder, 1, 2)
     leftover = folder.path / f"{3:020d}-{4:020d}.parquet.tmp"
     leftover.write_bytes(b"half")
@@ -239,8 +240,8 @@ def test_leftovers_of_a_crash_are_removed_at_start(open_journal: Open, folder: J
     assert not leftover.exists()
 
 
-@pytest.mark.parametrize("second", [(4, 5), (2, 5)], ids=["hole", "overlap"])
-def test_a_hole_or_overlap_between_segments_is_refused_at_start(
+@pytest.mark.parametrize("second", [(4, 5), (2, 5)], ids=["gap", "overlap"])
+def test_a_gap_or_overlap_is_refused_at_start(
     open_journal: Open, folder: JournalFolder, second: tuple[int, int]
 ) -> None:
     """The error names both files."""
@@ -252,7 +253,7 @@ def test_a_hole_or_overlap_between_segments_is_refused_at_start(
 
 
 def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: JournalFolder) -> None:
-    """Nothing is written behind a segment that cannot be read."""
+    """Nothing is appended after an unreadable segment."""
     path = put(folder, 1, 2)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CorruptionError):
@@ -260,7 +261,7 @@ def test_a_torn_newest_segment_is_refused_at_start(open_journal: Open, folder: J
 
 
 def test_a_failed_start_leaves_no_lock(open_journal: Open, folder: JournalFolder) -> None:
-    """Once the damage is mended, the same process can open the journal."""
+    """Once the damage is repaired, the same process can open the journal."""
     path = put(folder, 1, 2)
     whole = path.read_bytes()
     path.write_bytes(b"")
@@ -271,26 +272,26 @@ def test_a_failed_start_leaves_no_lock(open_journal: Open, folder: JournalFolder
 
 
 def test_a_second_writer_of_a_node_is_refused(open_journal: Open) -> None:
-    """The error says who holds it and what to do."""
+    """The error names the node and has a hint."""
     open_journal("north")
     with pytest.raises(ConflictError, match="north") as caught:
         open_journal("north")
     assert "stop" in (caught.value.hint or "")
 
 
-def test_another_node_has_a_journal_of_its_own(open_journal: Open) -> None:
-    """Nodes share the folder, not the offsets."""
+def test_nodes_have_separate_journals(open_journal: Open) -> None:
+    """They share the folder, not the offsets."""
     assert open_journal("north").append(records(2)).result(LIMIT) == 1
     assert open_journal("south").append(records(2)).result(LIMIT) == 1
 
 
-def test_a_closed_journal_can_be_opened_by_another(open_journal: Open) -> None:
-    """Closing gives up the lock."""
+def test_a_closed_journal_can_be_opened_again(open_journal: Open) -> None:
+    """Closing releases the lock."""
     open_journal().close()
     assert open_journal().append(records(1)).result(LIMIT) == 1
 
 
-def test_missing_folders_are_made(tmp_path: Path) -> None:
+def test_missing_folders_are_created(tmp_path: Path) -> None:
     """The data folder need not exist."""
     journal = FileJournal(tmp_path / "data" / "journal", "north", linger=0)
     assert journal.append(records(1)).result(LIMIT) == 1
@@ -298,14 +299,14 @@ def test_missing_folders_are_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linger", [-0.001, 0.051, float("nan")])
-def test_waiting_has_a_limit(tmp_path: Path, linger: float) -> None:
-    """No sender waits longer than 50 ms for company."""
+def test_linger_has_a_limit(tmp_path: Path, linger: float) -> None:
+    """Nobody waits longer than 50 ms."""
     with pytest.raises(InputError):
         FileJournal(tmp_path, "north", linger=linger)
 
 
-def test_a_bad_node_name_touches_nothing(tmp_path: Path) -> None:
-    """It is refused before any file is made."""
+def test_an_invalid_node_name_creates_nothing(tmp_path: Path) -> None:
+    """It is refused before any file is written."""
     with pytest.raises(InputError):
         FileJournal(tmp_path / "journal", "../north")
     assert list(tmp_path.iterdir()) == []

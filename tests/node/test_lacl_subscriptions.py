@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controls import condition
 from nodes import LIMIT, RunningNode, bearer, journalled, running_node
 
 from roamcast.client import Binding, Client
@@ -161,7 +162,7 @@ def test_a_walk_is_journalled(planar: RunningNode) -> None:
         ("unbinding", "mic-1", "q"),
         ("binding", "mic-2", "q"),
     ]
-    assert BindingBody.from_json(rows[0]["body"]) == BindingBody("anna", "@ > 50", None, initial=True)
+    assert BindingBody.from_json(rows[0]["body"]) == BindingBody("anna", condition("@ > 50"), None, initial=True)
 
 
 def test_a_subscription_is_seen(planar: RunningNode) -> None:
@@ -210,7 +211,7 @@ def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(plana
         ("subscription", None), ("position", 1.0), ("event", 1.0), ("position", 2.0), ("event", 2.0),
     ]  # fmt: skip
     body = SubscriptionBody.from_json(records[0]["body"])
-    assert body == SubscriptionBody(None, ("fire",), space="planar", around=30.0)
+    assert body == SubscriptionBody(None, ("fire",), space="planar", moving_radius=30.0)
     assert anna.subscription("q").why is None
 
 

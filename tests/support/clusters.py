@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 
 from roamcast.lab.bench.processes import until
-from roamcast.pipeline.query.java import find_java
+from roamcast.pipeline.query.session import find_java
 from roamcast.pipeline.state.state_server import CACHE
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -16,8 +16,9 @@ from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.files import FileJournal
+from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import Record
-from roamcast.journal.segments import JournalFolder, read
+from roamcast.journal.segments import read
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries
@@ -168,7 +169,7 @@ class World:
     def journalled(self) -> list[dict[str, Any]]:
         """Every record, in order."""
         folder = JournalFolder(self.folder, "local")
-        return [row for batch in read(folder.refresh(), 0, folder.last_offset()) for row in batch.to_pylist()]
+        return [row for batch in read(folder.segments(), 0, folder.last_offset()) for row in batch.to_pylist()]
 
     def told(self) -> list[tuple[str, str, str]]:
         """(kind, entity, id) of every record; of a first binding the kind is `initial`."""

@@ -1,16 +1,26 @@
-"""What tests of control records share: a state that knows some rows, and what records change in it."""
+"""Helpers for tests of control records: a state with known rows, and the changes that records make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pure import Placed, control, placed
+from batches import Placed, control, placed
 from worlds import NOON
 
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, UNBINDING, Record
-from roamcast.pipeline.state.control import Changes, Row, changes_of
+from roamcast.lacl import parse
+from roamcast.lacl.syntax import Condition
+from roamcast.pipeline.state.changes import ControlChanges, apply_records
+from roamcast.pipeline.state.control import Row
+
+
+def condition(text: str) -> Condition:
+    """The condition of an On clause."""
+    on = parse(f"Select Where &location in nearest On {text}").on
+    assert on is not None
+    return on
 
 
 def bind(id: str, source: str, time: int = NOON, body: BindingBody | None = None) -> Record:
@@ -22,16 +32,16 @@ def unbind(id: str, source: str, time: int = NOON) -> Record:
 
 
 class KnownRows(NamedTuple):
-    """A state that knows these rows."""
+    """A KnownState with these rows."""
 
-    wishes: Sequence[Row] = ()
-    bonds: Sequence[Row] = ()
+    subscriptions: Sequence[Row] = ()
+    bindings: Sequence[Row] = ()
 
-    def subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.wishes if row["until"] is None and (row["node"], row["id"]) in asked]
+    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        names = set(zip(node, id, strict=True))
+        return [row for row in self.subscriptions if row["until"] is None and (row["node"], row["id"]) in names]
 
-    def bindings(
+    def recent_bindings(
         self,
         node: Sequence[str],
         id: Sequence[str],
@@ -39,41 +49,43 @@ class KnownRows(NamedTuple):
         source: Sequence[str],
         time: Sequence[int],
     ) -> list[Row]:
-        found = []
+        recent = []
         for *name, since in zip(node, id, home, source, time, strict=True):
-            for row in self.bonds:
-                named = [row["node"], row["id"], row["home"], row["source"]] == name
-                if named and (row["until"] is None or row["end"] >= since) and row not in found:
-                    found.append(row)
-        return found
+            for row in self.bindings:
+                is_named = [row["node"], row["id"], row["home"], row["source"]] == name
+                if is_named and (row["until"] is None or row["end"] >= since) and row not in recent:
+                    recent.append(row)
+        return recent
 
     def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        asked = set(zip(node, id, strict=True))
-        return [row for row in self.bonds if (row["node"], row["id"]) in asked]
+        names = set(zip(node, id, strict=True))
+        return [row for row in self.bindings if (row["node"], row["id"]) in names]
 
 
-def change(rows: Sequence[Placed], wishes: Sequence[Row] = (), bonds: Sequence[Row] = (), batch: int = 7) -> Changes:
-    """What records make of subscriptions and bindings."""
-    return changes_of(control(rows).records, batch, KnownRows(wishes, bonds))
+def change(
+    rows: Sequence[Placed], subscriptions: Sequence[Row] = (), bindings: Sequence[Row] = (), batch: int = 7
+) -> ControlChanges:
+    """Apply records to a state with these rows."""
+    return apply_records(control(rows).records, batch, KnownRows(subscriptions, bindings))
 
 
-def wishes(*records: Record, node: str = "local") -> list[Row]:
-    """The rows of subscriptions that an earlier batch made."""
+def subscription_rows(*records: Record, node: str = "local") -> list[Row]:
+    """The rows of subscriptions that an earlier batch created."""
     return change(placed(records, node), batch=0).subscriptions.to_pylist()
 
 
-def bonds(*records: Record, node: str = "local") -> list[Row]:
-    """The rows of bindings that an earlier batch made."""
+def binding_rows(*records: Record, node: str = "local") -> list[Row]:
+    """The rows of bindings that an earlier batch created."""
     return change(placed(records, node), batch=0).bindings.to_pylist()
 
 
-def lives(changes: Changes) -> list[tuple[str, str, int, int | None, int | None]]:
+def subscription_spans(changes: ControlChanges) -> list[tuple[str, str, int, int | None, int | None]]:
     """(node, id, since, until, removed_in) of the subscriptions that were written."""
     rows = changes.subscriptions.to_pylist()
     return [(row["node"], row["id"], row["since"], row["until"], row["removed_in"]) for row in rows]
 
 
-def spans(changes: Changes) -> list[tuple[str, str, int, int | None, int, int | None]]:
+def binding_spans(changes: ControlChanges) -> list[tuple[str, str, int, int | None, int, int | None]]:
     """(id, source, since, until, begin, end) of the bindings that were written."""
     rows = changes.bindings.to_pylist()
     return [tuple(row[name] for name in ("id", "source", "since", "until", "begin", "end")) for row in rows]

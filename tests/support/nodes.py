@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
-from roamcast.journal.segments import JournalFolder, read
+from roamcast.journal.folders import JournalFolder
+from roamcast.journal.segments import read
 from roamcast.node.server import NodeServer
 from roamcast.settings import node_settings
 
@@ -89,7 +90,7 @@ def running_node(data: Path, **settings: Any) -> Iterator[RunningNode]:
 def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
     """Every record of a node's journal, in order."""
     folder = JournalFolder(data / "journal", node)
-    batches = read(folder.refresh(), 0, folder.last_offset())
+    batches = read(folder.segments(), 0, folder.last_offset())
     return [row for batch in batches for row in batch.to_pylist()]
 
 

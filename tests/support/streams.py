@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.pipeline.query.identity import open_pipeline
-from roamcast.pipeline.query.stream import Limits, Stream
+from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def running_stream(spark: SparkSession, data: Path) -> Iterator[StreamingQuery]:
     """Run the pipeline of a data folder. Starting a process and a JVM is saved; everything else is the real thing."""
     pipeline = open_pipeline(data, new=False)
     try:
-        query = Stream(spark, pipeline, data, Limits()).start()
+        query = PipelineQuery(spark, pipeline, data, PipelineLimits()).start()
         try:
             yield query
             query.processAllAvailable()  # raises what stopped the query, if something did

@@ -1,4 +1,4 @@
-"""What the pipeline's tests share: a data folder, a journal in it, and running the stream until it has read all."""
+"""Helpers for tests of the pipeline: records, a journal, and running the query until it has read everything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.files import FileJournal
 from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.pipeline.query.identity import open_pipeline
-from roamcast.pipeline.query.stream import Limits, Stream
+from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 
 NOON = 1_700_000_000_000_000
 
@@ -25,12 +25,12 @@ def event(source: str, seq: int, x: float = 0.0, y: float = 0.0, terms: Sequence
 def subscription(
     id_: str, subscriber: str, box: Sequence[float] | None = (-1, -1, 1, 1), terms: Sequence[str] = ("fire",)
 ) -> Record:
-    body = orjson.dumps({"version": 1, "box": box, "terms": terms}).decode()
+    body = orjson.dumps({"version": 2, "box": box, "terms": terms}).decode()
     return Record(SUBSCRIPTION, subscriber, id=id_, time=NOON, body=body)
 
 
 def around(id: str, subscriber: str, radius: float = 10.0, terms: Sequence[str] = (), space: str = "planar") -> Record:
-    body = SubscriptionBody(None, tuple(terms), space=space, around=radius)
+    body = SubscriptionBody(None, tuple(terms), space=space, moving_radius=radius)
     return Record(SUBSCRIPTION, subscriber, id=id, time=NOON, body=body.to_json())
 
 
@@ -43,18 +43,18 @@ def removal(id_: str, subscriber: str) -> Record:
 
 
 def journal(data: Path, *appends: Sequence[Record], node: str = "local") -> None:
-    """Each of `appends` acknowledged, one after the other."""
+    """Append to a journal; each append is acknowledged before the next."""
     writer = FileJournal(data / "journal", node, linger=0.0)
     for records in appends:
         writer.append(records).result(10)
     writer.close()
 
 
-def run(spark: SparkSession, data: Path, *, new: bool = False, limits: Limits | None = None) -> None:
-    """Start the pipeline, let it read all there is, stop it."""
+def run(spark: SparkSession, data: Path, *, new: bool = False, limits: PipelineLimits | None = None) -> None:
+    """Start the pipeline, let it process everything in the journal, stop it."""
     pipeline = open_pipeline(data, new=new)
     try:
-        query = Stream(spark, pipeline, data, limits or Limits()).start()
+        query = PipelineQuery(spark, pipeline, data, limits or PipelineLimits()).start()
         try:
             query.processAllAvailable()
         finally:
@@ -64,7 +64,7 @@ def run(spark: SparkSession, data: Path, *, new: bool = False, limits: Limits | 
 
 
 def letters(data: Path, office: str = "local") -> list[tuple[str, int, str, str]]:
-    """(receiver, number, subscription, event id) of all letters in an outbox, in the order an office takes them."""
+    """(receiver, number, subscription, event id) of all letters in an outbox, in the order they are read."""
     outbox = Outbox(data / "outbox")
     found = [letter for path in outbox.waiting(office) for letter in outbox.read(path)]
     bodies = [orjson.loads(letter.body) for letter in found]

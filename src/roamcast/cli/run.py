@@ -59,7 +59,7 @@ def up(
     import asyncio
 
     from roamcast.node.server import NodeServer
-    from roamcast.pipeline.query.java import find_java
+    from roamcast.pipeline.query.session import find_java
     from roamcast.settings import node_settings
 
     world = _find_scenario(scenario)
@@ -182,8 +182,9 @@ def pipeline(
     Example: roamcast pipeline --data ./roamcast-data
     """
     require("pipeline")
+    from roamcast.pipeline.query.batch_state import BatchSettings
     from roamcast.pipeline.query.run import Cluster, run_pipeline
-    from roamcast.pipeline.query.stream import Limits
+    from roamcast.pipeline.query.stream import PipelineLimits
     from roamcast.settings import node_settings, pipeline_settings
 
     settings = pipeline_settings(
@@ -193,11 +194,10 @@ def pipeline(
     folder = node_settings(data=data).data.absolute()
     if not create:
         _check_data_folder(folder)
-    limits = Limits(
+    limits = PipelineLimits(
         records=settings.records,
         outbox=settings.outbox,
-        history=round(settings.history * 60e6),
-        workers=settings.workers,
+        batch=BatchSettings(binding_history=round(settings.history * 60e6), workers=settings.workers),
     )
     cluster = Cluster(settings.master, settings.host)
     if settings.cache is not None:

@@ -1,8 +1,13 @@
-"""The JSON in a control record: what the pipeline must know of a subscription, and of a binding."""
+"""The JSON bodies of control records: what the pipeline needs to know of a subscription and of a binding.
+
+Conditions are encoded as in `lacl.codec`: the node parses a LACL text once, and nobody parses it again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from math import inf
 from typing import Any, Final, Self
 
@@ -10,157 +15,206 @@ import orjson
 import shapely
 
 from roamcast.errors import InputError
-from roamcast.lacl import Query, to_text
-from roamcast.lacl.printing import condition_text
-from roamcast.lacl.syntax import BoxRegion, Circle, RangLoc, Within
+from roamcast.lacl import Query
+from roamcast.lacl.codec import condition_from_json, condition_to_json
+from roamcast.lacl.syntax import BoxRegion, Circle, Condition, RangLoc, Within
 from roamcast.lacl.vocabulary import MAX_PERIOD
 from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
 
-__all__ = ["BindingBody", "SubscriptionBody"]
+__all__ = ["BindingBody", "SubscriptionBody", "decode_condition", "encode_condition"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_CONDITIONS: Final = ("source", "on")
 
-# What JSON has for numbers and for texts. Types are asked for by sets: a batch may bring very many bodies.
+# JSON numbers and texts. Types are compared as sets because a batch may bring very many bodies.
 _NUMBERS: Final = frozenset([int, float])
 _TEXTS: Final = frozenset([str])
 
 
+@lru_cache(maxsize=10_000)
+def encode_condition(condition: Condition) -> str:
+    """A condition as JSON text. Equal conditions have equal texts."""
+    return orjson.dumps(condition_to_json(condition)).decode()
+
+
+@lru_cache(maxsize=100_000)
+def decode_condition(text: str) -> Condition:
+    """The condition that `encode_condition` encoded. Raises InputError."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"not an encoded condition: {error}") from error
+    return condition_from_json(value)
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionBody:
-    """A subscription of the match plan, split into what an index finds and what is tested after.
+    """A subscription of plan match, split into what the index finds and what is tested afterwards.
 
-    `box` (None: anywhere) and `terms` are necessary, and where `query` is None sufficient. Otherwise `query` is the
-    whole, as canonical text; a circle in it is one in `space`, and a place has the polygon `area` (GeoJSON). With
-    `around` there is no box: the region is so many metres around the subscriber, wherever that is.
+    The index finds `box` (None: everywhere) and `terms`. Afterwards an event must lie in the `circle` (x, y, radius in
+    metres) or in the `area` (GeoJSON) of a `place`, and satisfy the conditions `source` and `on`. Each of these may be
+    None. `every` is in microseconds. With a `moving_radius` there is no box: the region is a circle of so many metres
+    around the subscriber.
     """
 
     box: Box | None
     terms: tuple[str, ...]
-    query: str | None = None
-    area: str | None = None
-    every: int | None = None
-    space: str = "geographic"
-    around: float | None = None
+    circle: tuple[float, float, float] | None = field(default=None, kw_only=True)
+    place: str | None = field(default=None, kw_only=True)
+    area: str | None = field(default=None, kw_only=True)
+    source: Condition | None = field(default=None, kw_only=True)
+    on: Condition | None = field(default=None, kw_only=True)
+    every: int | None = field(default=None, kw_only=True)
+    space: str = field(default="geographic", kw_only=True)
+    moving_radius: float | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, query: Query, places: Places, space: Space) -> Self:
-        """Raises NotFoundError for a place that is not known."""
-        box, area, around = None, None, None
+        """Split a query. Raises NotFoundError for an unknown place."""
+        box: Box | None = None
+        region: dict[str, Any] = {}
         match query.location:
-            case BoxRegion(given):
-                box = given
+            case BoxRegion(bounds):
+                box = bounds
             case Circle(x, y, radius):
-                box = space.box_around(x, y, radius)
+                box, region = space.box_around(x, y, radius), {"circle": (float(x), float(y), float(radius))}
             case Within(place):
-                box, area = places.bounds(place), shapely.to_geojson(places.get(place))
+                box, region = places.bounds(place), {"place": place, "area": shapely.to_geojson(places.get(place))}
             case RangLoc(radius):
-                around = radius
-        exact = (
-            isinstance(query.location, BoxRegion | RangLoc | None)
-            and query.source_expression is None
-            and query.on is None
+                region = {"moving_radius": radius}
+        return cls(
+            box,
+            tuple(sorted(query.terms)),
+            source=query.source_expression,
+            on=query.on,
+            every=None if query.every is None else query.every.period,
+            space=space.name,
+            **region,
         )
-        every = None if query.every is None else query.every.period
-        text = None if exact else to_text(query)
-        return cls(box, tuple(sorted(query.terms)), text, area, every, space.name, around)
 
     def to_json(self) -> str:
         return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
-        """Raises InputError for what is not such a body."""
-        given = _given(text, "subscription")
+        """Decode a body. Raises InputError if it is not one."""
+        values = _values(text, "subscription")
         try:
-            body = cls(_box(given.pop("box")), _terms(given.pop("terms")), **given)
+            box, terms, circle = (
+                _box(values.pop("box")),
+                _terms(values.pop("terms")),
+                _circle(values.pop("circle", None)),
+            )
+            body = cls(box, terms, circle=circle, **values)
         except (KeyError, TypeError) as error:
             raise InputError(f"the body of a subscription is unreadable: {error}") from error
-        _check_texts(body.query, body.area, body.space)
+        _check_texts(body.place, body.area, body.space)
         _check_every(body.every)
         if body.space not in SPACES:
-            raise InputError(f"no space {body.space!r}")
-        if body.around is not None and (body.box is not None or not _is_radius(body.around)):
-            raise InputError(f"not a radius around a subscriber: {body.around!r}")
+            raise InputError(f"unknown space {body.space!r}")
+        if (body.place is None) != (body.area is None):
+            raise InputError("a place needs an area")
+        if body.moving_radius is not None and (body.box is not None or not _is_radius(body.moving_radius)):
+            raise InputError(f"not a radius around a subscriber: {body.moving_radius!r}")
         return body
 
 
 @dataclass(frozen=True, slots=True)
 class BindingBody:
-    """What events of the source a binding lets through: those that satisfy `on`, at most one in `every` microseconds.
+    """Which events of the source a binding lets through: those that satisfy `on`, at most one in `every` microseconds.
 
-    `initial`: the subscription has just begun, and the last known reading of the source is news to it.
+    `initial`: the subscription has just started, so it also receives the last known event of the source.
     """
 
     subscriber: str
-    on: str | None = None
+    on: Condition | None = None
     every: int | None = None
     initial: bool = False
 
     @classmethod
     def of(cls, query: Query, subscriber: str, *, initial: bool) -> Self:
-        on = None if query.on is None else condition_text(query.on)
-        return cls(subscriber, on, None if query.every is None else query.every.period, initial)
+        return cls(subscriber, query.on, None if query.every is None else query.every.period, initial)
 
     def to_json(self) -> str:
         return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
-        """Raises InputError for what is not such a body."""
+        """Decode a body. Raises InputError if it is not one."""
         try:
-            body = cls(**_given(text, "binding"))
+            body = cls(**_values(text, "binding"))
         except TypeError as error:
             raise InputError(f"the body of a binding is unreadable: {error}") from error
         if not isinstance(body.subscriber, str) or not body.subscriber or not isinstance(body.initial, bool):
-            raise InputError("a binding needs a subscriber, and whether it is the first")
-        _check_texts(body.on)
+            raise InputError("a binding needs a subscriber, and a boolean `initial`")
         _check_every(body.every)
         return body
 
 
 def _to_json(body: SubscriptionBody | BindingBody) -> str:
+    """Leave out what is None, except for the box."""
     values = {field.name: getattr(body, field.name) for field in fields(body)}
-    given = {name: value for name, value in values.items() if value is not None or name == "box"}
-    return orjson.dumps({"version": _VERSION, **given}, default=list).decode()  # a box is a list of four
+    for name in _CONDITIONS:
+        if values.get(name) is not None:
+            values[name] = condition_to_json(values[name])
+    present = {name: value for name, value in values.items() if value is not None or name == "box"}
+    return orjson.dumps({"version": _VERSION, **present}, default=list).decode()  # a box becomes a list of four
 
 
-def _given(text: str | None, what: str) -> dict[str, Any]:
+def _values(text: str | None, what: str) -> dict[str, Any]:
+    """The values of a body by name, its conditions decoded."""
     try:
-        given = orjson.loads(text or b"")
-        if not isinstance(given, dict):
+        values = orjson.loads(text or b"")
+        if not isinstance(values, dict):
             raise TypeError("not an object")
     except (ValueError, TypeError) as error:
         raise InputError(f"the body of a {what} is unreadable: {error}") from error
-    version = given.pop("version", None)
+    version = values.pop("version", None)
     if type(version) is not int or version != _VERSION:
         raise InputError(f"the body of a {what} has version {version!r}, not {_VERSION}")
-    return given
+    for name in _CONDITIONS:
+        if values.get(name) is not None:
+            values[name] = decode_condition(orjson.dumps(values[name]).decode())
+    return values
 
 
-def _box(given: Any) -> Box | None:
-    if given is None:
+def _box(value: Any) -> Box | None:
+    if value is None:
         return None
-    if type(given) is not list or len(given) != 4 or not _NUMBERS.issuperset(map(type, given)) or given[1] > given[3]:
-        raise InputError(f"a subscription's box is not a box: {given}")
-    return Box(*map(float, given))
+    if not _are_numbers(value, 4) or value[1] > value[3]:
+        raise InputError(f"not a box: {value}")
+    return Box(*map(float, value))
 
 
-def _terms(given: Any) -> tuple[str, ...]:
-    if type(given) is not list or not _TEXTS.issuperset(map(type, given)):
-        raise InputError("a subscription's terms are not a list of texts")
-    return tuple(sorted(set(given)))
+def _circle(value: Any) -> tuple[float, float, float] | None:
+    if value is None:
+        return None
+    if not _are_numbers(value, 3) or not _is_radius(value[2]):
+        raise InputError(f"not a circle: {value}")
+    x, y, radius = map(float, value)
+    return x, y, radius
 
 
-def _is_radius(given: object) -> bool:
-    return type(given) in (int, float) and 0 <= given < inf  # type: ignore[operator]  # a number it is
+def _terms(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or not _TEXTS.issuperset(map(type, value)):
+        raise InputError("the terms of a subscription must be a list of strings")
+    return tuple(sorted(set(value)))
+
+
+def _are_numbers(value: Sequence[Any], count: int) -> bool:
+    return type(value) is list and len(value) == count and _NUMBERS.issuperset(map(type, value))
+
+
+def _is_radius(value: Any) -> bool:
+    return type(value) in _NUMBERS and bool(0 <= value < inf)
 
 
 def _check_texts(*values: object) -> None:
     for value in values:
         if value is not None and not isinstance(value, str):
-            raise InputError(f"not a text: {value!r}")
+            raise InputError(f"not a string: {value!r}")
 
 
 def _check_every(every: object) -> None:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.group_commit import GroupCommit, Submission, fail
+from roamcast.journal.folders import LOCK, JournalFolder
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import LOCK, JournalFolder, encode
+from roamcast.journal.segments import encode
 
 __all__ = ["FileJournal"]
 

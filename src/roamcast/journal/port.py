@@ -1,26 +1,70 @@
-"""The journal's port. Adapters: `files` (embedded)."""
+"""The journal's ports. Adapter: `files` (writer) and `folders` (reader) keep segments in the data folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+import pyarrow as pa
+
 from roamcast.journal.records import Record
 
-__all__ = ["JournalWriter"]
+__all__ = ["JournalReader", "JournalWriter"]
 
 
 class JournalWriter(Protocol):
-    """Appends to the one log of one node. There is one writer per node at a time.
+    """Appends to the journal of one node. There is one writer per node at a time."""
 
-    `append` puts `records` at consecutive dense offsets, all of them or none, in the order of the calls. Its
-    future gives the first offset, and only after the records would survive a crash of the machine. It fails
-    with StorageError when the disk refuses; then none of the records is in the journal, and later calls may succeed,
-    unless the error says that it is unknown: then the sender sends again, and copies count once.
-    """
+    def append(self, records: Sequence[Record]) -> Future[int]:
+        """Append `records` at consecutive offsets, all or none, in the order of the calls.
 
-    def append(self, records: Sequence[Record]) -> Future[int]: ...
+        The future returns the first offset once the records would survive a crash of the machine. It fails with
+        StorageError if the disk refuses. Then none of the records is in the journal, and later calls may succeed. One
+        case is different: if the error says that durability is unknown, the caller should send the records again;
+        duplicates count once.
+        """
 
     def close(self) -> None:
-        """Write what is under way, then refuse."""
+        """Write what is pending, then refuse further appends."""
+
+
+class JournalReader(Protocol):
+    """Reads the journals of all nodes. A range of offsets is `after < offset <= through`.
+
+    Everything it reports is durable: an offset that was reported never comes to mean another record. Methods raise
+    CorruptionError if records are missing or damaged, StorageError if the disk refuses.
+    """
+
+    def nodes(self) -> list[str]:
+        """The nodes that have a journal, ordered by name."""
+
+    def first_offset(self, node: str) -> int:
+        """The lowest offset that has not been deleted; 1 for an empty journal."""
+
+    def last_offset(self, node: str) -> int:
+        """The highest offset; 0 for an empty journal."""
+
+    def segment_count(self, node: str, after: int, through: int) -> int:
+        """How many segments the range spans."""
+
+    def write_times(self, node: str, after: int, through: int) -> Iterator[tuple[int, int]]:
+        """For each segment of the range: when it was written, and its last offset.
+
+        Times are nanoseconds of the disk's clock. They never decrease.
+        """
+
+    def read(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+        """The records of the range, in order, as batches of RECORD_SCHEMA."""
+
+    def read_control(self, node: str, after: int, through: int) -> pa.Table:
+        """The records of the range that are not events."""
+
+    def sample_terms(self, node: str, after: int, through: int) -> pa.ListArray:
+        """The terms of some records of the range."""
+
+    def delete_before(self, node: str, offset: int) -> int:
+        """Delete segments that end before `offset`; return how many. Idempotent.
+
+        The last segment of a journal stays: a starting writer learns the next offset from it.
+        """

@@ -1,20 +1,20 @@
-"""The record: one row of a journal. All kinds share one schema; `kind` says which columns mean something.
+"""A record is one row of a journal. All kinds share one schema; `kind` says which columns are used.
 
-| kind           | entity     | seq | id              | time       | x, y  | terms, readings | body                    |
-| -------------- | ---------- | --- | --------------- | ---------- | ----- | --------------- | ----------------------- |
-| `event`        | source     | yes | event id        | event time | point | yes             | the source's attributes |
-| `subscription` | subscriber |     | subscription id | accepted   |       |                 | a `SubscriptionBody`    |
-| `removal`      | subscriber |     | subscription id | accepted   |       |                 |                         |
-| `binding`      | source     |     | subscription id | since when |       |                 | a `BindingBody`         |
-| `unbinding`    | source     |     | subscription id | until when |       |                 |                         |
-| `position`     | subscriber |     |                 | since when | point |                 |                         |
+| kind           | entity     | seq | id              | time        | x, y  | terms, readings | body                   |
+| -------------- | ---------- | --- | --------------- | ----------- | ----- | --------------- | ---------------------- |
+| `event`        | source     | yes | event id        | event time  | point | yes             | attributes of a source |
+| `subscription` | subscriber |     | subscription id | accepted at |       |                 | `SubscriptionBody`     |
+| `removal`      | subscriber |     | subscription id | accepted at |       |                 |                        |
+| `binding`      | source     |     | subscription id | bound from  |       |                 | `BindingBody`          |
+| `unbinding`    | source     |     | subscription id | bound until |       |                 |                        |
+| `position`     | subscriber |     |                 | there since | point |                 |                        |
 
-Bodies are JSON, see `bodies`; an event of a source without attributes has none. Offsets are dense per node and begin
-with 1. A position counts for the regions around its subscriber that are in force at its place. Unknown kinds are set
-aside by the pipeline, never guessed.
+Every kind except `event` is a control record. Bodies are JSON, see `bodies`; an event of a source without attributes
+has none. Offsets are dense for each node and start at 1. A position applies to the moving regions of its subscriber
+that exist at its offset. Records of unknown kinds become dead letters in the pipeline.
 
-An event may be taken in by another node than its source's own. Its entity is then `source@domain`, see
-`global_name`; so is that of a binding to a source of another node.
+An event may be published at another node than its source's home. Its entity is then `source@domain`, see
+`model.global_name`. The same holds for a binding to a source of another node.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = [
     "SUBSCRIPTION",
     "UNBINDING",
     "Record",
+    "add_home_column",
     "to_batch",
-    "with_homes",
 ]
 
 FORMAT = "roamcast-journal/2"
@@ -67,7 +67,7 @@ RECORD_SCHEMA = pa.schema(
 
 
 class Record(NamedTuple):
-    """A row before it has its offset."""
+    """A record before it has an offset. `time` is in microseconds since 1970."""
 
     kind: str
     entity: str | None = None
@@ -81,21 +81,21 @@ class Record(NamedTuple):
     body: str | None = None
 
 
-def with_homes(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Events with one column more: `home`, the node that their source is registered at. `entity` is its id there."""
+def add_home_column(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Append the column `home`, the node at which the source is registered, and strip that node from `entity`."""
     node, entity = events["node"], events["entity"]
-    guests = pc.fill_null(pc.match_substring(entity, "@"), False)
-    if not pc.any(guests).as_py():
+    is_remote = pc.fill_null(pc.match_substring(entity, "@"), False)
+    if not pc.any(is_remote).as_py():
         return events.append_column("home", node)
     parts = pc.extract_regex(entity, r"^(?P<id>[^@]*)@(?P<home>.*)$")
     home, id = (pc.struct_field(parts, name) for name in ("home", "id"))
-    place = events.schema.get_field_index("entity")
-    named = events.set_column(place, "entity", pc.if_else(guests, id, entity))
-    return named.append_column("home", pc.if_else(guests, home, node))
+    column = events.schema.get_field_index("entity")
+    local = events.set_column(column, "entity", pc.if_else(is_remote, id, entity))
+    return local.append_column("home", pc.if_else(is_remote, home, node))
 
 
 def to_batch(node: str, first_offset: int, records: Sequence[Record]) -> pa.RecordBatch:
-    """Rows in the order given, at dense offsets from `first_offset` on."""
+    """Build rows in the given order, at consecutive offsets from `first_offset`."""
     count = len(records)
     kind, entity, seq, id_, time, x, y, terms, readings, body = (
         zip(*records, strict=True) if count else ((),) * len(Record._fields)

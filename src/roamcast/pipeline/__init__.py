@@ -1,1 +1,1 @@
-"""The Spark pipeline: journal in, letters out. The only package that imports pyspark."""
+"""The Spark pipeline: journal in, letters out. Only this package and `roamcast.spark` import pyspark."""

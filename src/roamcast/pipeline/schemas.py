@@ -1,53 +1,57 @@
-"""Every schema of the pipeline: what Spark reads, what executors answer, what the state's tables hold."""
+"""The schemas of the pipeline: what Spark reads, what tasks return, and the tables of the state.
+
+All times are microseconds since 1970.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from roamcast.journal.records import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "BINDINGS",
     "EARLIEST",
-    "FORGOTTEN",
+    "EXPIRED_BINDINGS",
     "LATEST",
+    "MATCHED_SCHEMA",
     "NOTIFIED",
+    "PENDING_SCHEMA",
     "POSITIONS",
     "RECEIVERS",
-    "RECORDS",
     "ROUTED_SCHEMA",
-    "SIFTED_SCHEMA",
     "SOURCES",
     "SUBSCRIPTIONS",
     "TABLES",
-    "Table",
+    "StateTable",
     "spark_schema",
 ]
 
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    return from_arrow_schema(schema)
-
-
-RECORDS: Final = spark_schema(RECORD_SCHEMA)
-
-# Events, with their homes, on their way to a worker that may hold a match.
-ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).append(pa.field("worker", pa.int32()))
-
-# The times that Python has a date for, the years 1 to 9999, in microseconds since 1970.
+# The times that Python can represent as a date: the years 1 to 9999.
 EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
 
-# What the driver is told of each event: its place and identity, and whether it has all it needs. `home` is the node
-# that its source `entity` is registered at, `node` the one that took the event in. Of an event that matched, or that is
-# the newest of its source, also its JSON; and the subscriptions and bindings that it matched, as rows of the layers of
-# their tables. `candidates` are those of the index that were looked at, told with one event for many. Times are
-# microseconds since 1970, as in all tables below.
-SIFTED_SCHEMA: Final = pa.schema(
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Convert a schema for Spark. Tasks do not need this, so it imports Spark only when called."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+# Events, with the home of their source, on their way to a worker that may hold a match.
+ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).append(pa.field("worker", pa.int32()))
+
+# What tasks return for each event. `home` is the node at which the source `entity` is registered, `node` the one that
+# accepted the event. Only a `complete` event is matched. `event` (JSON) and `attributes` are set for events that
+# matched, and for the newest event of each source. `subscriptions` and `bindings` are the rows that matched, numbered
+# as in `TableLookup`. `candidates` counts the postings of the index that were examined; one row has the sum of many.
+MATCHED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("offset", pa.int64()),
@@ -55,7 +59,7 @@ SIFTED_SCHEMA: Final = pa.schema(
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
         pa.field("time", pa.int64()),
-        pa.field("whole", pa.bool_()),
+        pa.field("complete", pa.bool_()),
         pa.field("event", pa.string()),
         pa.field("attributes", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int64())),
@@ -64,8 +68,22 @@ SIFTED_SCHEMA: Final = pa.schema(
     ]
 )
 
+# Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
+PENDING_SCHEMA: Final = pa.schema(
+    [
+        pa.field("node", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("time", pa.int64()),
+        pa.field("event", pa.string()),
+        pa.field("office", pa.string()),
+        pa.field("receiver", pa.string()),
+        pa.field("subscription", pa.string()),
+        pa.field("every", pa.int64()),
+        pa.field("why", pa.string()),
+    ]
+)
 
-# Where subscribers with moving regions were told to be, each in the order of its node.
+# Positions of subscribers with moving regions, in the order of each node's journal.
 POSITIONS: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -78,15 +96,11 @@ POSITIONS: Final = pa.schema(
 )
 
 
-# Texts that many rows have. Each lies in a part once.
-SHARED: Final = pa.dictionary(pa.int32(), pa.string())
+class StateTable(NamedTuple):
+    """A table of the state. A row replaces earlier rows with the same key.
 
-
-class Table(NamedTuple):
-    """A table of the state: a row replaces earlier rows with the same key.
-
-    `order` is a column of numbers in whose order the rows of a part lie; it is another for each key, so that a row is
-    found by it without an index.
+    `order` names a column of integers by which the rows of a part are sorted. Each key has its own value in it, so a
+    row is found by binary search, without an index.
     """
 
     name: str
@@ -95,12 +109,15 @@ class Table(NamedTuple):
     order: str | None = None
 
 
-# (node, since) is the place of the record that made the subscription: an id that is removed and made again is two rows.
-# A removed row still counts in the batch `removed_in`, for that node's events before `until`. What is tested after box
-# and terms: a `circle` (x, y, radius) in `space`, or the `area` of a `place` (GeoJSON); and the conditions on the
-# `source` and `on` readings, as canonical texts. The index knows a row by its `handle`. One that is `around` its
-# subscriber has no box; see `regions`.
-SUBSCRIPTIONS: Final = Table(
+# The type of columns in which many rows have the same text. A part stores each text once.
+SHARED: Final = pa.dictionary(pa.int32(), pa.string())
+
+# (node, since) is the offset of the record that created the subscription, so an id that is removed and created again
+# has two rows. A removed row still counts in the batch `removed_in`, for events of that node before the offset `until`.
+# The index finds box and terms, and knows a row by its `handle`. Tested afterwards are a `circle` (x, y, radius) in
+# `space` or the `area` (GeoJSON) of a `place`, and the conditions `source` and `on` (see `bodies.encode_condition`).
+# A row with a `moving_radius` has no box, see `moving_regions`.
+SUBSCRIPTIONS: Final = StateTable(
     "subscriptions",
     ("node", "since"),
     pa.schema(
@@ -123,7 +140,7 @@ SUBSCRIPTIONS: Final = Table(
             pa.field("on", SHARED),
             pa.field("every", pa.int64()),
             pa.field("space", SHARED),
-            pa.field("around", pa.float64()),
+            pa.field("moving_radius", pa.float64()),
             pa.field("until", pa.int64()),
             pa.field("removed_in", pa.int64()),
         ]
@@ -131,11 +148,11 @@ SUBSCRIPTIONS: Final = Table(
     order="handle",
 )
 
-# (node, since) is the place of the record that bound, `until` that of the one that unbound; `begin` and `end` are when.
-# The source is registered at node `home`, which may be another: between nodes only time tells what was first.
-# Ended bindings are kept for a while, for events that come late. A `final` one, whose subscription was removed, meets
-# no event after `until`, whenever that happened.
-BINDINGS: Final = Table(
+# `since` and `until` are the offsets of the records that bound and unbound, `begin` and `end` their times. The source
+# is registered at node `home`. If that is another node, only times tell what came first. Ended bindings are kept for a
+# while, for late events. A `final` one, whose subscription was removed, matches no event after `until`, whatever its
+# time.
+BINDINGS: Final = StateTable(
     "bindings",
     ("node", "since"),
     pa.schema(
@@ -156,16 +173,16 @@ BINDINGS: Final = Table(
     ),
 )
 
-# Of each source that has had bindings which are kept no more: when the last of these ended.
-FORGOTTEN: Final = Table(
-    "forgotten",
+# For each source whose ended bindings were deleted: when the last of these ended.
+EXPIRED_BINDINGS: Final = StateTable(
+    "expired_bindings",
     ("node", "source"),
     pa.schema([pa.field("node", pa.string()), pa.field("source", pa.string()), pa.field("end", pa.int64())]),
 )
 
-# The numbers of each source's events that were seen, as ranges; and its newest event, the one with the highest number,
-# with the attributes it had then. Nodes give ids on their own.
-SOURCES: Final = Table(
+# The sequence numbers seen of each source, as ranges; and its event with the highest number, with the attributes that
+# the source had then. `node` is the home of the source: nodes assign ids independently.
+SOURCES: Final = StateTable(
     "sources",
     ("node", "source"),
     pa.schema(
@@ -181,18 +198,18 @@ SOURCES: Final = Table(
     ),
 )
 
-# The time of the last event that each subscription with `Every` was notified of; none since it was removed.
-NOTIFIED: Final = Table(
+# The time of the last event sent to each subscription with `Every`; null once the subscription was removed.
+NOTIFIED: Final = StateTable(
     "notified",
     ("node", "id"),
     pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("last", pa.int64())]),
 )
 
-# The last number given to a letter for each receiver.
-RECEIVERS: Final = Table(
+# The last letter number of each receiver.
+RECEIVERS: Final = StateTable(
     "receivers",
     ("office", "receiver"),
     pa.schema([pa.field("office", pa.string()), pa.field("receiver", pa.string()), pa.field("last", pa.int64())]),
 )
 
-TABLES: Final = (SUBSCRIPTIONS, BINDINGS, FORGOTTEN, SOURCES, NOTIFIED, RECEIVERS)
+TABLES: Final = (SUBSCRIPTIONS, BINDINGS, EXPIRED_BINDINGS, SOURCES, NOTIFIED, RECEIVERS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from binding import places
 from control_writers import FIRE, NEAREST, ON_STAGE, SECONDS, WALKED, World, walked, world
+from controls import condition
 
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
@@ -27,8 +28,8 @@ def test_bindings_are_journalled(node: World) -> None:
     walked(node)
     assert node.told() == WALKED
     first, ended, second = node.journalled()
-    assert BindingBody.from_json(first["body"]) == BindingBody("ann", "@ > 5", 2_000_000, initial=True)
-    assert BindingBody.from_json(second["body"]) == BindingBody("ann", "@ > 5", 2_000_000, initial=False)
+    assert BindingBody.from_json(first["body"]) == BindingBody("ann", condition("@ > 5"), 2_000_000, initial=True)
+    assert BindingBody.from_json(second["body"]) == BindingBody("ann", condition("@ > 5"), 2_000_000, initial=False)
     assert first["time"] < ended["time"] == second["time"]
 
 
@@ -137,7 +138,7 @@ def test_where_a_region_is_follows_its_subscription(node: World) -> None:
     node.move("bob", 7)
     assert whereabouts(node) == [("subscription", "q"), ("position", 3.0), ("subscription", "r"), ("position", 7.0)]
     asked, place = node.journalled()[:2]
-    assert SubscriptionBody.from_json(asked["body"]) == SubscriptionBody(None, (), space="planar", around=10.0)
+    assert SubscriptionBody.from_json(asked["body"]) == SubscriptionBody(None, (), space="planar", moving_radius=10.0)
     assert (place["entity"], place["y"], place["id"]) == ("ann", 0.0, None)
 
 

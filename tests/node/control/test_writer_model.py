@@ -210,7 +210,7 @@ def surrounded(world: World) -> dict[str, tuple[float, float] | None]:
     whose: dict[str, str] = {}
     for row in world.journalled():
         match row["kind"]:
-            case "subscription" if SubscriptionBody.from_json(row["body"]).around is not None:
+            case "subscription" if SubscriptionBody.from_json(row["body"]).moving_radius is not None:
                 whose[row["id"]] = row["entity"]
                 where.setdefault(row["id"], None)
             case "removal":

@@ -1,4 +1,4 @@
-"""Drafts: who gets which event and why, what comes with a first binding, what `Every` leaves out."""
+"""Pending letters: who gets which event and why, initial bindings, and throttling with `Every`."""
 
 from __future__ import annotations
 
@@ -11,44 +11,53 @@ import orjson
 import pyarrow as pa
 import pytest
 import shapely
+from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
 from worlds import NOON
 
-from roamcast.journal.bodies import SubscriptionBody
+from roamcast.journal.bodies import SubscriptionBody, encode_condition
 from roamcast.lacl import check, parse
 from roamcast.model import Box
-from roamcast.pipeline.letters.pending import DRAFTS_SCHEMA, Notified, bound, first_readings, matched, thinned
-from roamcast.pipeline.schemas import BINDINGS, SIFTED_SCHEMA, SOURCES, SUBSCRIPTIONS
-from roamcast.pipeline.state.lookups import Lookups
+from roamcast.pipeline.letters.pending import (
+    Notified,
+    letters_of_bindings,
+    letters_of_initial_bindings,
+    letters_of_matches,
+    throttle,
+)
+from roamcast.pipeline.schemas import BINDINGS, MATCHED_SCHEMA, PENDING_SCHEMA, SOURCES, SUBSCRIPTIONS
+from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.state.parts import PartFolder
-from roamcast.pipeline.state.subscription_spec import asked_of
+from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC
 
 
-def sifted(*rows: Mapping[str, Any]) -> pa.Table:
-    """Events as the executors tell of them, the n-th at offset n unless it says otherwise."""
-    plain = {"node": "local", "home": "local", "entity": "cam", "whole": True, "subscriptions": [], "bindings": []}
-    return pa.Table.from_pylist([{**plain, "offset": n, **row} for n, row in enumerate(rows, 1)], SIFTED_SCHEMA)
+def events_table(*rows: Mapping[str, Any]) -> pa.Table:
+    """Events as tasks return them; by default the n-th has offset n."""
+    plain = {"node": "local", "home": "local", "entity": "cam", "complete": True, "subscriptions": [], "bindings": []}
+    return pa.Table.from_pylist([{**plain, "offset": n, **row} for n, row in enumerate(rows, 1)], MATCHED_SCHEMA)
 
 
-def wish(number: int, body: SubscriptionBody, **more: Any) -> dict[str, Any]:
+def subscription_row(number: int, body: SubscriptionBody, **more: Any) -> dict[str, Any]:
     """A row of SUBSCRIPTIONS."""
-    asked = {**asked_of(body.to_json())._asdict(), "terms": list(body.terms)}
-    return {"node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **asked, **more}
+    spec = {**SubscriptionSpec.from_body(body.to_json())._asdict(), "terms": list(body.terms)}
+    return {"node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **spec, **more}
 
 
 def why(body: SubscriptionBody) -> str:
-    """What is said of an event that a subscription matched."""
-    subscriptions = pa.Table.from_pylist([wish(1, body)], SUBSCRIPTIONS.schema)
-    (text,) = matched(sifted({"time": 5, "event": "{}", "subscriptions": [0]}), subscriptions)["why"].to_pylist()
+    """Why an event matched a subscription."""
+    subscriptions = pa.Table.from_pylist([subscription_row(1, body)], SUBSCRIPTIONS.schema)
+    (text,) = letters_of_matches(events_table({"time": 5, "event": "{}", "subscriptions": [0]}), subscriptions)[
+        "why"
+    ].to_pylist()
     return str(text)
 
 
 @pytest.mark.parametrize(
-    ("box", "terms", "said"),
+    ("box", "terms", "text"),
     [
         (Box(0, -1.5, 2, 3), (), "in box(0, -1.5, 2, 3)"),
         (None, ("fire",), 'has "fire"'),
@@ -57,13 +66,13 @@ def why(body: SubscriptionBody) -> str:
         (None, (), ""),
     ],
 )
-def test_box_and_terms_are_why(box: Box | None, terms: tuple[str, ...], said: str) -> None:
-    """As they were asked for."""
-    assert why(SubscriptionBody(box, terms)) == said
+def test_why_names_box_and_terms(box: Box | None, terms: tuple[str, ...], text: str) -> None:
+    """As they were subscribed."""
+    assert why(SubscriptionBody(box, terms)) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("&location in circle(1, 2, 30)", "in circle(1, 2, 30)"),
         ('&location in within("p") and &terms has ("fire")', 'in within("p"), has "fire"'),
@@ -75,150 +84,168 @@ def test_box_and_terms_are_why(box: Box | None, terms: tuple[str, ...], said: st
         ('&location in box(0, 0, 1, 1) and &owner = "x."', 'in box(0, 0, 1, 1), &owner = x.'),
     ],
 )  # fmt: skip
-def test_the_query_is_why(text: str, said: str) -> None:
-    """What it asks of the event, without what it says of when to listen."""
+def test_why_names_all_conditions(text: str, expected: str) -> None:
+    """All conditions on the event, without Every and life-control."""
     query = check(parse(f"Select all() Where {text}"))
     body = SubscriptionBody.of(query, Places({"p": shapely.box(0, 0, 1, 1)}), GEOGRAPHIC)
-    assert body.query is not None
-    assert why(body) == said
+    assert why(body) == expected
 
 
-def test_a_match_is_a_draft() -> None:
-    """For each event and subscription that it matched, in that order, with what both tell of it."""
+def test_a_match_is_a_pending_letter() -> None:
+    """One for each pair of event and subscription, in this order."""
     rows = [
-        wish(4, SubscriptionBody(None, ("a",))),
-        wish(7, SubscriptionBody(None, ("b",), every=9), node="south", subscriber="bob"),
+        subscription_row(4, SubscriptionBody(None, ("a",))),
+        subscription_row(7, SubscriptionBody(None, ("b",), every=9), node="south", subscriber="bob"),
     ]
-    events = sifted(
+    events = events_table(
         {"time": 5, "event": '{"e":1}', "subscriptions": [1, 0]},
         {"time": 6},
         {"time": 7, "event": '{"e":3}', "subscriptions": [1], "node": "north"},
     )
-    drafts = matched(events, pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema))
-    assert drafts.schema.equals(DRAFTS_SCHEMA)
-    assert [tuple(draft.values()) for draft in drafts.to_pylist()] == [
+    letters = letters_of_matches(events, pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema))
+    assert letters.schema.equals(PENDING_SCHEMA)
+    assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 1, 5, '{"e":1}', "south", "bob", "s7", 9, 'has "b"'),
         ("local", 1, 5, '{"e":1}', "local", "ann", "s4", None, 'has "a"'),
         ("north", 3, 7, '{"e":3}', "south", "bob", "s7", 9, 'has "b"'),
     ]
 
 
-def layers(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> Lookups:
+def lookup(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> TableLookup:
     tables = [pa.Table.from_pylist(list(rows), table.schema) for rows in parts]
-    return Lookups(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
+    return TableLookup(folder, table.name, [PartFolder(folder).write(table, rows) for rows in tables])
 
 
-def bond(since: int, **more: Any) -> dict[str, Any]:
+def binding(since: int, **more: Any) -> dict[str, Any]:
     """A row of BINDINGS."""
     plain = {
         "node": "local", "since": since, "id": f"b{since}", "subscriber": "ann", "home": "local", "source": "cam",
         "begin": NOON,
     }  # fmt: skip
+    if more.get("on") is not None:
+        more["on"] = encode_condition(condition(more["on"]))
     return {**plain, "on": None, "every": None, **more}
 
 
-def test_a_bound_event_is_a_draft(tmp_path: Path) -> None:
-    """It names the source, since when it is bound, and what it had to satisfy."""
-    bindings = layers(tmp_path, BINDINGS, [bond(1)], [bond(2, subscriber="bob", on="@level > 1", every=9)])
+def test_an_event_of_a_bound_source_is_a_pending_letter(tmp_path: Path) -> None:
+    """`why` names the source, since when it is bound, and the condition."""
+    bindings = lookup(tmp_path, BINDINGS, [binding(1)], [binding(2, subscriber="bob", on="@level > 1", every=9)])
     rows = bindings.find(("node", "since"), [pa.array(["local"] * 2), pa.array([1, 2])]).row.tolist()
-    drafts = bound(sifted({"time": 5, "event": "{}", "bindings": rows}, {"time": 6}), bindings)
-    assert drafts.schema.equals(DRAFTS_SCHEMA)
+    letters = letters_of_bindings(events_table({"time": 5, "event": "{}", "bindings": rows}, {"time": 6}), bindings)
+    assert letters.schema.equals(PENDING_SCHEMA)
     since = "cam is bound since 2023-11-14T22:13:20+00:00"
-    assert [tuple(draft.values()) for draft in drafts.to_pylist()] == [
+    assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 1, 5, "{}", "local", "ann", "b1", None, since),
         ("local", 1, 5, "{}", "local", "bob", "b2", 9, f"{since}, and @level > 1"),
     ]
 
 
 @pytest.mark.parametrize("time", [-62_135_596_800_000_000, 253_402_300_799_999_999])
-def test_any_time_that_has_a_date_can_be_told(tmp_path: Path, time: int) -> None:
-    """The first moment of the year 1, and the last of the year 9999."""
-    bindings = layers(tmp_path, BINDINGS, [bond(1, begin=time)])
-    (text,) = bound(sifted({"time": time, "event": "{}", "bindings": [0]}), bindings)["why"].to_pylist()
+def test_times_of_the_years_1_to_9999_can_be_formatted(tmp_path: Path, time: int) -> None:
+    """Both limits included."""
+    bindings = lookup(tmp_path, BINDINGS, [binding(1, begin=time)])
+    (text,) = letters_of_bindings(events_table({"time": time, "event": "{}", "bindings": [0]}), bindings)[
+        "why"
+    ].to_pylist()
     assert text in (
         "cam is bound since 0001-01-01T00:00:00+00:00",
         "cam is bound since 9999-12-31T23:59:59.999999+00:00",
     )
 
 
-def test_nothing_matched_is_no_draft(tmp_path: Path) -> None:
-    """With events, and without."""
-    for events in (sifted(), sifted({"time": 5})):
-        assert matched(events, SUBSCRIPTIONS.schema.empty_table()).equals(DRAFTS_SCHEMA.empty_table())
-        assert bound(events, layers(tmp_path, BINDINGS)).equals(DRAFTS_SCHEMA.empty_table())
-        assert first_readings([], events, layers(tmp_path, SOURCES)).equals(DRAFTS_SCHEMA.empty_table())
+def test_without_matches_there_are_no_letters(tmp_path: Path) -> None:
+    """With and without events."""
+    for events in (events_table(), events_table({"time": 5})):
+        assert letters_of_matches(events, SUBSCRIPTIONS.schema.empty_table()).equals(PENDING_SCHEMA.empty_table())
+        assert letters_of_bindings(events, lookup(tmp_path, BINDINGS)).equals(PENDING_SCHEMA.empty_table())
+        assert letters_of_initial_bindings([], events, lookup(tmp_path, SOURCES)).equals(PENDING_SCHEMA.empty_table())
 
 
-def told(name: str, level: float | None = None) -> str:
-    """An event's JSON."""
+def event_json(name: str, level: float | None = None) -> str:
+    """The JSON of an event."""
     return orjson.dumps({"id": name, "readings": {} if level is None else {"level": level}}).decode()
 
 
 def known(name: str, seq: int, level: float | None = None, source: str = "cam", **more: Any) -> dict[str, Any]:
-    """A row of SOURCES: the newest event of earlier batches."""
-    plain = {"node": "local", "source": source, "seq": seq, "time": 1, "event": told(name, level), "attributes": None}
+    """A row of SOURCES with the newest event of earlier batches."""
+    plain = {
+        "node": "local",
+        "source": source,
+        "seq": seq,
+        "time": 1,
+        "event": event_json(name, level),
+        "attributes": None,
+    }
     return {**plain, **more}
 
 
-def firsts(folder: Path, initial: Sequence[dict[str, Any]], fresh: pa.Table, *rows: Mapping[str, Any]) -> list[Any]:
-    """(id of the event, subscription) of what comes with first bindings."""
-    drafts = first_readings(initial, fresh, layers(folder, SOURCES, rows) if rows else layers(folder, SOURCES))
-    return [(orjson.loads(draft["event"])["id"], draft["subscription"]) for draft in drafts.to_pylist()]
+def initial_events(
+    folder: Path, initial: Sequence[dict[str, Any]], fresh: pa.Table, *rows: Mapping[str, Any]
+) -> list[Any]:
+    """(event id, subscription) of the letters of initial bindings."""
+    letters = letters_of_initial_bindings(
+        initial, fresh, lookup(folder, SOURCES, rows) if rows else lookup(folder, SOURCES)
+    )
+    return [(orjson.loads(letter["event"])["id"], letter["subscription"]) for letter in letters.to_pylist()]
 
 
-def test_what_was_known_comes_with_a_first_binding(tmp_path: Path) -> None:
-    """At the place of the binding, with the time of the event, and saying so."""
-    first = bond(8, on="@level > 1", every=9, subscriber="bob")
-    drafts = first_readings([first], sifted(), layers(tmp_path, SOURCES, [known("old", 4, 3.0, time=5)]))
-    assert drafts.schema.equals(DRAFTS_SCHEMA)
-    assert [tuple(draft.values()) for draft in drafts.to_pylist()] == [
-        ("local", 8, 5, told("old", 3.0), "local", "bob", "b8", 9,
-         "the last of cam when it was bound, at 2023-11-14T22:13:20+00:00, and @level > 1"),
+def test_an_initial_binding_sends_the_last_known_event(tmp_path: Path) -> None:
+    """With the offset of the binding and the time of the event."""
+    first = binding(8, on="@level > 1", every=9, subscriber="bob")
+    letters = letters_of_initial_bindings(
+        [first], events_table(), lookup(tmp_path, SOURCES, [known("old", 4, 3.0, time=5)])
+    )
+    assert letters.schema.equals(PENDING_SCHEMA)
+    assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
+        ("local", 8, 5, event_json("old", 3.0), "local", "bob", "b8", 9,
+         "the last event of cam when it was bound at 2023-11-14T22:13:20+00:00, and @level > 1"),
     ]  # fmt: skip
 
 
-def test_the_one_with_the_highest_number_is_what_was_known(tmp_path: Path) -> None:
-    """Of earlier batches or of this one, whatever order they came in."""
-    fresh = sifted({"time": 1, "seq": 7, "event": told("seven")}, {"time": 1, "seq": 6, "event": told("six")})
-    assert firsts(tmp_path, [bond(8)], fresh, known("five", 5)) == [("seven", "b8")]
-    assert firsts(tmp_path, [bond(8)], fresh, known("nine", 9)) == [("nine", "b8")]
-
-
-def test_what_was_journalled_later_was_not_known(tmp_path: Path) -> None:
-    """It comes by the binding itself, or not at all."""
-    fresh = sifted(
-        {"time": 1, "seq": 5, "event": told("a")},
-        {"time": 1, "seq": 6, "event": told("b")},
-        {"time": 1, "seq": 7, "event": told("c")},
+def test_the_event_with_the_highest_number_is_the_last_known(tmp_path: Path) -> None:
+    """Of earlier batches or of this one, in whatever order they came."""
+    fresh = events_table(
+        {"time": 1, "seq": 7, "event": event_json("seven")}, {"time": 1, "seq": 6, "event": event_json("six")}
     )
-    assert firsts(tmp_path, [bond(3)], fresh.take([0, 1]), known("old", 1)) == [("b", "b3")]
+    assert initial_events(tmp_path, [binding(8)], fresh, known("five", 5)) == [("seven", "b8")]
+    assert initial_events(tmp_path, [binding(8)], fresh, known("nine", 9)) == [("nine", "b8")]
+
+
+def test_an_event_after_the_binding_was_not_known(tmp_path: Path) -> None:
+    """It matches the binding itself, or nothing."""
+    fresh = events_table(
+        {"time": 1, "seq": 5, "event": event_json("a")},
+        {"time": 1, "seq": 6, "event": event_json("b")},
+        {"time": 1, "seq": 7, "event": event_json("c")},
+    )
+    assert initial_events(tmp_path, [binding(3)], fresh.take([0, 1]), known("old", 1)) == [("b", "b3")]
     moved = fresh.set_column(1, "offset", pa.array([1, 3, 4]))
-    assert firsts(tmp_path, [bond(2)], moved, known("old", 1)) == [("a", "b2")]
-    assert firsts(tmp_path, [bond(0)], moved, known("old", 1)) == [("old", "b0")]
+    assert initial_events(tmp_path, [binding(2)], moved, known("old", 1)) == [("a", "b2")]
+    assert initial_events(tmp_path, [binding(0)], moved, known("old", 1)) == [("old", "b0")]
 
 
-def test_only_its_own_source_tells(tmp_path: Path) -> None:
-    """Neither another source, nor one of the same name at another node."""
-    fresh = sifted(
-        {"time": 1, "seq": 7, "event": told("car"), "entity": "car"},
-        {"time": 1, "seq": 7, "event": told("s"), "node": "south", "home": "south"},
+def test_only_events_of_the_same_source_count(tmp_path: Path) -> None:
+    """Not those of another source, or of one with the same name at another node."""
+    fresh = events_table(
+        {"time": 1, "seq": 7, "event": event_json("car"), "entity": "car"},
+        {"time": 1, "seq": 7, "event": event_json("s"), "node": "south", "home": "south"},
     )
     others = [known("bus", 9, source="bus"), known("south", 9, node="south")]
-    assert firsts(tmp_path, [bond(8)], fresh, *others) == []
-    assert firsts(tmp_path, [bond(8), bond(9, source="car"), bond(10)], fresh, known("cam", 1)) == [
+    assert initial_events(tmp_path, [binding(8)], fresh, *others) == []
+    assert initial_events(tmp_path, [binding(8), binding(9, source="car"), binding(10)], fresh, known("cam", 1)) == [
         ("cam", "b8"), ("car", "b9"), ("cam", "b10"),
     ]  # fmt: skip
 
 
-def test_where_nothing_is_known_nothing_comes(tmp_path: Path) -> None:
-    """A source that was never heard, or of which only numbers are known."""
-    assert firsts(tmp_path, [bond(8)], sifted()) == []
+def test_without_a_known_event_nothing_is_sent(tmp_path: Path) -> None:
+    """The source has no events, or only their numbers are known."""
+    assert initial_events(tmp_path, [binding(8)], events_table()) == []
     numbers = {"node": "local", "source": "cam", "seen": "1-7"}
-    assert firsts(tmp_path, [bond(8)], sifted({"time": 1, "seq": 5}), numbers) == []
+    assert initial_events(tmp_path, [binding(8)], events_table({"time": 1, "seq": 5}), numbers) == []
 
 
 @pytest.mark.parametrize(
-    ("on", "level", "attributes", "comes"),
+    ("on", "level", "attributes", "is_sent"),
     [
         ("@level > 1", 2.0, None, True),
         ("@level > 1", 1.0, None, False),
@@ -231,67 +258,69 @@ def test_where_nothing_is_known_nothing_comes(tmp_path: Path) -> None:
         ("not @ > 1", 2.0, None, True),
     ],
 )
-def test_what_was_known_must_satisfy_the_condition(
-    tmp_path: Path, on: str, level: float | None, attributes: str | None, comes: bool
+def test_the_last_known_event_must_satisfy_the_condition(
+    tmp_path: Path, on: str, level: float | None, attributes: str | None, is_sent: bool
 ) -> None:
-    """With the attributes that its source had then, of an earlier batch or of this one."""
-    first, event = bond(8, on=on), {"time": 1, "seq": 5, "event": told("e", level), "attributes": attributes}
-    assert bool(firsts(tmp_path, [first], sifted(event))) == comes
-    assert bool(firsts(tmp_path, [first], sifted(), known("e", 5, level, attributes=attributes))) == comes
+    """With the attributes that its source had then."""
+    first, event = binding(8, on=on), {"time": 1, "seq": 5, "event": event_json("e", level), "attributes": attributes}
+    assert bool(initial_events(tmp_path, [first], events_table(event))) == is_sent
+    assert (
+        bool(initial_events(tmp_path, [first], events_table(), known("e", 5, level, attributes=attributes))) == is_sent
+    )
 
 
-def test_if_the_newest_does_not_satisfy_nothing_comes(tmp_path: Path) -> None:
-    """An older one is not what is known of the source now."""
-    fresh = sifted({"time": 1, "seq": 6, "event": told("new", 0.0)})
-    assert firsts(tmp_path, [bond(8, on="@level > 1")], fresh, known("old", 5, 2.0)) == []
+def test_an_older_event_is_not_sent_instead(tmp_path: Path) -> None:
+    """If the newest does not satisfy the condition."""
+    fresh = events_table({"time": 1, "seq": 6, "event": event_json("new", 0.0)})
+    assert initial_events(tmp_path, [binding(8, on="@level > 1")], fresh, known("old", 5, 2.0)) == []
 
 
-def drafts_of(rows: Sequence[tuple[str, str, int, int | None]]) -> pa.Table:
-    """Drafts, each (office, subscription, time, every), in the order in which they are numbered."""
+def throttled_rows(rows: Sequence[tuple[str, str, int, int | None]]) -> pa.Table:
+    """Pending letters (office, subscription, time, every), in order."""
     names = ("office", "subscription", "time", "every")
     plain = [{"node": "local", "offset": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)]
-    return pa.Table.from_pylist(plain, DRAFTS_SCHEMA)
+    return pa.Table.from_pylist(plain, PENDING_SCHEMA)
 
 
-def test_one_in_each_period_is_kept() -> None:
-    """By the time of the events: from one that is kept to the next at least the period passes."""
-    rows = drafts_of([("local", "s1", time, 10) for time in (100, 109, 110, 119, 135, 140)])
-    kept, notified = thinned(rows, {}, {})
+def test_one_letter_of_each_period_is_kept() -> None:
+    """Between the events of letters that are kept is at least the period."""
+    rows = throttled_rows([("local", "s1", time, 10) for time in (100, 109, 110, 119, 135, 140)])
+    kept, notified = throttle(rows, {}, {})
     assert kept["time"].to_pylist() == [100, 110, 135]
     assert notified == {("local", "s1"): 135}
 
 
-def test_what_was_notified_before_counts() -> None:
-    """As far as it is known; what is not notified now need not be remembered anew."""
-    rows = drafts_of([("local", "s1", 99, 10), ("local", "s2", 99, 10), ("south", "s1", 99, 10)])
-    kept, notified = thinned(rows, {("local", "s1"): 90, ("local", "s2"): 89}, {})
+def test_earlier_batches_count() -> None:
+    """Only changes are returned."""
+    rows = throttled_rows([("local", "s1", 99, 10), ("local", "s2", 99, 10), ("south", "s1", 99, 10)])
+    kept, notified = throttle(rows, {("local", "s1"): 90, ("local", "s2"): 89}, {})
     assert kept["offset"].to_pylist() == [1, 2]
     assert notified == {("local", "s2"): 99, ("south", "s1"): 99}
 
 
-def test_an_event_from_the_future_mutes_nothing() -> None:
-    """A period goes both ways: what happened long before the last one is told, too."""
-    kept, notified = thinned(drafts_of([("local", "s1", time, 10) for time in (900, 100, 105, 891)]), {}, {})
+def test_an_event_in_the_future_suppresses_nothing() -> None:
+    """An event long before the last one is sent, too."""
+    kept, notified = throttle(throttled_rows([("local", "s1", time, 10) for time in (900, 100, 105, 891)]), {}, {})
     assert (kept["time"].to_pylist(), notified) == ([900, 100, 891], {("local", "s1"): 891})
 
 
-def test_after_a_removal_a_period_begins_anew() -> None:
-    """From its place on, for events of its own node; and what is removed and not heard of again is forgotten."""
-    rows = drafts_of([("local", "s1", 100 + n, 10) for n in range(4)])
+def test_after_a_removal_a_new_period_starts() -> None:
+    """From its offset on, for events of its own node. A removed subscription without letters is cleared."""
+    rows = throttled_rows([("local", "s1", 100 + n, 10) for n in range(4)])
     before = {("local", "s1"): 95, ("local", "s2"): 50}
-    kept, notified = thinned(rows, before, {("local", "s1"): 1, ("local", "s2"): 1, ("local", "s3"): 1})
+    kept, notified = throttle(rows, before, {("local", "s1"): 1, ("local", "s2"): 1, ("local", "s3"): 1})
     assert kept["offset"].to_pylist() == [2]
     assert notified == {("local", "s1"): 102, ("local", "s2"): None}
 
 
-def test_without_a_period_all_are_kept() -> None:
-    """Between others that have one, and alone."""
+def test_without_a_period_all_letters_are_kept() -> None:
+    """Among others that have one, and alone."""
     free, limited = ("local", "s0", 1, None), ("local", "s1", 1, 10)
-    rows = drafts_of([free, limited, free, limited])
-    assert thinned(rows, {}, {})[0]["offset"].to_pylist() == [0, 1, 2]
-    alone = drafts_of([free] * 2)
-    assert thinned(alone, {("local", "s0"): 99}, {}) == (alone, {})
-    assert thinned(drafts_of([]), {}, {}) == (DRAFTS_SCHEMA.empty_table(), {})
+    rows = throttled_rows([free, limited, free, limited])
+    assert throttle(rows, {}, {})[0]["offset"].to_pylist() == [0, 1, 2]
+    alone = throttled_rows([free] * 2)
+    assert throttle(alone, {("local", "s0"): 99}, {}) == (alone, {})
+    assert throttle(throttled_rows([]), {}, {}) == (PENDING_SCHEMA.empty_table(), {})
 
 
 _names = st.tuples(st.sampled_from(["local", "south"]), st.sampled_from(["s1", "s2"]))
@@ -303,8 +332,8 @@ _periods = {("local", "s1"): 5, ("local", "s2"): None, ("south", "s1"): 1, ("sou
     rows=st.lists(st.tuples(_names, st.integers(0, 40)), max_size=20),
     before=st.dictionaries(_names, st.integers(0, 30)),
 )
-def test_thinning_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], before: Notified) -> None:
-    """One draft after the other, each told or not by what was told before it."""
+def test_throttling_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], before: Notified) -> None:
+    """Letter by letter, depending on the last one that was kept."""
     memory, expected = dict(before), []
     for number, (name, time) in enumerate(rows):
         every = _periods[name]
@@ -312,7 +341,7 @@ def test_thinning_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], b
             expected.append(number)
             if every is not None:
                 memory[name] = time
-    kept, changed = thinned(drafts_of([(*name, time, _periods[name]) for name, time in rows]), before, {})
+    kept, changed = throttle(throttled_rows([(*name, time, _periods[name]) for name, time in rows]), before, {})
     assert kept["offset"].to_pylist() == expected
     assert {**before, **changed} == memory
 
@@ -322,15 +351,15 @@ def test_thinning_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], b
     before=st.none() | st.just(10) | st.just(0),
     since=st.integers(1, 9),
 )
-def test_what_is_known_equals_a_plain_loop(seqs: list[tuple[int, str]], before: int | None, since: int) -> None:
-    """One event after the other, up to the binding; a later one replaces it if its number is higher."""
+def test_the_last_known_event_equals_a_plain_loop(seqs: list[tuple[int, str]], before: int | None, since: int) -> None:
+    """Event by event, up to the binding; a higher number replaces a lower one."""
     newest = None if before is None else ("old", before)
     for number, (seq, source) in enumerate(seqs, 1):
         if source == "cam" and number < since and (newest is None or seq > newest[1]):
             newest = (f"e{number}", seq)
-    events = ({"seq": q, "time": 1, "entity": s, "event": told(f"e{n}")} for n, (q, s) in enumerate(seqs, 1))
-    fresh = sifted(*events)
+    events = ({"seq": q, "time": 1, "entity": s, "event": event_json(f"e{n}")} for n, (q, s) in enumerate(seqs, 1))
+    fresh = events_table(*events)
     with tempfile.TemporaryDirectory() as folder:
         rows = [] if before is None else [known("old", before)]
-        found = firsts(Path(folder), [bond(since)], fresh, *rows)
+        found = initial_events(Path(folder), [binding(since)], fresh, *rows)
     assert found == ([] if newest is None else [(newest[0], f"b{since}")])

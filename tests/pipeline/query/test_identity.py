@@ -1,4 +1,4 @@
-"""A pipeline's identity: state and checkpoint are one unit with one owner."""
+"""The folder of a pipeline: state and checkpoint are one unit with one owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import ConflictError, CorruptionError, StorageError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.model import Box, Subscription
-from roamcast.pipeline.query.identity import Pipeline, open_pipeline
+from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import Manifest
 from roamcast.store.engine import open_sqlite
@@ -27,15 +27,15 @@ from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import SubscriptionAdded
 
 
-def opened(data: Path, **options: bool) -> Pipeline:
+def opened(data: Path, **options: bool) -> PipelineFolder:
     """Open and close again."""
     pipeline = open_pipeline(data, **options)
     pipeline.close()
     return pipeline
 
 
-def work(data: Path, *, state: int = 5, commits: int = 5, offsets: int = 5) -> Pipeline:
-    """A pipeline that has run: its state at one batch, Spark's files up to others, and its card in the outbox."""
+def work(data: Path, *, state: int = 5, commits: int = 5, offsets: int = 5) -> PipelineFolder:
+    """A pipeline that has run: its state, Spark's files, and its status in the outbox."""
     pipeline = opened(data)
     for name, last in (("commits", commits), ("offsets", offsets)):
         folder = pipeline.checkpoint / name
@@ -49,15 +49,15 @@ def work(data: Path, *, state: int = 5, commits: int = 5, offsets: int = 5) -> P
     return pipeline
 
 
-def test_the_first_start_makes_a_pipeline(tmp_path: Path) -> None:
-    """Where nothing was, a pipeline begins before its first batch."""
+def test_the_first_start_creates_a_pipeline(tmp_path: Path) -> None:
+    """It is before its first batch."""
     pipeline = opened(tmp_path / "data")
     assert len(pipeline.id) == 36
     assert pipeline.manifest == Manifest(pipeline.id)
 
 
-def test_opening_again_finds_the_same(tmp_path: Path) -> None:
-    """The identity and the newest state are what they were."""
+def test_opening_again_returns_the_same_pipeline(tmp_path: Path) -> None:
+    """With its identity and its newest state."""
     pipeline = work(tmp_path)
     again = opened(tmp_path)
     assert (again.id, again.manifest.batch) == (pipeline.id, 5)
@@ -85,7 +85,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_pipeline_is_refused(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    """While a process runs it no other can, with --new neither; the error names the process."""
+    """Even with --new. The error names the process that runs it."""
     for new in (False, True):
         with pytest.raises(ConflictError, match=rf"process {holder.pid}\b.*stop it first"):
             open_pipeline(tmp_path, new=new)
@@ -93,14 +93,14 @@ def test_a_second_pipeline_is_refused(tmp_path: Path, holder: subprocess.Popen[s
 
 
 def test_a_killed_pipeline_leaves_no_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    """When the process that held it is gone, the next one opens."""
+    """Another process can open it."""
     holder.kill()
     holder.wait(10)
     assert opened(tmp_path).manifest.batch == -1
 
 
 def test_a_failed_start_leaves_no_lock(tmp_path: Path) -> None:
-    """An error while opening lets go, so that --new can follow in the same process."""
+    """An error while opening releases it, so --new works in the same process."""
     work(tmp_path, state=3)
     with pytest.raises(ConflictError):
         open_pipeline(tmp_path)
@@ -123,36 +123,36 @@ LOSSES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_half_a_pipeline_is_refused(tmp_path: Path, loss: str) -> None:
-    """Whatever of a pipeline that has worked is removed: it stops with a hint, and changes nothing."""
+def test_an_incomplete_pipeline_is_refused(tmp_path: Path, loss: str) -> None:
+    """Whatever part is missing: opening fails with a hint and changes nothing."""
     work(tmp_path)
     LOSSES[loss](tmp_path)
     for _ in range(2):
-        with pytest.raises(ConflictError, match=r"roamcast pipeline --new.*a second time"):
+        with pytest.raises(ConflictError, match=r"roamcast pipeline --new.*delivered twice"):
             open_pipeline(tmp_path)
 
 
-def test_without_its_card_the_rest_still_tells(tmp_path: Path) -> None:
-    """A checkpoint or a state that has begun is enough to refuse a new beginning."""
+def test_a_missing_identity_is_noticed_without_a_status_file(tmp_path: Path) -> None:
+    """A used checkpoint or state is enough to refuse."""
     for kept in ("checkpoint", "state"):
         data = tmp_path / kept
         work(data)
         shutil.rmtree(data / "outbox")
         LOSSES["identity"](data)
         LOSSES["state" if kept == "checkpoint" else "checkpoint"](data)
-        with pytest.raises(ConflictError, match="its identity is gone"):
+        with pytest.raises(ConflictError, match="its identity is missing"):
             open_pipeline(data)
 
 
 @pytest.mark.parametrize("foreign", ["checkpoint", "state"])
 def test_parts_of_two_pipelines_are_refused(tmp_path: Path, foreign: str) -> None:
-    """A checkpoint or a state from elsewhere does not fit, at the same batch neither."""
+    """Even if both are at the same batch."""
     mine, other = tmp_path / "mine", tmp_path / "other"
     work(mine)
     work(other)
     shutil.rmtree(mine / PIPELINE / foreign)
     shutil.copytree(other / PIPELINE / foreign, mine / PIPELINE / foreign)
-    with pytest.raises(ConflictError, match=rf"the {foreign} of this pipeline is gone"):
+    with pytest.raises(ConflictError, match=rf"the {foreign} of this pipeline is missing"):
         open_pipeline(mine)
 
 
@@ -160,8 +160,8 @@ def test_parts_of_two_pipelines_are_refused(tmp_path: Path, foreign: str) -> Non
     ("state", "commits", "offsets"),
     [(-1, -1, -1), (-1, -1, 0), (0, -1, 0), (5, 5, 5), (5, 5, 6), (6, 5, 6), (10, 10, 10)],
 )
-def test_what_a_crash_can_leave_is_accepted(tmp_path: Path, state: int, commits: int, offsets: int) -> None:
-    """The state is at the batch that Spark has noted as done, or at the one that it was about to note."""
+def test_states_that_a_crash_can_leave_are_accepted(tmp_path: Path, state: int, commits: int, offsets: int) -> None:
+    """The state is at the last batch that Spark recorded as done, or one ahead."""
     work(tmp_path, state=state, commits=commits, offsets=offsets)
     assert opened(tmp_path).manifest.batch == state
 
@@ -170,16 +170,16 @@ def test_what_a_crash_can_leave_is_accepted(tmp_path: Path, state: int, commits:
     ("state", "commits", "offsets"),
     [(4, 5, 5), (4, 5, 6), (-1, 0, 0), (7, 5, 6), (6, 5, 5), (0, -1, -1), (9, 10, 10)],
 )
-def test_what_no_crash_can_leave_is_refused(tmp_path: Path, state: int, commits: int, offsets: int) -> None:
-    """An old copy of either, or one that is ahead, would lose or double batches."""
+def test_states_that_no_crash_can_leave_are_refused(tmp_path: Path, state: int, commits: int, offsets: int) -> None:
+    """An old backup of one of them would lose or repeat batches."""
     work(tmp_path, state=state, commits=commits, offsets=offsets)
     with pytest.raises(ConflictError, match=rf"state is at batch {state}, the checkpoint at {commits}.*--new"):
         open_pipeline(tmp_path)
 
 
 @pytest.mark.parametrize("begun", ["nothing", "state", "state and checkpoint", "half a manifest"])
-def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path, begun: str) -> None:
-    """Until the identity is written nothing has begun."""
+def test_an_interrupted_creation_is_repeated(tmp_path: Path, begun: str) -> None:
+    """A pipeline exists once its identity is written."""
     first = opened(tmp_path)
     (tmp_path / PIPELINE / "identity.json").unlink()
     if begun in ("nothing", "state", "half a manifest"):
@@ -194,8 +194,8 @@ def test_a_beginning_that_was_cut_off_begins_again(tmp_path: Path, begun: str) -
 
 
 @pytest.mark.parametrize("loss", [None, *LOSSES])
-def test_new_begins_another_pipeline(tmp_path: Path, loss: str | None) -> None:
-    """It has another identity and no state, whatever was left of the earlier one."""
+def test_new_starts_another_pipeline(tmp_path: Path, loss: str | None) -> None:
+    """With another identity, whatever is left of the earlier one."""
     earlier = work(tmp_path)
     if loss:
         LOSSES[loss](tmp_path)
@@ -205,28 +205,28 @@ def test_new_begins_another_pipeline(tmp_path: Path, loss: str | None) -> None:
     assert opened(tmp_path).id == pipeline.id
 
 
-def test_new_puts_the_earlier_pipeline_aside(tmp_path: Path) -> None:
-    """Nothing is deleted: identity, checkpoint, state and what was set aside move to a folder of their own."""
+def test_new_moves_the_earlier_pipeline_away(tmp_path: Path) -> None:
+    """Identity, checkpoint, state and dead letters are moved to a folder of their own."""
     earlier = work(tmp_path)
-    earlier.set_aside.mkdir()
-    (earlier.set_aside / f"{3:020d}.ndjson").write_text("{}\n")
+    earlier.dead_letters.mkdir()
+    (earlier.dead_letters / f"{3:020d}.ndjson").write_text("{}\n")
     opened(tmp_path, new=True)
-    (aside,) = (tmp_path / PIPELINE).glob("earlier-*")
-    assert orjson.loads((aside / "identity.json").read_bytes())["pipeline"] == earlier.id
-    assert (aside / "state" / "5.json").exists()
-    assert (aside / "checkpoint" / "commits" / "5").exists()
-    assert (aside / "set_aside" / f"{3:020d}.ndjson").exists()
-    assert not earlier.set_aside.exists()
+    (earlier_folder,) = (tmp_path / PIPELINE).glob("earlier-*")
+    assert orjson.loads((earlier_folder / "identity.json").read_bytes())["pipeline"] == earlier.id
+    assert (earlier_folder / "state" / "5.json").exists()
+    assert (earlier_folder / "checkpoint" / "commits" / "5").exists()
+    assert (earlier_folder / "dead_letters" / f"{3:020d}.ndjson").exists()
+    assert not earlier.dead_letters.exists()
 
 
-def test_new_where_nothing_was_is_a_first_start(tmp_path: Path) -> None:
-    """There is nothing to put aside."""
+def test_new_without_an_earlier_pipeline_is_a_first_start(tmp_path: Path) -> None:
+    """There is nothing to move."""
     opened(tmp_path, new=True)
     assert not list((tmp_path / PIPELINE).glob("earlier-*"))
 
 
-def test_new_keeps_the_letters_that_wait(tmp_path: Path) -> None:
-    """What the earlier pipeline left for an office is not replaced by the new one's batch of the same number."""
+def test_new_keeps_waiting_letters(tmp_path: Path) -> None:
+    """A batch of the earlier pipeline is not replaced by one of the new pipeline with the same number."""
     outbox = Outbox(tmp_path / "outbox")
     ids = []
     for _ in range(2):
@@ -237,7 +237,7 @@ def test_new_keeps_the_letters_that_wait(tmp_path: Path) -> None:
     assert {(letter.sender, letter.body) for letter in found} == {(id_, f'"{id_}"') for id_ in ids}
 
 
-def live_rows(pipeline: Pipeline) -> list[tuple[str, str, str]]:
+def live_rows(pipeline: PipelineFolder) -> list[tuple[str, str, str]]:
     rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
     return sorted((row["node"], row["id"], row["subscriber"]) for row in rows)
 
@@ -246,8 +246,8 @@ def a_row(id_: str, since: int, removed_in: int | None = None) -> dict[str, Any]
     return {"node": "local", "since": since, "id": id_, "subscriber": "ann", "terms": [], "removed_in": removed_in}
 
 
-def test_new_takes_over_subscriptions_and_numbers_seen(tmp_path: Path) -> None:
-    """Out of the earlier state, live ones only; and it says that one batch at most may come twice."""
+def test_new_takes_over_subscriptions_and_seen_numbers(tmp_path: Path) -> None:
+    """From the earlier state, live subscriptions only. Letters of at most one batch may be sent twice."""
     earlier = work(tmp_path)
     rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, removed_in=3)], SUBSCRIPTIONS.schema)
     seen = pa.Table.from_pylist([{"node": "local", "source": "cam", "seen": "1-7"}], SOURCES.schema)
@@ -258,24 +258,24 @@ def test_new_takes_over_subscriptions_and_numbers_seen(tmp_path: Path) -> None:
     assert live_rows(pipeline) == [("local", "s1", "ann")]
     assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES.name)) == seen
     assert pipeline.manifest.counters == {"subscriptions": 1}
-    assert "one batch at most" in pipeline.inheritance
+    assert "at most one batch" in pipeline.takeover_note
 
 
-def test_new_after_a_try_that_was_cut_off_takes_over_too(tmp_path: Path) -> None:
-    """The earlier pipeline was put aside, but the new one not yet made."""
+def test_new_after_an_interrupted_attempt_takes_over(tmp_path: Path) -> None:
+    """The earlier pipeline was moved, but the new one not created."""
     earlier = work(tmp_path)
     rows = pa.Table.from_pylist([a_row("s1", 1)], SUBSCRIPTIONS.schema)
     parts = {SUBSCRIPTIONS.name: (earlier.state.parts.write(SUBSCRIPTIONS, rows),)}
     earlier.state.publish(Manifest(earlier.id, 5, parts))
-    aside = tmp_path / PIPELINE / "earlier-1"
-    aside.mkdir()
+    earlier_folder = tmp_path / PIPELINE / "earlier-1"
+    earlier_folder.mkdir()
     for name in ("identity.json", "checkpoint", "state"):
-        (tmp_path / PIPELINE / name).rename(aside / name)
+        (tmp_path / PIPELINE / name).rename(earlier_folder / name)
     assert live_rows(opened(tmp_path, new=True)) == [("local", "s1", "ann")]
 
 
-def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
-    """Subscriptions come from the nodes' stores, in force for all that is still in the journal, which it names."""
+def test_new_without_a_state_reads_the_registries(tmp_path: Path) -> None:
+    """Subscriptions apply to all records that are still in the journal; the note names these."""
     work(tmp_path)
     shutil.rmtree(tmp_path / PIPELINE / "state")
     (tmp_path / "nodes" / "local").mkdir(parents=True)
@@ -289,21 +289,21 @@ def test_new_without_a_state_asks_the_registries(tmp_path: Path) -> None:
     assert live_rows(pipeline) == [("local", "s1", "ann"), ("local", "s2", "ann")]
     rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
     assert all(row["since"] < 1 and row["terms"] == ["fire"] for row in rows)
-    assert "local: offsets 2 to 3" in pipeline.inheritance
+    assert "local: offsets 2 to 3" in pipeline.takeover_note
 
 
 @pytest.mark.parametrize("torn", [b"", b"v1\n", b'v1\n{"batchWat'])
 @pytest.mark.parametrize("name", ["commits/5", "offsets/6"])
-def test_what_a_power_cut_tore_of_sparks_log_is_cleared_away(tmp_path: Path, name: str, torn: bytes) -> None:
-    """The files that were not synced yet; Spark writes them again."""
+def test_torn_files_of_sparks_checkpoint_are_removed(tmp_path: Path, name: str, torn: bytes) -> None:
+    """If they were not synced yet. Spark writes them again."""
     pipeline = work(tmp_path, state=5, commits=5, offsets=6)
     (pipeline.checkpoint / name).write_bytes(torn)
     assert opened(tmp_path).manifest.batch == 5
     assert not (pipeline.checkpoint / name).exists()
 
 
-def test_what_was_synced_of_sparks_log_is_never_cleared_away(tmp_path: Path) -> None:
-    """A whole file stays; so does a damaged one that a power cut cannot have torn, and Spark says so."""
+def test_synced_files_of_sparks_checkpoint_are_kept(tmp_path: Path) -> None:
+    """Even if one is damaged; Spark reports it."""
     pipeline = work(tmp_path, state=5, commits=5, offsets=6)
     (pipeline.checkpoint / "offsets" / "5").write_bytes(b"")
     opened(tmp_path)
@@ -311,27 +311,27 @@ def test_what_was_synced_of_sparks_log_is_never_cleared_away(tmp_path: Path) -> 
     assert (pipeline.checkpoint / "commits" / "5").exists()
 
 
-def test_a_survivor_notices_that_it_was_replaced(tmp_path: Path) -> None:
-    """A run that lost its lock without knowing stops before it can publish."""
-    survivor = open_pipeline(tmp_path)
-    survivor.check_generation()
-    survivor.close()
+def test_an_old_process_notices_that_it_was_replaced(tmp_path: Path) -> None:
+    """If it lost its lock, it stops before it can publish."""
+    old = open_pipeline(tmp_path)
+    old.check_generation()
+    old.close()
     successor = opened(tmp_path)
     successor.check_generation()
-    with pytest.raises(ConflictError, match="started again by another process"):
-        survivor.check_generation()
+    with pytest.raises(ConflictError, match="another process has started this pipeline"):
+        old.check_generation()
 
 
-def test_a_survivor_of_new_notices_too(tmp_path: Path) -> None:
-    """Generations go on when another pipeline begins."""
-    survivor = opened(tmp_path)
+def test_an_old_process_notices_a_new_pipeline(tmp_path: Path) -> None:
+    """Generations continue with another pipeline."""
+    old = opened(tmp_path)
     opened(tmp_path, new=True)
     with pytest.raises(ConflictError):
-        survivor.check_generation()
+        old.check_generation()
 
 
-def test_a_pipeline_whose_folder_is_removed_stops(tmp_path: Path) -> None:
-    """It does not go on without a place for its state."""
+def test_a_pipeline_without_its_folder_stops(tmp_path: Path) -> None:
+    """The error has a hint."""
     pipeline = opened(tmp_path)
     shutil.rmtree(pipeline.folder)
     with pytest.raises(StorageError, match="check the data folder"):
@@ -339,9 +339,9 @@ def test_a_pipeline_whose_folder_is_removed_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["identity.json", "checkpoint/roamcast.json"])
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": "roamcast-pipeline/2", "pipeline": "x"}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": "roamcast-pipeline/1", "pipeline": "x"}'])
 def test_an_unreadable_identity_is_corruption(tmp_path: Path, name: str, content: bytes) -> None:
-    """Another format is refused, never guessed."""
+    """So is another format."""
     work(tmp_path)
     (tmp_path / PIPELINE / name).write_bytes(content)
     with pytest.raises(CorruptionError, match=r"unreadable.*--new"):
@@ -349,15 +349,15 @@ def test_an_unreadable_identity_is_corruption(tmp_path: Path, name: str, content
 
 
 def test_an_unreadable_generation_is_corruption(tmp_path: Path) -> None:
-    """It is not taken for the first one."""
+    """It does not count as the first."""
     work(tmp_path)
     (tmp_path / PIPELINE / "generation").write_text("many")
     with pytest.raises(CorruptionError, match="generation"):
         open_pipeline(tmp_path)
 
 
-def test_a_place_that_cannot_hold_a_pipeline_is_named(tmp_path: Path) -> None:
-    """What the operating system refuses becomes an error with a hint."""
+def test_a_data_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
+    """With the reason of the operating system."""
     (tmp_path / "data").write_text("a file")
     with pytest.raises(StorageError, match="File exists"):
         open_pipeline(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""The journal as a source: what Spark asks of it, without Spark."""
+"""The journal as a source of Spark, tested without Spark."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.segments import JournalFolder
+from roamcast.journal.folders import JournalFolder
 from roamcast.pipeline.query import source
-from roamcast.pipeline.query.source import JournalReader, JournalSource, OffsetRange
+from roamcast.pipeline.query.source import JournalSource, JournalStreamReader, OffsetRange
 
 
-def reader(data: Path, records: int = 1000) -> JournalReader:
-    return JournalReader(data / "journal", records)
+def reader(data: Path, records: int = 1000) -> JournalStreamReader:
+    return JournalStreamReader(data / "journal", records)
 
 
 def fill(data: Path, **counts: int) -> None:
-    """So many records more for each node, one segment each."""
+    """Append so many records to each node, one segment each."""
     for node, count in counts.items():
         journal(data, *([event(node, 1)] for _ in range(count)), node=node)
 
 
 def remove(data: Path, node: str, count: int) -> None:
-    """The oldest segments are gone."""
+    """Delete the oldest segments."""
     for path in sorted((data / "journal" / node).glob("*.parquet"))[:count]:
         path.unlink()
 
 
-def latest(reader: JournalReader, start: dict[str, int], most: int) -> dict[str, int]:
+def latest(reader: JournalStreamReader, start: dict[str, int], most: int) -> dict[str, int]:
     return reader.latestOffset(start, ReadMaxRows(most))
 
 
-def rows(reader: JournalReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
+def rows(reader: JournalStreamReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
     """(node, offset) of the records that the tasks of a batch read, task by task."""
     found = []
     for offsets in reader.partitions(start, end):
@@ -47,28 +47,28 @@ def rows(reader: JournalReader, start: dict[str, int], end: dict[str, int]) -> l
 
 
 def test_without_a_journal_there_is_nothing_to_read(tmp_path: Path) -> None:
-    """A pipeline may start before any node has written."""
+    """A pipeline may start before any node."""
     read = reader(tmp_path)
     assert latest(read, read.initialOffset(), 10) == {}
     assert list(read.partitions({}, {})) == []
 
 
 def test_options_reach_the_reader(tmp_path: Path) -> None:
-    """The folder and the most records per batch come from Spark's options."""
+    """The folder and the maximum number of records."""
     fill(tmp_path, a=5)
     read = JournalSource({"root": str(tmp_path / "journal"), "records": "3"}).streamReader(JournalSource({}).schema())
     assert read.latestOffset({}, read.getDefaultReadLimit()) == {"a": 3}
 
 
-def test_all_that_is_there_is_offered(tmp_path: Path) -> None:
-    """Below the limit a batch takes everything, and without a limit too."""
+def test_everything_is_read_below_the_limit(tmp_path: Path) -> None:
+    """And without a limit."""
     fill(tmp_path, a=3, b=5)
     assert latest(reader(tmp_path), {}, 8) == {"a": 3, "b": 5}
     assert reader(tmp_path).latestOffset({"a": 1}, ReadAllAvailable()) == {"a": 3, "b": 5}
 
 
-def dated(data: Path, node: str, *times: int) -> None:
-    """Let a node's segments be written at these times, in seconds."""
+def set_times(data: Path, node: str, *times: int) -> None:
+    """Set the modification times of a node's segments, in seconds."""
     paths = sorted((data / "journal" / node).glob("*.parquet"))
     for path, at in zip(paths, times, strict=True):
         os.utime(path, (at, at))
@@ -86,36 +86,36 @@ def dated(data: Path, node: str, *times: int) -> None:
     ],
 )
 def test_the_oldest_is_read_first(tmp_path: Path, most: int, expected: dict[str, int]) -> None:
-    """Whichever node has it, so that a record never comes before what another node had journalled earlier."""
+    """Of all nodes, so that a record never comes before an earlier record of another node."""
     fill(tmp_path, a=2, b=3, c=1)
-    dated(tmp_path, "a", 10, 40)
-    dated(tmp_path, "b", 20, 30, 50)
-    dated(tmp_path, "c", 60)
+    set_times(tmp_path, "a", 10, 40)
+    set_times(tmp_path, "b", 20, 30, 50)
+    set_times(tmp_path, "c", 60)
     assert latest(reader(tmp_path), {}, most) == expected
 
 
-def test_times_that_fall_do_not_stop_the_reader(tmp_path: Path) -> None:
-    """Files may have been restored in any order."""
+def test_decreasing_times_do_not_stop_the_reader(tmp_path: Path) -> None:
+    """Files may have been restored from a backup in any order."""
     fill(tmp_path, a=3, b=1)
-    dated(tmp_path, "a", 30, 10, 20)
-    dated(tmp_path, "b", 25)
+    set_times(tmp_path, "a", 30, 10, 20)
+    set_times(tmp_path, "b", 25)
     assert latest(reader(tmp_path), {}, 1) == {"b": 1}
     assert latest(reader(tmp_path), {"b": 1}, 3) == {"a": 3, "b": 1}
 
 
-def test_a_batch_ends_at_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes to a node that was looked at already, and then to one that was not, waits for the next batch."""
+def test_a_batch_is_a_consistent_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that arrive while the folders are listed wait for the next batch."""
     fill(tmp_path, a=1, b=1)
-    dated(tmp_path, "a", 10)
-    dated(tmp_path, "b", 20)
-    look = JournalFolder.last_offset
+    set_times(tmp_path, "a", 10)
+    set_times(tmp_path, "b", 20)
+    last_offset = JournalFolder.last_offset
 
     def slowly(folder: JournalFolder) -> int:
         if folder.path.name == "b":
-            monkeypatch.setattr(JournalFolder, "last_offset", look)
+            monkeypatch.setattr(JournalFolder, "last_offset", last_offset)
             fill(tmp_path, a=1)
             fill(tmp_path, b=1)
-        return look(folder)
+        return last_offset(folder)
 
     monkeypatch.setattr(JournalFolder, "last_offset", slowly)
     read = reader(tmp_path)
@@ -123,14 +123,14 @@ def test_a_batch_ends_at_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert latest(read, {"a": 1, "b": 1}, 10) == {"a": 2, "b": 2}
 
 
-def test_offsets_never_go_back(tmp_path: Path) -> None:
-    """A node with nothing new stays where it is, and so does one whose journal was taken away."""
+def test_offsets_never_decrease(tmp_path: Path) -> None:
+    """For a node without new records, and for one whose journal was removed."""
     fill(tmp_path, a=2, b=2)
     assert latest(reader(tmp_path), {"a": 2, "b": 1, "gone": 7}, 10) == {"a": 2, "b": 2, "gone": 7}
 
 
 def test_many_small_batches_read_everything_once(tmp_path: Path) -> None:
-    """Batch after batch, each offset of each node is read exactly once and in order."""
+    """Each offset of each node exactly once and in order."""
     fill(tmp_path, a=7, b=4)
     read = reader(tmp_path)
     start: dict[str, int] = {}
@@ -144,7 +144,7 @@ def test_many_small_batches_read_everything_once(tmp_path: Path) -> None:
 
 
 def test_a_new_node_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """A node that appears while the query runs is taken up with the next batch."""
+    """If it appears while the query runs, with the next batch."""
     fill(tmp_path, a=2)
     read = reader(tmp_path)
     assert latest(read, {}, 10) == {"a": 2}
@@ -154,7 +154,7 @@ def test_a_new_node_is_read_from_its_beginning(tmp_path: Path) -> None:
 
 
 def test_a_growing_journal_is_seen(tmp_path: Path) -> None:
-    """One reader sees what is written after it first looked."""
+    """By the same reader."""
     read = reader(tmp_path)
     for count in range(1, 4):
         fill(tmp_path, a=1)
@@ -163,7 +163,7 @@ def test_a_growing_journal_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("per_task", [1, 2, 3, 100])
 def test_partitions_cover_exactly_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_task: int) -> None:
-    """However many tasks there are: after the start, through the end, each offset once."""
+    """Each offset once, however many tasks there are."""
     monkeypatch.setattr(source, "_RECORDS_PER_TASK", per_task)
     journal(tmp_path, *([event("cam", n) for n in range(1, 5)] for _ in range(3)), node="a")
     fill(tmp_path, b=2)
@@ -173,14 +173,14 @@ def test_partitions_cover_exactly_what_is_new(tmp_path: Path, monkeypatch: pytes
     assert rows(read, {"a": 2}, {"a": 11, "b": 2}) == [("a", n) for n in range(3, 12)] + [("b", 1), ("b", 2)]
 
 
-def test_nothing_new_is_no_task(tmp_path: Path) -> None:
-    """A node that a batch does not advance costs nothing."""
+def test_without_new_records_there_are_no_tasks(tmp_path: Path) -> None:
+    """A node without new records costs nothing."""
     fill(tmp_path, a=2)
     assert list(reader(tmp_path).partitions({"a": 2}, {"a": 2})) == []
 
 
 def test_a_repeated_batch_reads_the_same(tmp_path: Path) -> None:
-    """The same offsets give the same records, in another process and after more has been written."""
+    """In another process, and after more was written."""
     fill(tmp_path, a=4, b=1)
     start, end = {"a": 1}, {"a": 3, "b": 1}
     first = rows(reader(tmp_path), start, end)
@@ -189,14 +189,14 @@ def test_a_repeated_batch_reads_the_same(tmp_path: Path) -> None:
 
 
 def test_the_first_batch_repeated_reads_the_same(tmp_path: Path) -> None:
-    """Nothing of a batch that was not committed is removed, so it begins where it began."""
+    """Records of a batch that was not committed are not deleted."""
     fill(tmp_path, a=6)
     remove(tmp_path, "a", 2)
     assert rows(reader(tmp_path), {}, {"a": 4}) == rows(reader(tmp_path), {}, {"a": 4}) == [("a", 3), ("a", 4)]
 
 
-def test_committed_segments_are_removed(tmp_path: Path) -> None:
-    """What a committed batch contained goes, but for the segment that holds its last offset."""
+def test_committed_segments_are_deleted(tmp_path: Path) -> None:
+    """Except for the segment with the last offset."""
     fill(tmp_path, a=5, b=2)
     read = reader(tmp_path)
     read.commit({"a": 3, "gone": 4})
@@ -205,8 +205,8 @@ def test_committed_segments_are_removed(tmp_path: Path) -> None:
     assert len(list((tmp_path / "journal" / "b").glob("*.parquet"))) == 2
 
 
-def test_a_journal_without_its_first_segments_begins_at_what_is_there(tmp_path: Path) -> None:
-    """A new pipeline over a journal that has been read before takes what is left."""
+def test_a_journal_without_its_first_segments_starts_at_the_remaining_ones(tmp_path: Path) -> None:
+    """An earlier pipeline may have read the journal."""
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 3)
     read = reader(tmp_path)
@@ -215,16 +215,16 @@ def test_a_journal_without_its_first_segments_begins_at_what_is_there(tmp_path: 
     assert rows(read, {}, {"a": 5}) == [("a", 4), ("a", 5)]
 
 
-def test_a_hole_behind_the_start_is_corruption(tmp_path: Path) -> None:
-    """Records that should still be there are never skipped."""
+def test_a_gap_after_the_start_is_corruption(tmp_path: Path) -> None:
+    """Records are never skipped."""
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 3)
     with pytest.raises(CorruptionError, match="offsets 2 to 5 are needed"):
         rows(reader(tmp_path), {"a": 1}, {"a": 5})
 
 
-def test_a_journal_that_begins_anew_is_corruption(tmp_path: Path) -> None:
-    """Positions that were read before would come to mean other records: they are not silently passed over."""
+def test_a_journal_that_starts_again_is_corruption(tmp_path: Path) -> None:
+    """Offsets that were read before would mean other records."""
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 5)
     fill(tmp_path, a=2)
@@ -232,7 +232,7 @@ def test_a_journal_that_begins_anew_is_corruption(tmp_path: Path) -> None:
         latest(reader(tmp_path), {"a": 5}, 10)
 
 
-def test_only_stretches_can_be_read(tmp_path: Path) -> None:
+def test_only_offset_ranges_can_be_read(tmp_path: Path) -> None:
     """A partition of another source is refused."""
-    with pytest.raises(TypeError, match="ranges"):
+    with pytest.raises(TypeError, match="OffsetRange"):
         next(reader(tmp_path).read(InputPartition("a")))

@@ -1,4 +1,4 @@
-"""The stream, with a real Spark session and a real journal."""
+"""The pipeline's query, with a real Spark session and a real journal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from controls import condition
 from nodes import until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.lacl import check, parse
 from roamcast.pipeline.query.identity import open_pipeline
-from roamcast.pipeline.query.stream import Limits, Stream
+from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_matching_event_becomes_a_letter(spark: SparkSession, tmp_path: Path) -> None:
-    """Inside the box, with the term: one letter, number 1, carrying the event."""
+    """If it is in the box and has the term. The letter has number 1 and the event."""
     journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1), event("cam", 2, x=5.0)])
     run(spark, tmp_path)
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
@@ -47,17 +48,17 @@ def test_a_matching_event_becomes_a_letter(spark: SparkSession, tmp_path: Path) 
     }  # fmt: skip
 
 
-def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -> None:
-    """A circle with a condition, and a binding with one, a period and a first reading, each say why."""
+def test_plan_match_and_plan_bind_run_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    """A circle with a condition; an initial binding with a condition and a period."""
     circle = check(parse('Select all() Where &location in circle(0, 0, 1 km) and &kind = "lamp" On @level > 1'))
-    wish = SubscriptionBody.of(circle, Places({}), GEOGRAPHIC).to_json()
-    bond = BindingBody("bob", "@ > 1", every=2, initial=True).to_json()
+    match_body = SubscriptionBody.of(circle, Places({}), GEOGRAPHIC).to_json()
+    bind_body = BindingBody("bob", condition("@ > 1"), every=2, initial=True).to_json()
     lamp = [
         event("cam", n, x)._replace(readings={"level": level}, body='{"context":"level","kind":"lamp"}')
         for n, x, level in ((1, 0.0, 2), (2, 0.0, 2), (3, 0.009, 2), (4, 0.0, 1), (5, 0.0, 2))
     ]
-    journal(tmp_path, [lamp[0], subscription("s1", "ann")._replace(body=wish)])
-    journal(tmp_path, [Record("binding", "cam", id="b1", time=NOON + 2, body=bond), *lamp[1:], event("car", 1)])
+    journal(tmp_path, [lamp[0], subscription("s1", "ann")._replace(body=match_body)])
+    journal(tmp_path, [Record("binding", "cam", id="b1", time=NOON + 2, body=bind_body), *lamp[1:], event("car", 1)])
     run(spark, tmp_path)
     outbox = Outbox(tmp_path / "outbox")
     bodies = [orjson.loads(letter.body) for letter in outbox.read(outbox.waiting("local")[0])]
@@ -65,7 +66,7 @@ def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -
     bound = "at 2023-11-14T22:13:20.000002+00:00, and @ > 1"
     assert [(body["event"]["id"], body["subscription"], body["why"]) for body in bodies] == [
         ("cam:2", "s1", within), ("cam:5", "s1", within),
-        ("cam:1", "b1", f"the last of cam when it was bound, {bound}"),
+        ("cam:1", "b1", f"the last event of cam when it was bound {bound}"),
         ("cam:3", "b1", f"cam is bound since {bound[3:]}"), ("cam:5", "b1", f"cam is bound since {bound[3:]}"),
     ]  # fmt: skip
     assert counters(tmp_path) == {
@@ -75,32 +76,32 @@ def test_both_plans_work_in_the_executors(spark: SparkSession, tmp_path: Path) -
 
 
 def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path: Path) -> None:
-    """An event meets it where its subscriber was by then; also after a new pipeline has taken it over."""
-    wish = SubscriptionBody(None, (), around=100.0).to_json()
+    """An event matches the position at its offset, also after a takeover by a new pipeline."""
+    body = SubscriptionBody(None, (), moving_radius=100.0).to_json()
     here, there = (Record("position", "ann", time=NOON, x=x, y=0.0) for x in (0.0, 5.0))
     events = [event("cam", n, x) for n, x in ((1, 0.0), (2, 5.0), (3, 5.0), (4, 0.0), (5, 5.0))]
-    journal(tmp_path, [subscription("s1", "ann")._replace(body=wish), here, events[0], there, events[1]])
+    journal(tmp_path, [subscription("s1", "ann")._replace(body=body), here, events[0], there, events[1]])
     run(spark, tmp_path)
     journal(tmp_path, [events[2], here, events[3]])
     run(spark, tmp_path, new=True)
-    # Those of two pipelines come in any order.
+    # The letters of two pipelines are in no particular order.
     assert sorted(letter[2:] for letter in letters(tmp_path)) == [("s1", f"cam:{n}") for n in (1, 2, 3, 4)]
-    sender = Outbox(tmp_path / "outbox").sender()
-    assert sender is not None
-    assert sender.read == {"local": 8}
-    assert sender.figures["moving_regions"] == 1
-    assert list(sender.seconds) == ["control", "state", "match", "letters", "outbox", "publish"]
+    status = Outbox(tmp_path / "outbox").read_status()
+    assert status is not None
+    assert status.read_offsets == {"local": 8}
+    assert status.metrics["moving_regions"] == 1
+    assert list(status.step_seconds) == ["control", "state", "match", "letters", "outbox", "publish"]
 
 
 def counters(data: Path) -> dict[str, int]:
-    """What the sender's card shows."""
-    sender = Outbox(data / "outbox").sender()
-    assert sender is not None
-    return dict(sender.counters)
+    """The counters in the status file."""
+    status = Outbox(data / "outbox").read_status()
+    assert status is not None
+    return dict(status.counters)
 
 
-def test_order_inside_a_node_holds_within_a_batch_and_between(spark: SparkSession, tmp_path: Path) -> None:
-    """Events before a subscription or after its removal make no letter; a restart goes on counting."""
+def test_order_within_a_node_holds_within_and_between_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """Events before a subscription or after its removal make no letter. Numbers continue after a restart."""
     journal(tmp_path, [event("cam", 1), subscription("s1", "ann"), event("cam", 2), removal("s1", "ann")])
     journal(tmp_path, [event("cam", 3), subscription("s2", "ann"), subscription("s1", "bob", None)])
     journal(tmp_path, [event("car", 1)], node="south")
@@ -114,7 +115,7 @@ def test_order_inside_a_node_holds_within_a_batch_and_between(spark: SparkSessio
     assert letters(tmp_path) == [*first, *second]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4")]
     journal(tmp_path, [removal("s2", "ann"), event("cam", 5)])
-    run(spark, tmp_path, limits=Limits(records=1))
+    run(spark, tmp_path, limits=PipelineLimits(records=1))
     assert letters(tmp_path) == [*first, *second, ("bob", 3, "s1", "cam:5")]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4"), ("eve", 2, "s1", "cam:5")]
     assert counters(tmp_path) == {
@@ -146,8 +147,8 @@ POISON = [
 ]
 
 
-def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    """Records that cannot be processed lie in a file with the reason, are counted, and stop nothing."""
+def test_dead_letters_do_not_stop_the_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """They are counted, and written to a file with the reason."""
     times = [
         event("cam", n)._replace(time=time) for n, time in ((2, -62_135_596_800_000_000), (3, 253_402_300_799_999_999))
     ]
@@ -155,7 +156,7 @@ def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path
     journal(tmp_path, [event("car", 0)], node="south")
     run(spark, tmp_path)
     assert letters(tmp_path) == [("ann", n, "s1", f"cam:{n}") for n in (1, 2, 3)]
-    (path,) = (tmp_path / "pipeline" / "set_aside").iterdir()
+    (path,) = (tmp_path / "pipeline" / "dead_letters").iterdir()
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
     assert [(row["node"], row["offset"]) for row in rows] == [
         *(("local", offset) for offset in range(2, 2 + len(POISON))), ("south", 1),
@@ -167,10 +168,10 @@ def test_poison_is_set_aside_and_the_batch_goes_on(spark: SparkSession, tmp_path
     assert (counters(tmp_path)["dead_letters"], counters(tmp_path)["events"]) == (len(rows), 3)
 
 
-def break_off_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """One batch ends just before its manifest is published, once, as a crash would end it."""
+def interrupt_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Interrupt a batch once, just before its manifest is published, as a crash would."""
     publish = StateFolder.publish
-    left = [CorruptionError("cut off")]
+    left = [CorruptionError("interrupted")]
 
     def refusing(self: StateFolder, manifest: Manifest) -> None:
         if manifest.batch == at and left:
@@ -181,23 +182,23 @@ def break_off_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 
 
 def files(data: Path) -> dict[str, bytes]:
-    """The outbox of the office, byte for byte."""
+    """The files in the outbox of the office."""
     return {path.name: path.read_bytes() for path in Outbox(data / "outbox").waiting("local")}
 
 
 def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut off before its state is published, or before Spark has noted it, it makes the same letters again."""
+    """If it was interrupted before its state was published, or before Spark recorded it as done."""
     journal(tmp_path, [subscription("s1", "ann"), subscription("s2", "bob", None), event("cam", 1)])
     run(spark, tmp_path)
-    break_off_once(monkeypatch, at=1)
+    interrupt_once(monkeypatch, at=1)
     journal(tmp_path, [event("cam", 2), event("cam", 1), removal("s2", "bob"), event("cam", 0), event("cam", 3)])
-    with pytest.raises(StreamingQueryException, match="cut off"):
+    with pytest.raises(StreamingQueryException, match="interrupted"):
         run(spark, tmp_path)
-    cut_off = files(tmp_path)
-    assert len(cut_off) == 2
+    interrupted = files(tmp_path)
+    assert len(interrupted) == 2
     journal(tmp_path, [event("cam", 4), subscription("s0", "ann", None)])
     run(spark, tmp_path)
-    assert {name: files(tmp_path)[name] for name in cut_off} == cut_off
+    assert {name: files(tmp_path)[name] for name in interrupted} == interrupted
     expected = [
         ("ann", 1, "s1", "cam:1"), ("bob", 1, "s2", "cam:1"),
         ("ann", 2, "s1", "cam:2"), ("ann", 3, "s1", "cam:3"), ("bob", 2, "s2", "cam:2"),
@@ -219,12 +220,12 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
 
 
 def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path) -> None:
-    """With at most three records a batch the letters and their numbers are those of one large batch."""
+    """With the same numbers as one large batch."""
     records: Sequence[Record] = [
         event("cam", 1), subscription("s1", "ann"), event("cam", 2), event("cam", 3), subscription("s2", "ann", None),
         event("cam", 2), event("cam", 4, x=7.0), removal("s1", "ann"), event("cam", 5), event("cam", 6, x=7.0),
     ]  # fmt: skip
-    for folder, limits in (("small", Limits(records=3)), ("large", Limits())):
+    for folder, limits in (("small", PipelineLimits(records=3)), ("large", PipelineLimits())):
         journal(tmp_path / folder, records)
         run(spark, tmp_path / folder, limits=limits)
     assert letters(tmp_path / "small") == letters(tmp_path / "large") != []
@@ -232,8 +233,8 @@ def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path
     assert counters(tmp_path / "small") == counters(tmp_path / "large")
 
 
-class Said(logging.Handler):
-    """Knows when the stream has said that it waits."""
+class WaitHandler(logging.Handler):
+    """Knows when the query has logged that it waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -244,32 +245,32 @@ class Said(logging.Handler):
             self.waiting.set()
 
 
-def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
-    """No batch is matched while the office has its fill; it goes on when the office takes one, and can be stopped."""
+def test_a_full_outbox_causes_back_pressure(spark: SparkSession, tmp_path: Path) -> None:
+    """No batch is matched until the office reads one. The query can be stopped meanwhile."""
     journal(tmp_path, [subscription("s1", "ann")], *([event("cam", n)] for n in range(1, 4)))
-    outbox, said = Outbox(tmp_path / "outbox"), Said()
+    outbox, handler = Outbox(tmp_path / "outbox"), WaitHandler()
     logger = logging.getLogger("roamcast.pipeline.query.stream")
-    logger.addHandler(said)
-    limits = Limits(records=1, outbox=1)
+    logger.addHandler(handler)
+    limits = PipelineLimits(records=1, outbox=1)
     pipeline = open_pipeline(tmp_path)
-    stream = Stream(spark, pipeline, tmp_path, limits)
-    query = stream.start()
+    runner = PipelineQuery(spark, pipeline, tmp_path, limits)
+    query = runner.start()
     try:
         for number in (1, 2):
-            assert said.waiting.wait(30)
+            assert handler.waiting.wait(30)
             (path,) = outbox.waiting("local")
             assert [letter.number for letter in outbox.read(path)] == [number]
-            said.waiting.clear()
+            handler.waiting.clear()
             outbox.remove(path)
         until(lambda: outbox.waiting("local"), "the third batch")
         journal(tmp_path, [event("cam", 4)])
-        assert said.waiting.wait(30)
-        stream.stop()
+        assert handler.waiting.wait(30)
+        runner.stop()
         with pytest.raises(StreamingQueryException, match="too many batches"):
             query.awaitTermination(30)
-        assert isinstance(stream.failure, CapacityError)
+        assert isinstance(runner.failure, CapacityError)
     finally:
-        logger.removeHandler(said)
+        logger.removeHandler(handler)
         query.stop()
         pipeline.close()
     assert letters(tmp_path) == [("ann", 3, "s1", "cam:3")]
@@ -278,18 +279,18 @@ def test_a_full_outbox_pushes_back(spark: SparkSession, tmp_path: Path) -> None:
     assert letters(tmp_path) == [("ann", 4, "s1", "cam:4")]
 
 
-def test_a_batch_that_cannot_be_shown_has_happened(
+def test_a_batch_without_status_is_committed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full right after it was published does not make it run again."""
-    real = Outbox.write_status
+    """If the disk is full right after the commit, the batch is not repeated."""
+    write_status = Outbox.write_status
 
-    def full_after_the_batch(self: Outbox, sender: PipelineStatus) -> None:
-        if sender.batch >= 0:
+    def full_after_the_batch(self: Outbox, status: PipelineStatus) -> None:
+        if status.batch >= 0:
             raise StorageError("the disk is full")
-        real(self, sender)
+        write_status(self, status)
 
-    monkeypatch.setattr(Outbox, "show_sender", full_after_the_batch)
+    monkeypatch.setattr(Outbox, "write_status", full_after_the_batch)
     journal(tmp_path, [subscription("s1", "ann"), event("cam", 1), event("cam", 2)])
     run(spark, tmp_path)
     assert len(letters(tmp_path)) == 2
@@ -300,7 +301,7 @@ def test_a_batch_that_cannot_be_shown_has_happened(
 
 
 def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the disk refuses, the batch is tried again; then its letters come once."""
+    """It is repeated until the disk accepts it; its letters are sent once."""
     refusals = iter([StorageError("the disk is full")] * 2)
     put = Outbox.put
 
@@ -310,7 +311,7 @@ def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeyp
         put(*arguments)
 
     monkeypatch.setattr(Outbox, "put", full_at_first)
-    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE", 0.01)
+    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE_S", 0.01)
     journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
     run(spark, tmp_path)
     assert next(refusals, None) is None

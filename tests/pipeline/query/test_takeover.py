@@ -1,4 +1,4 @@
-"""Succession: what a new pipeline takes over, out of an earlier state or out of the nodes' registries."""
+"""Takeover: what a new pipeline gets from an earlier state or from the registries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from controls import condition
 
 from roamcast.bind.lcesm.messages import Bound, Unbound
 from roamcast.errors import CorruptionError
-from roamcast.journal.bodies import SubscriptionBody
+from roamcast.journal.bodies import SubscriptionBody, encode_condition
 from roamcast.model import Box, Lifecycle, Subscription
-from roamcast.pipeline.query.takeover import from_registries, from_state
-from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, Table
+from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
+from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, StateTable
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.store.engine import open_sqlite
 from roamcast.store.registry.schema import REGISTRY_FORMAT
@@ -25,7 +26,7 @@ FOLLOWS = "Select Where &context = light and &location in nearest\nOn @ > 5\nEve
 
 
 def register(data: Path, *changes: Change, node: str = "local") -> None:
-    """A node's registry in a data folder, with these changes made."""
+    """Create a node's registry with these changes."""
     (data / "nodes" / node).mkdir(parents=True)
     registry = SqlRegistry(open_sqlite(data / "nodes" / node / "store.sqlite", REGISTRY_FORMAT))
     registry.apply(changes, at=1)
@@ -40,14 +41,13 @@ def follow(id: str) -> SubscriptionAdded:
     return SubscriptionAdded(Subscription(id, "bob", FOLLOWS, lifecycle=Lifecycle("start", "no source", 5)))
 
 
-def test_subscriptions_that_run_come_from_the_registries(tmp_path: Path) -> None:
-    """Of every node, before any of its records; of those with a life-control the active ones."""
+def test_active_subscriptions_come_from_the_registries(tmp_path: Path) -> None:
+    """Of all nodes, with offsets before all records."""
     register(tmp_path, match("s1"), match("s2"), node="north")
     stands = [match(f"t{n}", lifecycle=Lifecycle(s, None, 5)) for n, s in enumerate(("active", "inactive", "start"))]
     register(tmp_path, match("s1"), *stands, node="south")
-    rows = from_registries(tmp_path)[SUBSCRIPTIONS.name].to_pylist()
-    found = [(row["node"], row["id"], row["subscriber"], row["terms"]) for row in rows]
-    assert found == [
+    rows = take_over_registries(tmp_path)[SUBSCRIPTIONS.name].to_pylist()
+    assert [(row["node"], row["id"], row["subscriber"], row["terms"]) for row in rows] == [
         ("north", "s1", "ann", ["fire"]), ("north", "s2", "ann", ["fire"]),
         ("south", "s1", "ann", ["fire"]), ("south", "t0", "ann", ["fire"]),
     ]  # fmt: skip
@@ -56,34 +56,34 @@ def test_subscriptions_that_run_come_from_the_registries(tmp_path: Path) -> None
 
 
 def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
-    """With their beginning and what their subscription asks for; they are not the first any more."""
+    """With their start and the conditions of their subscription. They are not initial."""
     register(tmp_path, match("s1"), follow("b1"), follow("b2"), Bound("b1", "cam", 7), Bound("b1", "car", 8))
     registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT))
     registry.apply([Unbound("b1", "cam", 9)], at=9)
     registry.close()
-    (row,) = from_registries(tmp_path)[BINDINGS.name].to_pylist()
+    (row,) = take_over_registries(tmp_path)[BINDINGS.name].to_pylist()
     assert row["since"] < 1
     del row["since"]
     assert row == {
         "node": "local", "id": "b1", "subscriber": "bob", "home": "local", "source": "car", "begin": 8,
-        "on": "@ > 5",
+        "on": encode_condition(condition("@ > 5")),
         "every": 10_000_000, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 
 def test_without_registries_nothing_is_taken_over(tmp_path: Path) -> None:
     """There may be no node yet."""
-    assert [rows.num_rows for rows in from_registries(tmp_path).values()] == [0, 0, 0]
+    assert [rows.num_rows for rows in take_over_registries(tmp_path).values()] == [0, 0, 0]
 
 
-def test_a_registry_that_cannot_be_used_is_corruption(tmp_path: Path) -> None:
-    """Nothing acknowledged is left out silently."""
+def test_an_unusable_row_in_a_registry_is_corruption(tmp_path: Path) -> None:
+    """Nothing acknowledged is dropped silently."""
     register(tmp_path, match("s1", body='{"version":9}'))
     with pytest.raises(CorruptionError, match="version 9"):
-        from_registries(tmp_path)
+        take_over_registries(tmp_path)
 
 
-def state_with(folder: Path, rows: dict[Table, list[dict[str, Any]]]) -> StateFolder:
+def state_with(folder: Path, rows: dict[StateTable, list[dict[str, Any]]]) -> StateFolder:
     state = StateFolder(folder)
     state.create("pipe", {})
     tables = {t.name: (state.parts.write(t, pa.Table.from_pylist(r, t.schema)),) for t, r in rows.items()}
@@ -91,7 +91,7 @@ def state_with(folder: Path, rows: dict[Table, list[dict[str, Any]]]) -> StateFo
     return state
 
 
-STATE: dict[Table, list[dict[str, Any]]] = {
+STATE: dict[StateTable, list[dict[str, Any]]] = {
     SUBSCRIPTIONS: [
         {"node": "n", "since": 1, "id": "s1"},
         {"node": "n", "since": 2, "id": "s2", "until": 5, "removed_in": 3},
@@ -107,31 +107,31 @@ STATE: dict[Table, list[dict[str, Any]]] = {
 
 
 def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
-    """Live subscriptions, all bindings that it keeps, what was seen and notified; but no numbers of letters."""
+    """Live subscriptions, bindings, seen numbers and notifications, but no letter numbers."""
     state_with(tmp_path, STATE)
-    taken = from_state(tmp_path)
+    taken = take_over_state(tmp_path)
     assert taken is not None
     assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name} | {"positions"}
     assert taken[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
     for table in (SOURCES, NOTIFIED):
         assert taken[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))
-    places = ("id", "since", "until", "end")
-    bindings = [tuple(row[name] for name in places) for row in taken[BINDINGS.name].to_pylist()]
+    names = ("id", "since", "until", "end")
+    bindings = [tuple(row[name] for name in names) for row in taken[BINDINGS.name].to_pylist()]
     assert bindings == [("b1", -3, None, None), ("b2", -2, -1, 9)]
 
 
-def test_what_is_taken_over_begins_before_all_records(tmp_path: Path) -> None:
-    """A journal may have begun anew since: its offsets must not be taken for earlier ones."""
+def test_rows_that_are_taken_over_start_before_all_records(tmp_path: Path) -> None:
+    """The journal may have started again at 1 since."""
     state_with(tmp_path, STATE)
-    taken = from_state(tmp_path)
+    taken = take_over_state(tmp_path)
     assert taken is not None
     assert taken[SUBSCRIPTIONS.name]["since"].to_pylist() == [-1]
 
 
-def test_what_is_live_is_counted(tmp_path: Path) -> None:
-    """In the state that begins with it; ended bindings that are kept for late events are not."""
+def test_live_rows_are_counted(tmp_path: Path) -> None:
+    """In the new state; ended bindings are not counted."""
     state_with(tmp_path / "earlier", STATE)
-    taken = from_state(tmp_path / "earlier")
+    taken = take_over_state(tmp_path / "earlier")
     assert taken is not None
     state = StateFolder(tmp_path / "state")
     state.create("next", taken)
@@ -141,8 +141,8 @@ def test_what_is_live_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", ["folder", "manifests", "a part", "a manifest damaged"])
-def test_half_a_state_is_none(tmp_path: Path, loss: str) -> None:
-    """It is taken over whole, or not at all."""
+def test_an_incomplete_state_is_not_taken_over(tmp_path: Path, loss: str) -> None:
+    """All of it or nothing."""
     folder = tmp_path / "state"
     if loss != "folder":
         state = state_with(folder, STATE)
@@ -151,4 +151,4 @@ def test_half_a_state_is_none(tmp_path: Path, loss: str) -> None:
             path.unlink()
         if loss == "a manifest damaged":
             (folder / "3.json").write_text("{")
-    assert from_state(folder) is None
+    assert take_over_state(folder) is None

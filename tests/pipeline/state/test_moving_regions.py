@@ -1,4 +1,4 @@
-"""Regions around moving subscribers, through the whole batch without Spark, against the documented rules."""
+"""Moving regions in whole batches without Spark, compared with the documented rules."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from batches import Placed, PureStream, placed
+from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
-from pure import Placed, PureStream, placed
 from worlds import NOON, around, event, position, removal, subscription
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.pipeline.query.takeover import from_state
-from roamcast.pipeline.state.batch_state import Entry
+from roamcast.pipeline.query.batch_state import BatchResult
+from roamcast.pipeline.query.takeover import take_over_state
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.space import SPACES
 
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 
 
-def letters_of(entries: Sequence[Entry]) -> Letters:
+def letters_of(results: Sequence[BatchResult]) -> Letters:
     found: Letters = defaultdict(list)
-    for entry in entries:
-        for office, letters in entry.numbered.letters.items():
+    for result in results:
+        for office, letters in result.letters.by_office.items():
             for row in letters.to_pylist():
                 body = orjson.loads(row["body"])
                 found[office, row["receiver"]].append((body["subscription"], body["event"]["id"]))
@@ -45,8 +46,8 @@ def run(folder: Path, rows: Sequence[Placed], cuts: Sequence[int] = ()) -> Lette
 
 
 @pytest.mark.parametrize("cuts", [(), (2,), (3,), (4,), (5,), (1, 2, 3, 4, 5)])
-def test_an_event_meets_the_region_where_it_was_then(tmp_path: Path, cuts: tuple[int, ...]) -> None:
-    """At A, an event at A, then at B, an event at B, then again one at A: two letters, however it is cut."""
+def test_an_event_matches_the_region_at_its_offset(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+    """The subscriber is at A, then at B; events at A, B and again A make two letters, however batches are cut."""
     rows = placed([
         around("s", "ann"), position("ann", 0), event("cam", 1), position("ann", 5000), event("cam", 2, x=5000),
         event("cam", 3),
@@ -54,34 +55,33 @@ def test_an_event_meets_the_region_where_it_was_then(tmp_path: Path, cuts: tuple
     assert run(tmp_path, rows, cuts) == {("local", "ann"): [("s", "cam:1"), ("s", "cam:2")]}
 
 
-def test_events_of_other_nodes_meet_it_where_it_is_in_the_end(tmp_path: Path) -> None:
-    """Between nodes there is no order finer than the batch."""
+def test_events_of_other_nodes_match_the_last_position(tmp_path: Path) -> None:
+    """Between nodes there is no order within a batch."""
     north = placed([around("s", "ann"), position("ann", 0), position("ann", 5000)], "north")
     south = placed([event("cam", 1), event("cam", 2, x=5000)], "south")
     assert run(tmp_path, [*north, *south]) == {("north", "ann"): [("s", "cam:2")]}
 
 
-def test_nowhere_is_nothing_matched(tmp_path: Path) -> None:
-    """Until its subscriber's position is told, a region holds no point."""
+def test_without_a_position_nothing_matches(tmp_path: Path) -> None:
+    """Until the position of its subscriber is known, a region contains no point."""
     rows = placed([around("s", "ann"), event("cam", 1), position("bob", 0), event("cam", 2), position("ann", 0)])
     assert run(tmp_path, [*rows, *placed([event("cam", 3)], first=6)], [1, 3]) == {("local", "ann"): [("s", "cam:3")]}
 
 
-def test_an_older_position_counts_for_nothing(tmp_path: Path) -> None:
-    """A node that crashed may tell its last ones again."""
-    told = [around("s", "ann"), position("ann", 0, time=NOON), position("ann", 5000, time=NOON + 1)]
+def test_an_older_position_is_ignored(tmp_path: Path) -> None:
+    """A node that crashed may journal its last positions again."""
+    moves = [around("s", "ann"), position("ann", 0, time=NOON), position("ann", 5000, time=NOON + 1)]
     for number, cuts in enumerate([(), (3,), (1, 2, 3, 4)]):
-        rows = placed([*told, *told[:2], event("cam", 1), event("cam", 2, x=5000)])
+        rows = placed([*moves, *moves[:2], event("cam", 1), event("cam", 2, x=5000)])
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): [("s", "cam:2")]}
 
 
-def test_why_says_around_whom(tmp_path: Path) -> None:
-    """In the letter, with what else was asked for."""
-    text = 'Select all() Where &location in rang:loc(500) and &terms has ("fire")\nOn @level > 1'
-    body = SubscriptionBody(None, ("fire",), text, space="planar", around=500.0)
-    asked = around("s", "ann")._replace(body=body.to_json())
-    entry = PureStream(tmp_path).run(placed([asked, position("ann", 0), event("cam", 1, x=400)]))
-    (letter,) = entry.numbered.letters["local"]["body"].to_pylist()
+def test_the_letter_says_around_whom(tmp_path: Path) -> None:
+    """Together with the other conditions."""
+    body = SubscriptionBody(None, ("fire",), on=condition("@level > 1"), space="planar", moving_radius=500.0)
+    record = around("s", "ann")._replace(body=body.to_json())
+    result = PureStream(tmp_path).run(placed([record, position("ann", 0), event("cam", 1, x=400)]))
+    (letter,) = result.letters.by_office["local"]["body"].to_pylist()
     assert orjson.loads(letter)["why"] == 'within 500 m of ann, has "fire", @level > 1'
 
 
@@ -95,62 +95,62 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_position_is_set_aside(tmp_path: Path, broken: str) -> None:
-    """With its reason; the region stays where it was."""
-    entry = PureStream(tmp_path).run(
+def test_an_unusable_position_becomes_a_dead_letter(tmp_path: Path, broken: str) -> None:
+    """With the reason; the region stays where it was."""
+    result = PureStream(tmp_path).run(
         placed([around("s", "ann", space="geographic"), position("ann", 0), BROKEN[broken], event("cam", 1)])
     )
-    assert [(item.offset, item.reason[:10]) for item in entry.set_aside] == [(3, "a position")]
-    assert letters_of([entry]) == {("local", "ann"): [("s", "cam:1")]}
+    assert [(item.offset, item.reason[:10]) for item in result.dead_letters] == [(3, "a position")]
+    assert letters_of([result]) == {("local", "ann"): [("s", "cam:1")]}
 
 
 def test_a_removed_region_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Neither in the index nor among the positions."""
+    """In the index and among the positions."""
     stream = PureStream(tmp_path)
     stream.run(placed([around("s", "ann"), around("t", "bob"), position("ann", 0), removal("s", "ann")]))
     stream.run(placed([removal("t", "bob")], first=5))
     stream.run(placed([subscription("u", "eve")], first=6))
-    regions, index = stream.state.regions(stream.books.manifest), stream.books.manifest.index
-    assert (regions.positions().num_rows, sum(layer.live for layer in index.stack)) == (0, 1)
-    assert [len(each) for each in regions._where.values()] == [0]
+    regions, index = stream.folder.open_regions(stream.state.manifest), stream.state.manifest.index
+    assert (regions.positions().num_rows, sum(segment.live for segment in index.stack)) == (0, 1)
+    assert [len(each) for each in regions._spaces.values()] == [0]
 
 
 def test_small_steps_write_no_new_segments(tmp_path: Path) -> None:
-    """While regions stay in their boxes, the index is the same; only the positions are another file."""
+    """While regions stay in their boxes, only the file with the positions changes."""
     stream = PureStream(tmp_path)
     stream.run(placed([around("s", "ann", 100.0), position("ann", 0)]))
-    before = stream.books.manifest
+    before = stream.state.manifest
     stream.run(placed([position("ann", 10)], first=3))
-    assert stream.books.manifest.index == before.index
-    assert stream.books.manifest.regions != before.regions
+    assert stream.state.manifest.index == before.index
+    assert stream.state.manifest.moving_regions != before.moving_regions
     stream.run(placed([event("cam", 1)], first=4))
     stream.run(placed([event("cam", 2)], first=5))
-    assert {path.stem for path in stream.state.segments.iterdir()} == {
-        *stream.books.manifest.regions.values(), *(layer.segment for layer in before.index.stack)
+    assert {path.stem for path in stream.folder.segments.iterdir()} == {
+        *stream.state.manifest.moving_regions.values(), *(segment.segment for segment in before.index.stack)
     }  # fmt: skip
 
 
-def test_a_missing_file_is_found(tmp_path: Path) -> None:
-    """Positions are never guessed."""
+def test_a_missing_file_is_corruption(tmp_path: Path) -> None:
+    """Positions are not guessed."""
     stream = PureStream(tmp_path)
     stream.run(placed([around("s", "ann"), position("ann", 0)]))
-    (stream.state.segments / f"{stream.books.manifest.regions['planar']}.segment").unlink()
+    (stream.folder.segments / f"{stream.state.manifest.moving_regions['planar']}.segment").unlink()
     with pytest.raises(CorruptionError, match="missing"):
         stream.restart()
 
 
-def test_a_new_pipeline_takes_positions_over(tmp_path: Path) -> None:
+def test_a_new_pipeline_takes_over_positions(tmp_path: Path) -> None:
     """With the subscriptions of the earlier one."""
     old = PureStream(tmp_path / "old")
     old.run(placed([around("s", "ann"), around("t", "bob"), position("ann", 5000, time=NOON + 9), removal("t", "bob")]))
-    inherited = from_state(old.state.folder)
+    inherited = take_over_state(old.folder.folder)
     assert inherited is not None
     new = PureStream(tmp_path / "other")
-    new.state = StateFolder(tmp_path / "new")
-    new.state.create("new", inherited)
+    new.folder = StateFolder(tmp_path / "new")
+    new.folder.create("new", inherited)
     new.restart()
-    entry = new.run(placed([position("ann", 0, time=NOON), event("cam", 1, x=5000)]))
-    assert letters_of([entry]) == {("local", "ann"): [("s", "cam:1")]}
+    result = new.run(placed([position("ann", 0, time=NOON), event("cam", 1, x=5000)]))
+    assert letters_of([result]) == {("local", "ann"): [("s", "cam:1")]}
 
 
 @dataclass(eq=False)
@@ -169,7 +169,7 @@ class Region:
 
 
 class Interpreter:
-    """The documented rules, one record after the other: order inside a node, batches between nodes."""
+    """The documented rules, record by record: by offset within a node, by batch between nodes."""
 
     def __init__(self) -> None:
         self.live: dict[tuple[str, str], Region] = {}
@@ -191,8 +191,8 @@ class Interpreter:
                 body = SubscriptionBody.from_json(record.body)
                 content = (record.entity, body)
                 if name not in self.live or self.live[name].content != content:
-                    assert body.around is not None
-                    new = Region(content, str(record.entity), body.around, frozenset(body.terms), body.space)
+                    assert body.moving_radius is not None
+                    new = Region(content, str(record.entity), body.moving_radius, frozenset(body.terms), body.space)
                     self.live[name] = new
                     here.append((*name, new))
             elif record.kind == POSITION:
@@ -237,12 +237,12 @@ _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.s
 
 
 @given(world=_worlds)
-def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
-    """Regions that come, move and go at two nodes make the letters of the rules, however they are cut and restarted."""
+def test_letters_equal_those_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
+    """With regions that come, move and go at two nodes, however batches are cut and restarted."""
     interpreter = Interpreter()
     offsets = {"north": 0, "south": 0}
     batch: list[Placed] = []
-    entries = []
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         for node, record, then in [*world, ("north", removal("none", "ann"), "|")]:
@@ -250,25 +250,26 @@ def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]
             batch.append(Placed(node, offsets[node], record))
             if then != ".":
                 interpreter.run(batch)
-                entries.append(stream.run(batch))
+                results.append(stream.run(batch))
                 batch = []
             if then == "r":
                 stream.restart()
-    assert letters_of(entries) == dict(interpreter.letters)
+    assert letters_of(results) == dict(interpreter.letters)
 
 
-def test_many_moves_of_many_regions_equal_brute_force(tmp_path: Path) -> None:
-    """Also where boxes are left, reached back from, and made smaller again."""
+def test_many_moves_equal_brute_force(tmp_path: Path) -> None:
+    """Also where regions leave their boxes, return, and boxes shrink."""
     rng = np.random.default_rng(5)
     people = [f"p{n}" for n in range(60)]
     stream, at = PureStream(tmp_path), 1 + len(people)
     stream.run(placed([around(f"s{n}", who, float(rng.choice([5, 50]))) for n, who in enumerate(people)]))
     where: dict[str, tuple[float, float]] = {}
     radius = {
-        row["subscriber"]: row["around"] for row in stream.state.regions(stream.books.manifest)._owners.rows.to_pylist()
+        row["subscriber"]: row["moving_radius"]
+        for row in stream.folder.open_regions(stream.state.manifest)._owners.rows.to_pylist()
     }
     right: Letters = defaultdict(list)
-    entries, seq = [], 0
+    results, seq = [], 0
     for _ in range(5):
         records = []
         for _ in range(80):
@@ -283,7 +284,7 @@ def test_many_moves_of_many_regions_equal_brute_force(tmp_path: Path) -> None:
             for number, other in enumerate(people):
                 if other in where and np.hypot(where[other][0] - x, where[other][1] - y) <= radius[other]:
                     right["local", other].append((f"s{number}", f"cam:{seq}"))
-        entries.append(stream.run(placed(records, first=at)))
+        results.append(stream.run(placed(records, first=at)))
         at += len(records)
-    assert letters_of(entries) == dict(right)
+    assert letters_of(results) == dict(right)
     assert sum(map(len, right.values())) > 300

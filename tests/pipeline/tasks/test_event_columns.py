@@ -1,4 +1,4 @@
-"""Facts: what conditions ask of a batch of events, row by row."""
+"""Event columns: conditions are evaluated for each row of a batch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
+from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import conditions
 from profiles import thorough
 
-from roamcast.errors import InputError
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.lacl import holds, parse
-from roamcast.lacl.printing import condition_text
 from roamcast.lacl.syntax import Between, Boolean, Compare, Condition, Has, In, Not, Number, Text, Variable
-from roamcast.pipeline.tasks.event_columns import Facts, attributes_of, on_of
+from roamcast.pipeline.tasks.event_columns import EventColumns, parse_attributes
 
 
 def reading(
@@ -29,31 +28,31 @@ def reading(
     return Record(EVENT, "cam", 1, "cam:1", 0, 0.0, 0.0, terms, readings, body)
 
 
-def facts(*records: Record) -> Facts:
-    return Facts(to_batch("local", 1, records))
+def columns(*records: Record) -> EventColumns:
+    return EventColumns(to_batch("local", 1, records))
 
 
 def satisfied(on: str, *records: Record) -> list[bool]:
     """Which records satisfy a condition on readings."""
-    return facts(*records).satisfy(on_of(on), np.arange(len(records))).tolist()
+    return columns(*records).readings_satisfy(condition(on), np.arange(len(records))).tolist()
 
 
-def told(where: str, *records: Record) -> list[bool]:
+def sources_match(where: str, *records: Record) -> list[bool]:
     """Which records satisfy a condition on the source and on terms."""
-    condition = parse(f"Select all() Where {where}").where
-    return facts(*records).come_from(condition, np.arange(len(records))).tolist()
+    where_condition = parse(f"Select all() Where {where}").where
+    return columns(*records).sources_satisfy(where_condition, np.arange(len(records))).tolist()
 
 
 LEVEL = '{"context":"level"}'
 
 
-def test_named_readings_are_those_of_the_event() -> None:
-    """Each by its own name."""
+def test_named_readings_are_tested_by_name() -> None:
+    """Each name has its own column."""
     assert satisfied("@a > 1 and @b < 1", reading({"a": 2, "b": 0}), reading({"a": 0, "b": 2})) == [True, False]
 
 
-def test_a_plain_reading_is_the_one_named_like_the_context() -> None:
-    """Of its source, as its attributes were when the event was accepted."""
+def test_a_plain_reading_is_named_by_the_context() -> None:
+    """The attribute `context` of the source, as it was when the event was accepted."""
     rows = [
         reading({"level": 5, "heat": 0}, LEVEL),
         reading({"level": 5, "heat": 0}, '{"context":"heat"}'),
@@ -65,8 +64,8 @@ def test_a_plain_reading_is_the_one_named_like_the_context() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, {}, {"other": 5}, {"level": math.nan}])
-def test_a_reading_that_is_missing_satisfies_nothing(missing: Mapping[str, float] | None) -> None:
-    """No comparison holds of it; `not` of one does."""
+def test_a_missing_reading_satisfies_nothing(missing: Mapping[str, float] | None) -> None:
+    """No comparison holds, but `not` of one does."""
     row = reading(missing, LEVEL)
     assert [satisfied(on, row)[0] for on in ("@ > 1", "@level != 1", "@ <= 1", "not @level > 1")] == [
         False, False, False, True,
@@ -74,55 +73,58 @@ def test_a_reading_that_is_missing_satisfies_nothing(missing: Mapping[str, float
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "null", '"level"', '{"context":7}', '{"context":["level"]}'])
-def test_a_body_that_says_nothing_names_no_context(body: str) -> None:
-    """What is not JSON, no object, or no name is as if the source had no attributes."""
+def test_an_unreadable_body_has_no_context(body: str) -> None:
+    """Invalid JSON, or a value that is not a name, counts as no attributes."""
     assert satisfied("@ > 1", reading({"level": 5}, body)) == [False]
 
 
 @pytest.mark.parametrize(
     "body", [None, "", "{", "[]", "null", "7", '{"owner":null}', '{"owner":["bob"]}', '{"owner":{}}']
 )
-def test_an_attribute_that_cannot_be_read_is_missing(body: str | None) -> None:
-    """No comparison holds of it, whatever it is compared with and how."""
+def test_an_unreadable_attribute_is_missing(body: str | None) -> None:
+    """No comparison with it holds."""
     row = reading(body=body)
     for where in ("&owner = bob", "&owner != bob", "&owner < 1", "&owner != 1", "&owner = true", "&owner in (1, 2)"):
-        assert told(where, row) == [False]
-        assert told(f"not {where}", row) == [True]
+        assert sources_match(where, row) == [False]
+        assert sources_match(f"not {where}", row) == [True]
 
 
-def test_attributes_are_texts_numbers_and_truths() -> None:
-    """Whole numbers among them; everything else that JSON knows is left out."""
+def test_attributes_are_texts_numbers_and_booleans() -> None:
+    """Other JSON values are left out."""
     body = '{"a":"x","b":1,"c":2.5,"d":true,"e":null,"f":[1],"g":{"h":1}}'
-    assert attributes_of(body) == {"a": "x", "b": 1, "c": 2.5, "d": True}
+    assert parse_attributes(body) == {"a": "x", "b": 1, "c": 2.5, "d": True}
 
 
-def test_terms_are_those_of_the_event() -> None:
-    """An event without terms has none."""
+def test_terms_of_the_event_are_tested() -> None:
+    """An event may have no terms."""
     where = '(&terms has ("fire", "smoke") or &owner = bob)'
     rows = [reading(terms=["smoke", "fire", "x"]), reading(terms=["fire"]), reading(terms=None), reading(terms=())]
-    assert told(where, *rows) == [True, False, False, False]
-    assert told(where, *[row._replace(body='{"owner":"bob"}') for row in rows]) == [True] * 4
+    assert sources_match(where, *rows) == [True, False, False, False]
+    assert sources_match(where, *[row._replace(body='{"owner":"bob"}') for row in rows]) == [True] * 4
 
 
-def test_rows_are_answered_in_the_order_asked() -> None:
-    """Any of them, as often as they are named."""
-    known = facts(reading({"a": 1}, '{"n":1}'), reading({"a": 2}, '{"n":2}'), reading({"a": 3}, '{"n":3}'))
+def test_results_are_in_the_order_of_the_rows() -> None:
+    """Rows may be repeated or left out."""
+    known = columns(reading({"a": 1}, '{"n":1}'), reading({"a": 2}, '{"n":2}'), reading({"a": 3}, '{"n":3}'))
     rows = np.array([2, 0, 2, 1])
-    assert known.satisfy(on_of("@a > 1"), rows).tolist() == [True, False, True, True]
-    plain = facts(reading({"a": 1, "b": 2}, '{"context":"a"}'), reading({"a": 1, "b": 2}, '{"context":"b"}'))
-    assert plain.satisfy(on_of("@ > 1"), np.array([1, 0, 1])).tolist() == [True, False, True]
-    assert known.come_from(parse("Select all() Where &n > 1").where, rows).tolist() == [True, False, True, True]
-    for nothing in (known.satisfy(on_of("@ > 1"), rows[:0]), facts().satisfy(on_of("@ > 1"), rows[:0])):
+    assert known.readings_satisfy(condition("@a > 1"), rows).tolist() == [True, False, True, True]
+    plain = columns(reading({"a": 1, "b": 2}, '{"context":"a"}'), reading({"a": 1, "b": 2}, '{"context":"b"}'))
+    assert plain.readings_satisfy(condition("@ > 1"), np.array([1, 0, 1])).tolist() == [True, False, True]
+    assert known.sources_satisfy(parse("Select all() Where &n > 1").where, rows).tolist() == [True, False, True, True]
+    for nothing in (
+        known.readings_satisfy(condition("@ > 1"), rows[:0]),
+        columns().readings_satisfy(condition("@ > 1"), rows[:0]),
+    ):
         assert (nothing.tolist(), nothing.dtype) == ([], np.bool_)
-    assert known.come_from(parse("Select all() Where &n > 1").where, rows[:0]).tolist() == []
+    assert known.sources_satisfy(parse("Select all() Where &n > 1").where, rows[:0]).tolist() == []
 
 
 def test_a_batch_may_be_a_slice() -> None:
-    """Rows are counted from where it begins."""
+    """Rows are counted from its start."""
     batch = to_batch("local", 1, [reading({"a": number}, f'{{"n":{number}}}') for number in range(5)])
-    known = Facts(batch.slice(2, 2))
-    assert known.satisfy(on_of("@a = 2"), np.arange(2)).tolist() == [True, False]
-    assert known.come_from(parse("Select all() Where &n = 3").where, np.arange(2)).tolist() == [False, True]
+    known = EventColumns(batch.slice(2, 2))
+    assert known.readings_satisfy(condition("@a = 2"), np.arange(2)).tolist() == [True, False]
+    assert known.sources_satisfy(parse("Select all() Where &n = 3").where, np.arange(2)).tolist() == [False, True]
 
 
 _names = st.sampled_from(["a", "b", "größe"])
@@ -159,37 +161,28 @@ def body_of(context: Any, attributes: Mapping[str, Any] | None) -> str | None:
 
 
 @thorough()
-@given(on=_on, where=_where, given=_records)
-def test_columns_are_judged_as_each_event_alone(on: Condition, where: Condition, given: list[Any]) -> None:
-    """As `holds` says of an event's readings, attributes and terms, the condition read from its text."""
-    known = facts(*(reading(r, body_of(context, a), terms) for r, context, a, terms in given))
-    rows = np.arange(len(given))
-    for condition in (on, Not(on)):
+@given(on=_on, where=_where, records=_records)
+def test_columns_equal_the_evaluation_of_single_events(on: Condition, where: Condition, records: list[Any]) -> None:
+    """`holds` is the reference, for readings, attributes and terms."""
+    known = columns(*(reading(r, body_of(context, a), terms) for r, context, a, terms in records))
+    rows = np.arange(len(records))
+    for tested in (on, Not(on)):
         expected = [
-            holds(condition, r or {}, context=context if a is not None and isinstance(context, str) else None)
-            for r, context, a, _ in given
+            holds(tested, r or {}, context=context if a is not None and isinstance(context, str) else None)
+            for r, context, a, _ in records
         ]
-        assert known.satisfy(on_of(condition_text(condition)), rows).tolist() == expected
-    plain = [{n: v for n, v in (a or {}).items() if not isinstance(v, list)} for _, _, a, _ in given]
-    expected = [holds(where, a, terms=frozenset(terms or ())) for a, (*_, terms) in zip(plain, given, strict=True)]
-    assert known.come_from(where, rows).tolist() == expected
+        assert known.readings_satisfy(tested, rows).tolist() == expected
+    plain = [{n: v for n, v in (a or {}).items() if not isinstance(v, list)} for _, _, a, _ in records]
+    expected = [holds(where, a, terms=frozenset(terms or ())) for a, (*_, terms) in zip(plain, records, strict=True)]
+    assert known.sources_satisfy(where, rows).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  ", "@", "@ >", "and", "@ > 1 Every 5 s", "@ > 1 Life-control #a = 1", ") @ > 1"]
-)
-def test_what_is_no_condition_is_refused(text: str) -> None:
-    """As bad input; clauses behind it are not part of a condition."""
-    with pytest.raises(InputError):
-        on_of(text)
-
-
-def test_readings_come_from_spark_as_maps_of_its_own() -> None:
-    """Names of inner fields and a map that may hold nulls do not matter."""
+def test_maps_from_spark_are_accepted() -> None:
+    """Whatever the names of inner fields, and even if values are null."""
     theirs = pa.map_(pa.string(), pa.field("theirs", pa.float64(), nullable=True))
     batch = to_batch("local", 1, [reading({"a": 2.0}), reading()])
-    columns = {name: batch[name] for name in batch.schema.names}
-    columns["readings"] = pa.array([[("a", None), ("b", 2.0)], None], theirs)
-    known = Facts(pa.RecordBatch.from_pydict(columns))
-    assert known.satisfy(on_of("@a < 9 or @b = 2"), np.arange(2)).tolist() == [True, False]
-    assert known.satisfy(on_of("@a < 9"), np.arange(2)).tolist() == [False, False]
+    values = {name: batch[name] for name in batch.schema.names}
+    values["readings"] = pa.array([[("a", None), ("b", 2.0)], None], theirs)
+    known = EventColumns(pa.RecordBatch.from_pydict(values))
+    assert known.readings_satisfy(condition("@a < 9 or @b = 2"), np.arange(2)).tolist() == [True, False]
+    assert known.readings_satisfy(condition("@a < 9"), np.arange(2)).tolist() == [False, False]

@@ -15,8 +15,9 @@ from typing import Any
 
 from roamcast.durable import write_atomic
 from roamcast.journal.files import FileJournal
+from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import EVENT, Record, to_batch
-from roamcast.journal.segments import JournalFolder, encode
+from roamcast.journal.segments import encode
 
 __all__ = ["bench_journal"]
 
@@ -32,13 +33,13 @@ Say = Callable[[str], None]
 def bench_journal(segments: int, say: Say) -> dict[str, float]:
     from roamcast.pipeline.query.identity import open_pipeline
     from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
-    from roamcast.pipeline.query.stream import Limits, Stream
+    from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
         data = Path(folder)
         pipeline = open_pipeline(data)
         spark = session("roamcast-bench", options=LOCAL_CHECKPOINT, log=data / "spark.log")
-        query = Stream(spark, pipeline, data, Limits(records=_BACKLOG)).start()
+        query = PipelineQuery(spark, pipeline, data, PipelineLimits(records=_BACKLOG)).start()
         feed = _Feed(data / "journal")
         say("warming up")
         _timed_batches(feed, query)

@@ -21,7 +21,7 @@ from roamcast.model import Box
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from roamcast.pipeline.state.batch_state import Page
+    from roamcast.pipeline.query.batch_state import PreparedBatch
 
 __all__ = ["Batches", "bodies_of", "write_events"]
 
@@ -31,61 +31,59 @@ _FILES: Final = 8
 
 
 class Batches:
-    """The books of a state with these subscriptions, and the same events again and again, each time as new ones.
+    """A batch state with these subscriptions, and the same events in every batch, each time as new ones.
 
-    A batch is opened with its control records, and its events, which come after them, are sifted by Spark. Letters are
-    not written: they are no part of the match.
+    A batch is prepared with its control records. Its events come after these and are matched by Spark. No letters are
+    written: they are not part of what is measured.
     """
 
     def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame, *, workers: int = 0) -> None:
         """With `workers` above 0, use the partitioned plan."""
+        from roamcast.pipeline.query.batch_state import BatchSettings, BatchState
         from roamcast.pipeline.schemas import SUBSCRIPTIONS
-        from roamcast.pipeline.state.batch_state import Books
         from roamcast.pipeline.state.manifests import StateFolder
 
-        self._state = StateFolder(folder)
-        self._state.create("bench", {SUBSCRIPTIONS.name: _rows(subscriptions)})
-        manifest = self._state.newest()
+        state_folder = StateFolder(folder)
+        state_folder.create("bench", {SUBSCRIPTIONS.name: _rows(subscriptions)})
+        manifest = state_folder.newest()
         if manifest is None:
             raise LookupError(f"no state in {folder}")
-        self.books = Books(self._state, manifest, workers=workers)
+        self.state = BatchState(state_folder, manifest, BatchSettings(workers=workers))
         self._events, self._count = events, events.count()
-        self._place = 0
+        self._last_offset = 0
 
     def records(self, records: Sequence[Record]) -> pa.Table:
         """Return records as a table, at the next offsets of the journal."""
-        table = pa.Table.from_batches([to_batch(_NODE, self._place + 1, records)], RECORD_SCHEMA)
-        self._place += len(records)
+        table = pa.Table.from_batches([to_batch(_NODE, self._last_offset + 1, records)], RECORD_SCHEMA)
+        self._last_offset += len(records)
         return table
 
-    def open(self, records: pa.Table) -> Page:
-        """Apply control records; afterwards the index is usable."""
-        from roamcast.pipeline.state.control import Control
+    def prepare(self, records: pa.Table) -> PreparedBatch:
+        """Apply the control records of the next batch."""
+        from roamcast.pipeline.state.control import ControlRecords
 
-        return self.books.open(Control(records, self._count), self.books.manifest.batch + 1)
+        return self.state.prepare(ControlRecords(records, self._count), self.state.manifest.batch + 1)
 
-    def sift(self, page: Page) -> int:
-        """As `sifted`. Counts the matches."""
-        return int(pc.sum(pc.list_value_length(self.sifted(page)["subscriptions"])).as_py() or 0)
+    def count_matches(self, prepared: PreparedBatch) -> int:
+        """Match the events, and count the matches."""
+        return int(pc.sum(pc.list_value_length(self.match(prepared)["subscriptions"])).as_py() or 0)
 
-    def sifted(self, page: Page) -> pa.Table:
-        """Bring the events after the page's records to the driver, as the executors sift them."""
+    def match(self, prepared: PreparedBatch) -> pa.Table:
+        """Match the events, which come after the records of the batch."""
         from pyspark.sql import functions as f
 
-        from roamcast.pipeline.tasks.sharded_match import sifted_by
+        from roamcast.pipeline.tasks.sharded_match import match_events
 
-        columns = {"offset": self._place, "seq": page.sieve.batch * self._count}
-        events = self._events.withColumns({name: f.col(name) + more for name, more in columns.items()})
-        self._place += self._count
-        return sifted_by(events, page.sieve)
+        added = {"offset": self._last_offset, "seq": prepared.context.batch * self._count}
+        events = self._events.withColumns({name: f.col(name) + number for name, number in added.items()})
+        self._last_offset += self._count
+        return match_events(events, prepared.context)
 
-    def close(self, page: Page) -> None:
-        """Publish the state after the batch."""
-        from roamcast.pipeline.schemas import SIFTED_SCHEMA
+    def commit(self, prepared: PreparedBatch) -> None:
+        """Publish the state after the batch, without its events."""
+        from roamcast.pipeline.schemas import MATCHED_SCHEMA
 
-        entry = self.books.close(page, SIFTED_SCHEMA.empty_table())
-        self._state.publish(entry.manifest)
-        self.books.turn(entry)
+        self.state.commit(self.state.compute_result(prepared, MATCHED_SCHEMA.empty_table()))
 
 
 def write_events(spark: SparkSession, folder: Path, data: MatchData, count: int) -> DataFrame:

@@ -30,13 +30,13 @@ def measure_changes(batches: Batches, data: MatchData, count: int, say: Say) -> 
     _, before = _batch(batches, [])
     bodies = enumerate(bodies_of(data.subscriptions(count, seed=6)))
     added = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
-    adding, page = _timed(lambda: batches.open(added))
-    with_them = batches.sift(page)
-    batches.close(page)
+    adding, prepared = _timed(lambda: batches.prepare(added))
+    with_them = batches.count_matches(prepared)
+    batches.commit(prepared)
     removed = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
-    removing, page = _timed(lambda: batches.open(removed))
-    without_them = batches.sift(page)
-    batches.close(page)
+    removing, prepared = _timed(lambda: batches.prepare(removed))
+    without_them = batches.count_matches(prepared)
+    batches.commit(prepared)
     say(f"{count} added in {adding:.2f} s, removed in {removing:.2f} s; matches {before}, {with_them}, {without_them}")
     return {
         "changed": count,
@@ -77,7 +77,7 @@ class Walkers:
 
 
 def _body(terms: list[str], radius: float) -> str:
-    return SubscriptionBody(None, tuple(terms), around=radius).to_json()
+    return SubscriptionBody(None, tuple(terms), moving_radius=radius).to_json()
 
 
 def measure_moving(batches: Batches, data: MatchData, count: int, times: int, say: Say) -> dict[str, float]:
@@ -95,11 +95,11 @@ def measure_moving(batches: Batches, data: MatchData, count: int, times: int, sa
     for _ in range(times):
         walkers.walk()
         moves = batches.records(walkers.positions())
-        applying, page = _timed(partial(batches.open, moves))
-        matching, matches = _timed(partial(batches.sift, page))
-        batches.close(page)
+        applying, prepared = _timed(partial(batches.prepare, moves))
+        matching, matches = _timed(partial(batches.count_matches, prepared))
+        batches.commit(prepared)
         moving.append(applying + matching)
-        left = len(page.told.boxes.handle)
+        left = len(prepared.regions.boxes.handle)
         reindexed += left
         say(f"{count} moves in {applying:.2f} s, {left} reindexed; matched in {matching:.2f} s, {matches} matches")
     return {
@@ -114,9 +114,9 @@ def measure_moving(batches: Batches, data: MatchData, count: int, times: int, sa
 def _batch(batches: Batches, records: list[Record]) -> tuple[float, int]:
     """Return the seconds of a batch with these control records, and its number of matches."""
     table = batches.records(records)
-    opening, page = _timed(lambda: batches.open(table))
-    matching, matches = _timed(lambda: batches.sift(page))
-    batches.close(page)
+    opening, prepared = _timed(lambda: batches.prepare(table))
+    matching, matches = _timed(lambda: batches.count_matches(prepared))
+    batches.commit(prepared)
     return opening + matching, matches
 
 

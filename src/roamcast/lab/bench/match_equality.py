@@ -92,11 +92,11 @@ def _results(
 
 def _by_plan(batches: Batches) -> Matches:
     """Match one batch. Events are numbered from 1, as in the journal."""
-    page = batches.open(batches.records([]))
-    sifted = batches.sifted(page)
-    pairs = sifted["subscriptions"].combine_chunks()
-    event = np.repeat(sifted["offset"].to_numpy() - 1, pc.list_value_length(pairs).to_numpy())
-    rows = page.sieve.open_subscriptions().take(pairs.flatten().to_numpy(), ("handle",))
+    prepared = batches.prepare(batches.records([]))
+    matched = batches.match(prepared)
+    pairs = matched["subscriptions"].combine_chunks()
+    event = np.repeat(matched["offset"].to_numpy() - 1, pc.list_value_length(pairs).to_numpy())
+    rows = prepared.context.open_subscriptions().take(pairs.flatten().to_numpy(), ("handle",))
     return Matches(event, rows["handle"].to_numpy())
 
 

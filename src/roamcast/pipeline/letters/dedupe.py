@@ -1,70 +1,67 @@
-"""What a batch's events mean: which are new, what was seen of their sources, what must be set aside.
-
-Pure: the same events and the same state give the same result, whatever order Spark hands the events over in.
-"""
+"""Deduplication: every event of a source counts once, by its sequence number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.pipeline.state.control import SetAside
+from roamcast.pipeline.state.control import DeadLetter
+from roamcast.pipeline.state.lookups import Truths
 from roamcast.ranges import Ranges
 
-__all__ = ["Intake", "Source", "take_in"]
+__all__ = ["DedupedEvents", "SourceKey", "dedupe_events"]
 
-# What was seen of a source is kept for ever: one that leaves a gap at each event would make every batch dearer.
-MOST_GAPS = 10_000
+MAX_GAPS: Final = 10_000
+"""The numbers seen of a source are kept for ever. A source that leaves a gap at each event would slow every batch."""
+
+_INCOMPLETE: Final = "an event needs source, seq >= 1, id, time and a finite point"
 
 
-class Source(NamedTuple):
-    """A source by the node it is registered at: nodes give ids on their own. Its events may come from other nodes."""
+class SourceKey(NamedTuple):
+    """A source and its home. Nodes assign ids independently. Events of a source may come from other nodes."""
 
     node: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """`fresh` are the events that count, ordered by node and offset: neither copies nor set aside."""
+class DedupedEvents:
+    """`fresh` are the events that count, ordered by node and offset. `seen` has the sources with new numbers."""
 
     fresh: pa.Table
     duplicates: int
-    seen: Mapping[Source, Ranges]
-    set_aside: list[SetAside] = field(default_factory=list)
+    seen: Mapping[SourceKey, Ranges]
+    dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
-def take_in(sifted: pa.Table, seen: Mapping[Source, Ranges]) -> Intake:
-    """`sifted` has SIFTED_SCHEMA; what matched does not matter here. `seen` are the numbers seen of each source.
+def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> DedupedEvents:
+    """Drop duplicates and incomplete events. `matched` has MATCHED_SCHEMA, `seen` the numbers of earlier batches.
 
-    Of copies of an event the first counts, whichever nodes they come from.
+    Of duplicates the first counts, whichever nodes they come from.
     """
-    sifted = sifted.sort_by([("node", "ascending"), ("offset", "ascending")])
-    broken = sifted.filter(pc.invert(sifted["whole"])).select(["node", "offset"]).to_pylist()
-    events = sifted.filter(sifted["whole"])
-    is_new, seen_now, gappy = _first_copies(events, seen)
-    reason = "an event needs source, seq >= 1, id, time and a finite point"
-    return Intake(
+    matched = matched.sort_by([("node", "ascending"), ("offset", "ascending")])
+    events = matched.filter(matched["complete"])
+    is_new, changed, refused = _first_copies(events, seen)
+    return DedupedEvents(
         fresh=events.filter(pa.array(is_new)),
-        duplicates=int(np.count_nonzero(~is_new)) - len(gappy),
-        seen=seen_now,
-        set_aside=[*(SetAside(row["node"], row["offset"], reason) for row in broken), *gappy],
+        duplicates=int(np.count_nonzero(~is_new)) - len(refused),
+        seen=changed,
+        dead_letters=[*_dead_letters(matched.filter(pc.invert(matched["complete"])), _INCOMPLETE), *refused],
     )
 
 
 def _first_copies(
-    events: pa.Table, seen: Mapping[Source, Ranges]
-) -> tuple[npt.NDArray[np.bool_], Mapping[Source, Ranges], list[SetAside]]:
-    """For each event whether its (source, seq) is new; the ranges of sources with anything new; and what is refused."""
+    events: pa.Table, seen: Mapping[SourceKey, Ranges]
+) -> tuple[Truths, Mapping[SourceKey, Ranges], list[DeadLetter]]:
+    """For each event whether its (source, seq) is new; the ranges of sources with new numbers; and refused events."""
     is_new = np.zeros(events.num_rows, dtype=np.bool_)
-    changed: dict[Source, Ranges] = {}
-    refused: list[SetAside] = []
+    changed: dict[SourceKey, Ranges] = {}
+    refused: list[DeadLetter] = []
     if not events.num_rows:
         return is_new, changed, refused
     nodes, names = (events[name].combine_chunks().dictionary_encode() for name in ("home", "entity"))
@@ -74,14 +71,18 @@ def _first_copies(
     starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
         node, name = divmod(int(pairs[rows[0]]), len(names.dictionary))
-        source = Source(nodes.dictionary[node].as_py(), names.dictionary[name].as_py())
+        source = SourceKey(nodes.dictionary[node].as_py(), names.dictionary[name].as_py())
         ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
-        if ranges.gaps > MOST_GAPS:
-            reason = f"the numbers of {source.name} have more than {MOST_GAPS} gaps: number events densely"
-            extra = events.select(["node", "offset"]).take(pa.array(rows[np.array(fresh)])).to_pylist()
-            refused += [SetAside(row["node"], row["offset"], reason) for row in extra]
+        if ranges.gaps > MAX_GAPS:
+            reason = f"the sequence numbers of {source.name} have more than {MAX_GAPS} gaps: number events densely"
+            refused += _dead_letters(events.take(pa.array(rows[np.array(fresh)])), reason)
             continue
         is_new[rows] = fresh
         if any(fresh):
             changed[source] = ranges
     return is_new, changed, refused
+
+
+def _dead_letters(events: pa.Table, reason: str) -> list[DeadLetter]:
+    rows = events.select(["node", "offset"]).to_pylist()
+    return [DeadLetter(row["node"], row["offset"], reason) for row in rows]

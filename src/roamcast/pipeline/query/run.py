@@ -19,25 +19,25 @@ from pyspark.errors import StreamingQueryException
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.pipeline.query.identity import Pipeline, open_pipeline
+from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
-from roamcast.pipeline.query.stream import Limits, Stream
-from roamcast.pipeline.state.shards import Plan, shares_for
-from roamcast.pipeline.state.state_server import Supplier, supplying
+from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
+from roamcast.pipeline.state.indexing import PhysicalPlan, choose_shard_count
+from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 
 __all__ = ["Cluster", "run_pipeline"]
 
 log = logging.getLogger(__name__)
 
-_REPLICATED_UP_TO: Final = 4 << 30  # bytes of state, which each host of a cluster would have to hold
+_MAX_REPLICATED: Final = 4 << 30  # bytes of state, which each host of a cluster would have to hold
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Where Spark runs.
 
-    `host` is this machine's name or address as Spark's workers reach it; `cache` a folder of each of theirs. Neither
-    matters to a master that is local: its workers use the state's files where they are.
+    `host` is the name or address of this machine as Spark's workers reach it, `cache` a folder on each worker. A local
+    master needs neither: its workers use the files of the state directly.
     """
 
     master: str = "local[2]"
@@ -52,55 +52,62 @@ class Cluster:
     def options(self) -> dict[str, str]:
         return {} if self.is_local else {"spark.driver.host": self.host, "spark.driver.bindAddress": self.host}
 
-    def supplier(self, pipeline: Pipeline, journal: Path) -> AbstractContextManager[Supplier | None]:
-        return nullcontext() if self.is_local else supplying(pipeline.state.folder, self.host, self.cache, journal)
+    def serve(self, pipeline: PipelineFolder, journal: Path) -> AbstractContextManager[StateFetcher | None]:
+        """Serve the state and the journal to workers on other hosts."""
+        return nullcontext() if self.is_local else serve_state(pipeline.state.folder, self.host, self.cache, journal)
 
 
-def run_pipeline(data: Path, *, new: bool, cluster: Cluster, limits: Limits, plan: Plan = "auto") -> None:
-    """Run until SIGTERM or SIGINT, or until a batch fails: then say why and exit with 1.
+def run_pipeline(
+    data: Path, *, new: bool, cluster: Cluster, limits: PipelineLimits, plan: PhysicalPlan = "auto"
+) -> None:
+    """Run until SIGTERM or SIGINT, or until a batch fails: then log the reason and exit with 1.
 
-    `limits.workers` are those of the partitioned plan; 0: see `shares_for`. A stop waits for the batch under way.
-    Being killed instead loses nothing: the next start repeats the batch.
+    `limits.batch.workers` is the number of shards of the partitioned plan; 0: see `choose_shard_count`. A signal waits
+    for the current batch. If the process is killed instead, nothing is lost: the next start repeats the batch.
     """
     pipeline = open_pipeline(data, new=new)
-    if pipeline.inheritance:
-        log.warning("a new pipeline: %s", pipeline.inheritance)
-    # What fails in a batch is raised below; py4j would show it to the user as a traceback, too.
+    if pipeline.takeover_note:
+        log.warning("a new pipeline: %s", pipeline.takeover_note)
+    # An error in a batch is raised below; py4j would log it as well, with a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    scratch = _scratch(pipeline.folder) if cluster.is_local else {}  # the driver's disk is none of its workers'
+    scratch = _scratch_option(pipeline.folder) if cluster.is_local else {}  # workers do not have the driver's disk
     options = {**LOCAL_CHECKPOINT, **scratch, **cluster.options}
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
-    is_large = not cluster.is_local and pipeline.state.nbytes() > _REPLICATED_UP_TO
-    cores = spark.sparkContext.defaultParallelism
-    shares = shares_for(plan, limits.workers, pipeline.manifest.partition, cores=cores, is_large=is_large)
-    limits = replace(limits, workers=shares)
-    with cluster.supplier(pipeline, data / "journal") as supplier:
-        stream = Stream(spark, pipeline, data, limits, supplier)
-        query = stream.start()
+    workers = choose_shard_count(
+        plan,
+        limits.batch.workers,
+        pipeline.manifest.index.sharded,
+        cores=spark.sparkContext.defaultParallelism,
+        is_large=not cluster.is_local and pipeline.state.nbytes() > _MAX_REPLICATED,
+    )
+    limits = replace(limits, batch=replace(limits.batch, workers=workers))
+    with cluster.serve(pipeline, data / "journal") as fetcher:
+        runner = PipelineQuery(spark, pipeline, data, limits, fetcher)
+        query = runner.start()
         log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
         while query.isActive and not stopped.wait(0.2):
             pass
         if stopped.is_set():
-            stream.stop()
+            runner.stop()
             log.info("pipeline %s stopped", pipeline.id)
-            # Spark's own shutdown interrupts threads and complains; everything of ours is on disk between two batches.
+            # Spark's shutdown interrupts threads and logs errors. Between batches everything of ours is on disk.
             os._exit(0)
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        failure = stream.failure or _told(error, pipeline.folder / "spark.log")
+        failure = runner.failure or _parse_failure(error, pipeline.folder / "spark.log")
         if isinstance(failure, CorruptionError):
             raise failure from error
-        # Not a refusal: whoever keeps the pipeline running may start it again, and it goes on with the same batch.
+        # Other failures may be temporary: a supervisor can restart the pipeline, which repeats the batch.
         log.error("%s", failure)
         sys.exit(1)
 
 
-def _scratch(folder: Path) -> dict[str, str]:
-    """Spark's scratch files in a folder of ours: what a killed run leaves behind, the next clears away."""
+def _scratch_option(folder: Path) -> dict[str, str]:
+    """Keep Spark's scratch files in a folder of ours, so that each run can delete what a killed one left."""
     scratch = folder / "scratch"
     with storage_errors(scratch):
         shutil.rmtree(scratch, ignore_errors=True)
@@ -108,10 +115,10 @@ def _scratch(folder: Path) -> dict[str, str]:
     return {"spark.local.dir": str(scratch)}
 
 
-def _told(error: StreamingQueryException, log_file: Path) -> RoamcastError:
-    """What went wrong in another process (a task, the source's own): Spark hands it on as the text of a traceback."""
+def _parse_failure(error: StreamingQueryException, log_file: Path) -> RoamcastError:
+    """An error raised in another process (a task, or the source), which Spark passes on as the text of a traceback."""
     ours = re.findall(r"roamcast\.errors\.(\w+): (.*)", str(error))
-    kind, said = ours[-1] if ours else ("", str(error).partition("\n")[0])
+    kind, message = ours[-1] if ours else ("", str(error).partition("\n")[0])
     if kind == CorruptionError.__name__:
-        return CorruptionError(said)
-    return UnavailableError(f"the pipeline stopped: {said}", hint=f"details are in {log_file}")
+        return CorruptionError(message)
+    return UnavailableError(f"the pipeline stopped: {message}", hint=f"see {log_file}")

@@ -1,25 +1,29 @@
-"""The Spark session: built here, handed to whoever needs it."""
+"""The Spark session, and the Java it runs on."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Final
 
 from roamcast.errors import UnavailableError
-from roamcast.pipeline.query.java import find_java
 
-__all__ = ["LOCAL_CHECKPOINT", "session"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LOCAL_CHECKPOINT", "find_java", "session"]
+
+_JAVA_VERSION: Final = 17
+_JAVA_FOLDER: Final = Path("/usr/lib/jvm")
 
 _DEFAULTS: Final = {
-    # Two cores are shared with the nodes: few tasks, no pages, nothing listens beyond this machine.
+    # Two cores are shared with the nodes: few tasks, no web pages, no ports open to other machines.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
@@ -31,7 +35,7 @@ _DEFAULTS: Final = {
     "spark.sql.adaptive.enabled": "false",
 }
 
-# A checkpoint on a local disk: without these Spark starts a process for each file it writes there (see decision 3).
+# For a checkpoint on a local disk. Without these, Spark starts a process for each file it writes (see decision 3).
 LOCAL_CHECKPOINT: Final = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -41,32 +45,17 @@ LOCAL_CHECKPOINT: Final = {
 }
 
 
-@contextmanager
-def _standard_error_to(log: Path | None) -> Iterator[None]:
-    """Java keeps the standard error it is started with: what Spark says of itself goes to `log`, if given."""
-    if log is None:
-        yield
-        return
-    if log.exists():
-        log.replace(log.with_name(log.name + ".1"))  # what the last run said of its end
-    kept = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(file, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(file)
-
-
 def session(
     app: str, *, master: str = "local[2]", options: Mapping[str, str] | None = None, log: Path | None = None
 ) -> SparkSession:
-    """A session with our defaults; `options` win over them. Workers run this very interpreter.
+    """Create a session with our defaults, which `options` override. Workers run this interpreter.
 
-    Raises UnavailableError when Spark does not start.
+    Raises UnavailableError if Spark does not start.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     log4j = Path(__file__).with_name("log4j2.properties")
@@ -79,8 +68,53 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_to(log):
+        with _redirect_stderr(log):
             return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         hint = "check the master; local[2] needs nothing else" + (f"; Spark's log: {log}" if log else "")
         raise UnavailableError(f"Spark does not start with master {master!r}", hint=hint) from error
+
+
+@contextmanager
+def _redirect_stderr(log: Path | None) -> Iterator[None]:
+    """Java keeps the standard error it was started with, so Spark's messages go to `log`."""
+    if log is None:
+        yield
+        return
+    if log.exists():
+        log.replace(log.with_name(log.name + ".1"))  # keep the log of the previous run
+    stderr = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(file)
+
+
+def find_java() -> Path:
+    """The home of a Java that is new enough, from JAVA_HOME, PATH or Debian's folder. Raises UnavailableError."""
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [Path(home) / "bin" / "java"] if home else []
+    candidates += [Path(on_path).resolve()] if on_path else []
+    candidates += sorted(_JAVA_FOLDER.glob("*/bin/java"), reverse=True)
+    for java in candidates:
+        if java.is_file() and _java_version(java) >= _JAVA_VERSION:
+            return java.parent.parent
+    found = f"found only {candidates[0]}" if candidates else "found none"
+    raise UnavailableError(
+        f"Spark needs Java {_JAVA_VERSION} or later, {found}",
+        hint="install one, e.g. 'apt-get install default-jre-headless', or set JAVA_HOME",
+    )
+
+
+def _java_version(java: Path) -> int:
+    """The major version; 0 if the program does not run here."""
+    try:
+        output = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError:
+        return 0
+    match = re.search(r'version "(\d+)', output.stderr)
+    return int(match.group(1)) if match else 0

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -20,27 +20,28 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.segments import JournalFolder, nodes, read
-from roamcast.pipeline.schemas import RECORDS
-from roamcast.pipeline.state.state_server import Supplier
+from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.records import RECORD_SCHEMA
+from roamcast.pipeline.schemas import spark_schema
+from roamcast.pipeline.state.state_server import StateFetcher
 
 __all__ = ["JournalSource"]
 
-# A task costs more than reading this many records or segments, so smaller batches stay whole.
-_RECORDS_PER_TASK = 25_000
-_SEGMENTS_PER_TASK = 500
+# A task costs more than reading this many records or segments, so smaller batches are not split.
+_RECORDS_PER_TASK: Final = 25_000
+_SEGMENTS_PER_TASK: Final = 500
 
-# A disk may tell time in steps: what it dates this much earlier than now was written before now.
-_CLOCK_STEP = 10_000_000  # nanoseconds
+# The resolution of the disk's clock, in nanoseconds: a file that is older than this was written before now.
+_CLOCK_STEP: Final = 10_000_000
 
-Offset = dict[str, int]
+NodeOffsets: TypeAlias = dict[str, int]
 
 
 class JournalSource(DataSource):
-    """Options: `root`, the journal's folder; `records`, the most that one batch takes.
+    """Options: `root`, the folder of the journal; `records`, the maximum of one batch.
 
-    `supplier_secret`, for executors that do not see that folder: where they get it (see `Supplier.to_json`). By its
-    name Spark knows that it is not for logs.
+    `fetcher_secret`, for executors that do not see that folder: an encoded `StateFetcher`. Spark redacts options with
+    `secret` in their name in its logs.
     """
 
     @classmethod
@@ -48,14 +49,14 @@ class JournalSource(DataSource):
         return "roamcast-journal"
 
     def schema(self) -> StructType:
-        return RECORDS
+        return spark_schema(RECORD_SCHEMA)
 
-    def streamReader(self, schema: StructType) -> JournalReader:  # noqa: N802 - Spark's name
-        supplier = self.options.get("supplier_secret")
-        return JournalReader(
+    def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
+        fetcher = self.options.get("fetcher_secret")
+        return JournalStreamReader(
             Path(self.options["root"]),
             int(self.options["records"]),
-            Supplier.from_json(supplier) if supplier else None,
+            StateFetcher.from_json(fetcher) if fetcher else None,
         )
 
 
@@ -67,43 +68,43 @@ class OffsetRange(InputPartition):
         self.node, self.after, self.through = node, after, through
 
 
-class JournalReader(DataSourceStreamReader):
-    """Lives in one process of its own for as long as the query; `read` runs in the tasks."""
+class JournalStreamReader(DataSourceStreamReader):
+    """Spark keeps one in a process of its own as long as the query runs; `read` runs in tasks."""
 
-    def __init__(self, root: Path, records: int, supplier: Supplier | None = None) -> None:
-        self._root = root
+    def __init__(self, root: Path, records: int, fetcher: StateFetcher | None = None) -> None:
+        self._journal = FileJournalReader(root)
         self._records = records
-        self._supplier = supplier
-        self._folders: dict[str, JournalFolder] = {}
+        self._fetcher = fetcher
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> NodeOffsets:  # noqa: N802 - Spark's name
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._records)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """As far as the limit allows, the oldest first: with a record comes all that any node had journalled before it.
-        So an event of one node finds the bindings that another had made by then.
+    def latestOffset(self, start: NodeOffsets, limit: ReadLimit) -> NodeOffsets:  # noqa: N802 - Spark's name
+        """The end of the next batch: as much as the limit allows, oldest records first.
 
-        Raises CorruptionError for a journal that ends before what was read of it: its offsets were given anew.
+        A batch has, with a record, all that any node had journalled before it. So an event of one node finds the
+        bindings that another node had made by then. Raises CorruptionError for a journal that ends before `start`:
+        its offsets were assigned again.
         """
         moment = time.time_ns() - _CLOCK_STEP
-        ends = self._ends()
+        ends = self._last_offsets()
         begins = {node: self._begin(node, start) for node in ends}
         for node in ends:
             if ends[node] < begins[node]:
                 raise CorruptionError(
                     f"the journal of {node} ends at offset {ends[node]}, but was read up to {begins[node]}",
-                    where=str(self._root / node),
-                    hint="restore it from a copy, or start a new pipeline with 'roamcast pipeline --new'",
+                    where=str(self._journal.root / node),
+                    hint="restore it from a backup, or start a new pipeline with 'roamcast pipeline --new'",
                 )
-        # If nothing has come while the folders were looked at, one after the other, they were all so at one moment.
-        if ends == self._ends():
+        # If nothing was added while the folders were listed one after the other, the listings are consistent.
+        if ends == self._last_offsets():
             moment = sys.maxsize
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         latest = dict(start)
-        new = (self._dated(node, begins[node], min(ends[node], begins[node] + left)) for node in ends)
+        new = (self._segments(node, begins[node], min(ends[node], begins[node] + left)) for node in ends)
         for written, node, last in heapq.merge(*new):
             if written > moment or not left:
                 break
@@ -113,11 +114,11 @@ class JournalReader(DataSourceStreamReader):
             left -= take
         return latest
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+    def partitions(self, start: NodeOffsets, end: NodeOffsets) -> Sequence[InputPartition]:
         ranges: list[InputPartition] = []
         for node, through in end.items():
             after = self._begin(node, start)
-            segments = len(self._folder(node).between(after, through))
+            segments = self._journal.segment_count(node, after, through)
             tasks = -(-max(through - after, 0) // _RECORDS_PER_TASK)
             tasks = max(tasks, -(-segments // _SEGMENTS_PER_TASK))
             bounds = [after + (through - after) * task // max(tasks, 1) for task in range(tasks + 1)]
@@ -126,32 +127,23 @@ class JournalReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, OffsetRange):
-            raise TypeError(f"a journal is read in ranges, not {partition!r}")
-        if self._supplier is not None:
-            yield from self._supplier.journal(partition.node, partition.after, partition.through)
-            return
-        segments = JournalFolder(self._root, partition.node).between(partition.after, partition.through)
-        yield from read(segments, partition.after, partition.through)
+            raise TypeError(f"expected an OffsetRange, not {partition!r}")
+        read = self._journal.read if self._fetcher is None else self._fetcher.read_journal
+        yield from read(partition.node, partition.after, partition.through)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: NodeOffsets) -> None:
         for node, through in end.items():
-            self._folder(node).forget(through)
+            self._journal.delete_before(node, through)
 
-    def _ends(self) -> Offset:
-        return {node: self._folder(node).last_offset() for node in nodes(self._root)}
+    def _last_offsets(self) -> NodeOffsets:
+        return {node: self._journal.last_offset(node) for node in self._journal.nodes()}
 
-    def _dated(self, node: str, after: int, through: int) -> Iterator[tuple[int, str, int]]:
+    def _segments(self, node: str, after: int, through: int) -> Iterator[tuple[int, str, int]]:
         """When each new segment of a node was written, and the last new offset in it."""
-        return ((written, node, min(one.last, through)) for written, one in self._folder(node).dated(after, through))
+        times = self._journal.write_times(node, after, through)
+        return ((written, node, min(last, through)) for written, last in times)
 
-    def _begin(self, node: str, start: Offset) -> int:
-        """Where a node that Spark has not heard of begins: before the first record that is still there."""
+    def _begin(self, node: str, start: NodeOffsets) -> int:
+        """Where to continue; for a node that is new to Spark, before the first record that it still has."""
         known = start.get(node)
-        return known if known is not None else max(0, self._folder(node).first_offset() - 1)
-
-    def _folder(self, node: str) -> JournalFolder:
-        return self._folders.setdefault(node, JournalFolder(self._root, node))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks: no listing of folders."""
-        return {"_root": self._root, "_records": self._records, "_supplier": self._supplier, "_folders": {}}
+        return known if known is not None else max(0, self._journal.first_offset(node) - 1)

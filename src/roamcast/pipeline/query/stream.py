@@ -1,198 +1,230 @@
-"""The stream: one Structured Streaming query over the journal, and what happens in each of its batches."""
+"""The pipeline's Structured Streaming query, and the steps of each of its batches.
+
+read control records → prepare → match (one Spark job) → compute the result → write the outbox → commit
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
-from roamcast.pipeline.query.batch_metrics import Watch, figures_of
-from roamcast.pipeline.query.identity import NEW_HINT, Pipeline
+from roamcast.journal.folders import FileJournalReader
+from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
+from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.source import JournalSource
-from roamcast.pipeline.schemas import SIFTED_SCHEMA
-from roamcast.pipeline.state.batch_state import BALANCE, HISTORY, Books, Entry, Page
-from roamcast.pipeline.state.control import SetAside, control_of, offset_ranges
-from roamcast.pipeline.state.state_server import Supplier
-from roamcast.pipeline.tasks.sharded_match import sifted_by
+from roamcast.pipeline.schemas import MATCHED_SCHEMA
+from roamcast.pipeline.state.control import DeadLetter, read_control_records, read_offset_ranges
+from roamcast.pipeline.state.manifests import StateFolder
+from roamcast.pipeline.state.state_server import StateFetcher
+from roamcast.pipeline.tasks.sharded_match import match_events
 
-__all__ = ["Limits", "Stream"]
+__all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
 log = logging.getLogger(__name__)
 
-_DISK_PAUSE: Final = 1.0
-_OFFICE_PAUSE: Final = 0.2
+_DISK_PAUSE_S: Final = 1.0
+_OFFICE_PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """`records`: the most that one batch takes. `outbox`: how many may wait for an office before matching waits.
-
-    `history`: for how many microseconds ended bindings are kept, for events that come late. `workers` share the index
-    (the partitioned plan; 0: replicated), and their load is balanced after every `balance` events.
-    """
+class PipelineLimits:
+    """`records`: the maximum of one batch. `outbox`: matching pauses while an office has so many batches to read."""
 
     records: int = 50_000
     outbox: int = 1_000
-    history: int = HISTORY
-    workers: int = 0
-    balance: int = BALANCE
+    batch: BatchSettings = field(default_factory=BatchSettings)
 
 
-class Stream:
-    """Runs the batches of one pipeline, one after the other, each from the state the one before left."""
+class PipelineQuery:
+    """Runs the batches of one pipeline one after the other, each from the state that the previous one left."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, data: Path, limits: Limits, supplier: Supplier | None = None
+        self,
+        spark: SparkSession,
+        pipeline: PipelineFolder,
+        data: Path,
+        limits: PipelineLimits,
+        fetcher: StateFetcher | None = None,
     ) -> None:
-        """Executors on other hosts have the state's files and the journal from the `supplier`."""
+        """Executors on other hosts get the files of the state and the journal with the `fetcher`."""
         self._spark = spark
-        self._supplier = supplier
+        self._fetcher = fetcher
         self._pipeline = pipeline
-        self._journal = data / "journal"
+        self._journal = FileJournalReader(data / "journal")
         self._outbox = Outbox(data / "outbox")
         self._limits = limits
-        self._books = Books(
-            pipeline.state, pipeline.manifest, history=limits.history, workers=limits.workers, balance=limits.balance
-        )
+        self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
         self._between_batches = threading.Lock()
         self._stopping = threading.Event()
-        self._read: dict[str, int] = {}
-        self.failure: RoamcastError | None = None  # what a batch failed with: Spark hands on no more than its text
+        self._read_offsets: dict[str, int] = {}
+        self.failure: RoamcastError | None = None
+        """What a batch failed with. Spark passes on no more than its text."""
 
     def start(self) -> StreamingQuery:
-        """Begin, or go on where the last run was cut off."""
-        with storage_errors(self._journal):
-            self._journal.mkdir(parents=True, exist_ok=True)
-        if (batch := self._books.manifest.batch) >= 0:
-            done = offset_ranges(self._pipeline.checkpoint, batch)
-            self._read = {node: through for node, (_, through) in done.items()}
-        self._show()
+        """Start the query, or continue where the last run ended."""
+        root = self._journal.root
+        with storage_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+        if (batch := self._state.manifest.batch) >= 0:
+            ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
+            self._read_offsets = {node: through for node, (_, through) in ranges.items()}
+        self._write_status()
         self._spark.dataSource.register(JournalSource)
-        reading = (
-            self._spark.readStream.format(JournalSource.name())
-            .option("root", str(self._journal))
-            .option("records", str(self._limits.records))
-        )
-        if self._supplier is not None:
-            reading = reading.option("supplier_secret", self._supplier.to_json())
-        writer = reading.load().writeStream.foreachBatch(self._on_batch)
+        reader = self._spark.readStream.format(JournalSource.name())
+        reader = reader.option("root", str(root)).option("records", str(self._limits.records))
+        if self._fetcher is not None:
+            reader = reader.option("fetcher_secret", self._fetcher.to_json())
+        writer = reader.load().writeStream.foreachBatch(self._on_batch)
         return writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
 
     def stop(self) -> None:
-        """Let the batch under way finish; no other begins."""
+        """Let the current batch finish, and start no other."""
         self._stopping.set()
         self._between_batches.acquire()
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
         with self._between_batches:
-            if batch == self._books.manifest.batch:
-                return  # its state was published before Spark noted the batch as done
+            last = self._state.manifest.batch
+            if batch == last:
+                return  # its state was published before Spark recorded the batch as done
             try:
-                if batch != self._books.manifest.batch + 1:
-                    raise ConflictError(
-                        f"batch {batch} cannot follow batch {self._books.manifest.batch}", hint=NEW_HINT
-                    )
+                if batch != last + 1:
+                    raise ConflictError(f"batch {batch} cannot follow batch {last}", hint=NEW_HINT)
                 self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
-                self._tell(*self._run_when_the_disk_allows(records, batch))
+                result, timer = self._retry_while_disk_is_full(records, batch)
+                self._report(result, timer)
             except RoamcastError as error:
                 self.failure = error
                 raise
 
-    def _run_when_the_disk_allows(self, records: DataFrame, batch: int) -> tuple[Entry, Watch]:
-        """A full disk is waited for: until the batch has happened, repeating it changes nothing."""
-        said = False
+    def _retry_while_disk_is_full(self, records: DataFrame, batch: int) -> tuple[BatchResult, StepTimer]:
+        """Until it is committed, a batch can be repeated without effect."""
+        warned = False
         while True:
             try:
                 return self._run(records, batch)
             except StorageError as error:
-                if not said:
+                if not warned:
                     log.warning("batch %d waits for the disk: %s", batch, error)
-                    said = True
-                if self._stopping.wait(_DISK_PAUSE):
+                    warned = True
+                if self._stopping.wait(_DISK_PAUSE_S):
                     raise
 
-    def _run(self, records: DataFrame, batch: int) -> tuple[Entry, Watch]:
-        """One Spark job at most: the driver has read beforehand what the batch changes."""
-        watch = Watch()
-        ranges = offset_ranges(self._pipeline.checkpoint, batch)
-        control = control_of(self._journal, ranges)
-        watch.step("control")
-        page = self._books.open(control, batch)
-        watch.step("state")
-        sifted = self._sifted(records, page, control.events)
-        watch.step("match")
-        entry = self._books.close(page, sifted)
-        watch.step("letters")
-        self._put_aside(records, batch, entry.set_aside)
+    def _run(self, records: DataFrame, batch: int) -> tuple[BatchResult, StepTimer]:
+        timer = StepTimer()
+        ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
+        control = read_control_records(self._journal, ranges)
+        timer.step("control")
+        prepared = self._state.prepare(control, batch)
+        timer.step("state")
+        matched = MATCHED_SCHEMA.empty_table()
+        if control.events:
+            matched = match_events(records, prepared.context._replace(fetcher=self._fetcher))
+        timer.step("match")
+        result = self._state.compute_result(prepared, matched)
+        timer.step("letters")
+        self._write_dead_letters(records, batch, result.dead_letters)
         self._pipeline.check_generation()
-        for office, letters in entry.numbered.letters.items():
+        for office, letters in result.letters.by_office.items():
             self._outbox.put(office, self._pipeline.id, batch, letters)
-        watch.step("outbox")
+        timer.step("outbox")
         self._pipeline.check_generation()
-        self._pipeline.state.publish(entry.manifest)  # batch N happens here, whole or not at all
-        self._books.turn(entry)
-        watch.step("publish")
-        self._read = {node: through for node, (_, through) in ranges.items()}
-        return entry, watch
+        self._state.commit(result)
+        timer.step("publish")
+        self._read_offsets = {node: through for node, (_, through) in ranges.items()}
+        return result, timer
 
-    def _sifted(self, records: DataFrame, page: Page, events: int) -> pa.Table:
-        """The events as the executors sifted them."""
-        if not events:
-            return SIFTED_SCHEMA.empty_table()
-        sieve = page.sieve._replace(supplier=self._supplier)
-        return sifted_by(records, sieve)
-
-    def _put_aside(self, records: DataFrame, batch: int, items: Sequence[SetAside]) -> None:
-        """Keep what cannot be processed, with the reason, where a person finds it."""
-        if not items:
+    def _write_dead_letters(self, records: DataFrame, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
+        """Write records that cannot be processed, with the reason, to a file for the operator."""
+        if not dead_letters:
             return
-        reasons = records.sparkSession.createDataFrame(pa.Table.from_pylist([item._asdict() for item in items]))
+        reasons = records.sparkSession.createDataFrame(pa.Table.from_pylist([each._asdict() for each in dead_letters]))
         rows = records.join(reasons, ["node", "offset"])
-        # As a text, since a time that cannot be processed may be one that Python has no date for.
-        found = rows.withColumn("time", F.col("time").cast("string")).toArrow()
-        found = found.sort_by([("node", "ascending"), ("offset", "ascending")])
-        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in found.to_pylist()]
-        folder = self._pipeline.set_aside
+        # As text, because a time may be one that Python cannot represent.
+        table = rows.withColumn("time", F.col("time").cast("string")).toArrow()
+        table = table.sort_by([("node", "ascending"), ("offset", "ascending")])
+        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in table.to_pylist()]
+        folder = self._pipeline.dead_letters
         with storage_errors(folder):
             folder.mkdir(exist_ok=True)
         write_atomic(folder / f"{batch:020d}.ndjson", b"".join(lines))
-        log.warning("batch %d: %d records set aside in %s", batch, len(lines), folder)
+        log.warning("batch %d: %d dead letters in %s", batch, len(lines), folder)
 
     def _wait_for_offices(self) -> None:
-        """A full outbox pushes back: no batch is matched while an office has too many to take."""
-        said = False
+        """Apply back-pressure: match no batch while an office has too many to read."""
+        warned = False
         while not self._stopping.is_set():
             office, waiting = self._outbox.fullest()
             if waiting < self._limits.outbox:
                 return
-            if not said:
-                log.warning("waiting: office %r has %d batches to take; is its node running?", office, waiting)
-                said = True
-            self._stopping.wait(_OFFICE_PAUSE)
-        raise CapacityError("stopped while an office had too many batches to take", hint="start its node")
+            if not warned:
+                log.warning("waiting: office %r has %d batches to read; is its node running?", office, waiting)
+                warned = True
+            self._stopping.wait(_OFFICE_PAUSE_S)
+        raise CapacityError("stopped while an office had too many batches to read", hint="start its node")
 
-    def _tell(self, entry: Entry, watch: Watch) -> None:
-        """The batch has happened; a disk that refuses to have it shown changes nothing about that."""
+    def _report(self, result: BatchResult, timer: StepTimer) -> None:
+        """Update the status file. The batch is committed, so a disk that refuses does not matter."""
         try:
-            self._show(figures_of(entry, self._pipeline.state), watch.seconds)
+            self._write_status(batch_metrics(result, self._pipeline.state), timer.seconds)
         except StorageError as error:
-            log.warning("batch %d is done, but cannot be shown: %s", entry.manifest.batch, error)
+            log.warning("batch %d is committed, but the status file was not written: %s", result.manifest.batch, error)
 
-    def _show(self, figures: Mapping[str, float] | None = None, seconds: Mapping[str, float] | None = None) -> None:
-        done = self._books.manifest
+    def _write_status(
+        self, metrics: Mapping[str, float] | None = None, step_seconds: Mapping[str, float] | None = None
+    ) -> None:
+        manifest = self._state.manifest
         self._outbox.write_status(
-            PipelineStatus(self._pipeline.id, done.batch, done.counters, figures or {}, seconds or {}, self._read)
+            PipelineStatus(
+                self._pipeline.id,
+                manifest.batch,
+                manifest.counters,
+                metrics or {},
+                step_seconds or {},
+                self._read_offsets,
+            )
         )
+
+
+class StepTimer:
+    """Measures the duration of consecutive steps."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def step(self, name: str) -> None:
+        """Record the time since the last step under this name."""
+        now = perf_counter()
+        self.seconds[name] = round(now - self._last, 6)
+        self._last = now
+
+
+def batch_metrics(result: BatchResult, state: StateFolder) -> Mapping[str, float]:
+    """The metrics of a batch.
+
+    Of the batch: `candidates` of the index that were examined, and `matches` of plan match. Of the state after it:
+    `segments` of the index, `state_bytes` on disk, `moving_regions`.
+    """
+    return {
+        "candidates": result.candidates,
+        "matches": result.matches,
+        "segments": len(result.manifest.index.segments),
+        "state_bytes": state.nbytes(),
+        "moving_regions": len(result.regions),
+    }

@@ -1,4 +1,4 @@
-"""What a new pipeline takes over from the one before, so that nothing acknowledged is lost between the two."""
+"""Takeover: what a new pipeline continues with, so that nothing acknowledged is lost between the two."""
 
 from __future__ import annotations
 
@@ -15,94 +15,102 @@ from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
-from roamcast.pipeline.state.control import Nothing, changes_of
+from roamcast.pipeline.state.changes import EmptyState, apply_records
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, StateFolder
-from roamcast.pipeline.state.moving_regions import positions_of
+from roamcast.pipeline.state.moving_regions import read_positions
 from roamcast.store.engine import open_sqlite
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.schema import REGISTRY_FORMAT
 from roamcast.store.registry.sql import SqlRegistry
 
-__all__ = ["from_registries", "from_state"]
+__all__ = ["take_over_registries", "take_over_state"]
 
 
-def from_state(folder: Path) -> Mapping[str, pa.Table] | None:
-    """All that an earlier state holds but the numbers of letters, which were its own; None if it is not all there.
+def take_over_state(folder: Path) -> Mapping[str, pa.Table] | None:
+    """The rows of an earlier state by table name, for `StateFolder.create`; None if the state is incomplete.
 
-    With it, what the earlier pipeline has done is not done again: only the batch it may have been in comes twice.
+    Letter numbers are not taken over, since they belong to the earlier pipeline. Everything that it committed is not
+    done again; only the batch that it may have been in is repeated.
     """
     state = StateFolder(folder)
     try:
-        manifest = state.newest() if folder.is_dir() else None
+        manifest = state.newest()
         if manifest is None:
             return None
-        kept = [table for table in TABLES if table is not RECEIVERS]
-        rows = {table.name: state.parts.read_all(table, manifest.parts(table.name)) for table in kept}
-        positions = state.regions(manifest).positions()
+        rows = {table.name: state.read_table(manifest, table) for table in TABLES if table is not RECEIVERS}
+        positions = state.open_regions(manifest).positions()
     except RoamcastError:
         return None
     subscriptions = rows[SUBSCRIPTIONS.name]
     rows[SUBSCRIPTIONS.name] = subscriptions.filter(pc.is_null(subscriptions["removed_in"]))
-    moved = {table.name: _before_all(rows[table.name]) for table in (SUBSCRIPTIONS, BINDINGS)}
-    return {**rows, **moved, "positions": positions}
+    for table in (SUBSCRIPTIONS, BINDINGS):
+        rows[table.name] = _move_before_journal(rows[table.name])
+    return {**rows, "positions": positions}
 
 
-def _before_all(rows: pa.Table) -> pa.Table:
-    """At places before any record that is left, even where a journal has begun anew; in the order they had."""
-    places = pa.concat_arrays([rows[name].combine_chunks() for name in ("since", "until")])
-    distinct = np.unique(places.drop_null().to_numpy())
+def _move_before_journal(rows: pa.Table) -> pa.Table:
+    """Replace offsets by negative ones in the same order.
+
+    They come before any record that is left, even if a journal has started again at 1.
+    """
+    offsets = pa.concat_arrays([rows[name].combine_chunks() for name in ("since", "until")])
+    distinct = np.unique(offsets.drop_null().to_numpy())
     for name in ("since", "until"):
-        at = np.searchsorted(distinct, pc.fill_null(rows[name], 0).to_numpy()) - len(distinct)
-        moved = pa.array(at, pa.int64(), mask=rows[name].is_null().to_numpy(zero_copy_only=False))
+        rank = np.searchsorted(distinct, pc.fill_null(rows[name], 0).to_numpy()) - len(distinct)
+        moved = pa.array(rank, pa.int64(), mask=rows[name].is_null().to_numpy(zero_copy_only=False))
         rows = rows.set_column(rows.schema.get_field_index(name), name, moved)
     return rows
 
 
-def from_registries(data: Path) -> Mapping[str, pa.Table]:
-    """The subscriptions and bindings that the nodes of a data folder know, in force from the first record that is left.
+def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
+    """The subscriptions and live bindings in the registries of the nodes of a data folder, for `StateFolder.create`.
 
-    What was seen is not known any more: whatever is still in the journal is matched again. Nor are bindings that have
-    ended: events of their time that are still in the journal do not meet them.
+    They apply to all records that are left. It is not known which events were processed, so everything that is still
+    in the journal is matched again. Events in the time of bindings that have ended do not match these. Raises
+    CorruptionError if a registry has unusable rows.
     """
     tables = [RECORD_SCHEMA.empty_table()]
     for store in sorted((data / "nodes").glob("*/store.sqlite")):
         registry = SqlRegistry(open_sqlite(store, REGISTRY_FORMAT))
         try:
-            records = list(_in_force(registry))
+            records = list(_control_records(registry))
         finally:
             registry.close()
-        # At places before any record of the node, each of its own.
+        # Distinct offsets before all records of the node.
         tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
     records = pa.concat_tables(tables)
-    changes, (positions, broken) = changes_of(records, BEFORE_FIRST, Nothing()), positions_of(records)
-    for item in [*changes.set_aside, *broken]:
-        hint = "restore the node's store from a copy"
-        raise CorruptionError(f"the registry has what cannot be used: {item.reason}", where=item.node, hint=hint)
+    changes, (positions, broken) = apply_records(records, BEFORE_FIRST, EmptyState()), read_positions(records)
+    for dead_letter in [*changes.dead_letters, *broken]:
+        raise CorruptionError(
+            f"the registry has an unusable row: {dead_letter.reason}",
+            where=dead_letter.node,
+            hint="restore the node's store from a backup",
+        )
     return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings, "positions": positions}
 
 
-def _in_force(registry: RegistryStore) -> Iterator[Record]:
-    """The control records that would make what is in force."""
-    texts: dict[str, tuple[str, str]] = {}
-    subscribers: dict[str, None] = {}
+def _control_records(registry: RegistryStore) -> Iterator[Record]:
+    """The control records that create what is in a registry."""
+    bind_texts: dict[str, tuple[str, str]] = {}
+    subscribers: set[str] = set()
     for subscription in registry.subscriptions():
         if subscription.in_pipeline:
             yield Record(
                 SUBSCRIPTION, subscription.subscriber, id=subscription.id, time=subscription.accepted,
                 body=subscription.body,
             )  # fmt: skip
-            subscribers[subscription.subscriber] = None
+            subscribers.add(subscription.subscriber)
         elif subscription.body is None:
-            texts[subscription.id] = subscription.text, subscription.subscriber
+            bind_texts[subscription.id] = subscription.text, subscription.subscriber
     for entity in registry.entities():
         if (at := entity.position) is not None and entity.id in subscribers:
             yield Record(POSITION, entity.id, time=at.time, x=at.x, y=at.y)
-    for bound in registry.live_bindings():
-        if bound.subscription not in texts:
-            continue  # made since by a node that runs; its record is in the journal
-        text, subscriber = texts[bound.subscription]
-        body = BindingBody.of(_query(text), subscriber, initial=False).to_json()
-        yield Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
+    for binding in registry.live_bindings():
+        if binding.subscription not in bind_texts:
+            continue  # created by a running node since we read the subscriptions; its record is in the journal
+        text, subscriber = bind_texts[binding.subscription]
+        body = BindingBody.of(_parse(text), subscriber, initial=False).to_json()
+        yield Record(BINDING, binding.source, id=binding.subscription, time=binding.at, body=body)
 
 
-_query = lru_cache(maxsize=1000)(parse)  # many ask for the same
+_parse = lru_cache(maxsize=1000)(parse)  # many subscriptions have the same text

@@ -1,92 +1,203 @@
-"""The index of the match plan as part of the state: segments that follow the table of subscriptions."""
+"""The index as part of the state: a value that names its files, for the replicated and the partitioned plan.
+
+In the replicated plan every worker maps the whole index. In the partitioned plan each worker has a shard of it. Both
+give the same letters.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.match.index.build import TermFrequency
 from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.moving import RegionBoxes
 from roamcast.match.index.rows import IndexRows, index_rows
+from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.port import Subscriptions
+from roamcast.match.routing.partitioner import MAX_WORKERS
 from roamcast.match.routing.router import Router, RoutingTableRef, RoutingTables
+from roamcast.pipeline.state.parts import Part
 
-__all__ = ["Indexed", "index_changes", "open_index", "open_router", "rows_to_index", "wanted_by", "with_handles"]
+__all__ = [
+    "PLANS",
+    "IndexState",
+    "PhysicalPlan",
+    "Shard",
+    "ShardedIndex",
+    "assign_handles",
+    "boxes_and_terms",
+    "choose_shard_count",
+    "open_index",
+    "open_router",
+    "rows_for_index",
+]
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+PhysicalPlan: TypeAlias = Literal["auto", "replicated", "partitioned"]
+PLANS: Final[tuple[PhysicalPlan, ...]] = ("auto", "replicated", "partitioned")
 
-_FURTHER: Final = ("circle", "area", "source", "on", "around")  # what is tested after box and terms
+_FURTHER: Final = ("circle", "area", "source", "on", "moving_radius")  # what is tested after box and terms
 
 
-class Indexed(NamedTuple):
-    """A stack of segments; the handles in it that are dead weight since the last change; and the next handle.
+class Shard(NamedTuple):
+    """What one worker needs: its index, and at least its rows of the table of subscriptions."""
 
-    A subscription is known to the index by its handle, which nothing else ever gets. One that a batch removes stays in
-    the index for that batch's earlier events, and leaves it with the next change.
+    stack: tuple[SegmentRef, ...] = ()
+    rows: tuple[Part, ...] = ()
+
+
+class ShardedIndex(NamedTuple):
+    """The shards of all workers.
+
+    `cuts` decide which worker gets a subscription, `planned` those from the next batch on; rows move then. `routes`
+    are the routing tables, `stale` counts their outdated entries. Routing can be made slow by anybody who knows the
+    `secret`.
+    """
+
+    shards: tuple[Shard, ...]
+    cuts: Cuts
+    secret: str
+    routes: tuple[RoutingTableRef, ...] = ()
+    stale: int = 0
+    planned: Cuts | None = None
+
+    @property
+    def segments(self) -> Iterator[SegmentRef]:
+        return (segment for shard in self.shards for segment in shard.stack)
+
+    @property
+    def live(self) -> int:
+        return sum(segment.live for segment in self.segments)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shards": [
+                {
+                    "stack": [segment._asdict() for segment in shard.stack],
+                    "rows": [part._asdict() for part in shard.rows],
+                }
+                for shard in self.shards
+            ],
+            "cuts": self.cuts._asdict(),
+            "secret": self.secret,
+            "routes": [table._asdict() for table in self.routes],
+            "stale": self.stale,
+            "planned": self.planned._asdict() if self.planned else None,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ShardedIndex:
+        """Raises KeyError, TypeError or ValueError if `content` is not an encoded sharded index."""
+        shards = (
+            Shard(
+                tuple(SegmentRef(**segment) for segment in shard["stack"]),
+                tuple(Part(**part) for part in shard["rows"]),
+            )
+            for shard in content["shards"]
+        )
+        planned = content["planned"]
+        return cls(
+            tuple(shards),
+            _cuts(content["cuts"]),
+            content["secret"],
+            tuple(RoutingTableRef(**table) for table in content["routes"]),
+            content["stale"],
+            None if planned is None else _cuts(planned),
+        )
+
+
+def _cuts(content: Mapping[str, Any]) -> Cuts:
+    return Cuts(tuple(content["at"]), tuple(content["owner"]))
+
+
+class IndexState(NamedTuple):
+    """The index after a batch: a stack of segments or, in the partitioned plan, the shards.
+
+    The index knows a subscription by its handle, which is never used again. A subscription that a batch removes stays
+    in the index for earlier events of that batch. It is among the handles `removed`, which leave the index with the
+    next change.
     """
 
     stack: tuple[SegmentRef, ...] = ()
-    leaving: tuple[int, ...] = ()
-    handles: int = 0
+    removed: tuple[int, ...] = ()
+    next_handle: int = 0
+    sharded: ShardedIndex | None = None
+
+    @property
+    def segments(self) -> tuple[SegmentRef, ...]:
+        """The segments of all workers."""
+        return (*self.stack, *(self.sharded.segments if self.sharded else ()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stack": [segment._asdict() for segment in self.stack],
+            "removed": list(self.removed),
+            "next_handle": self.next_handle,
+            "sharded": self.sharded.to_json() if self.sharded else None,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> IndexState:
+        """Raises KeyError, TypeError or ValueError if `content` is not an encoded index state."""
+        sharded = content["sharded"]
+        return cls(
+            tuple(SegmentRef(**segment) for segment in content["stack"]),
+            tuple(content["removed"]),
+            content["next_handle"],
+            None if sharded is None else ShardedIndex.from_json(sharded),
+        )
+
+
+def choose_shard_count(
+    plan: PhysicalPlan, requested: int, before: ShardedIndex | None, *, cores: int, is_large: bool
+) -> int:
+    """The number of shards of a starting pipeline; 0 for the replicated plan, which is faster where the index fits.
+
+    If none is `requested`: as many as `before`, or as many as there are cores. Spark reports the cores of the executors
+    that have registered so far, which may differ from start to start; another number of shards means that the whole
+    index is written again.
+    """
+    if plan == "replicated" or (plan == "auto" and not is_large):
+        return 0
+    return requested or (len(before.shards) if before else min(max(2, cores), MAX_WORKERS))
 
 
 def open_index(folder: Path, stack: tuple[SegmentRef, ...]) -> Index:
-    """Kept by a process from task to task while it stays the same. Its files are mapped, once for all of a host."""
-    return _kept_index(folder, stack) if stack else Index([])  # which would take the place of another
+    """Open an index. A process keeps it from task to task; its files are mapped, once for all processes of a host."""
+    return _open_index(folder, stack) if stack else Index([])  # an empty index must not displace another
 
 
 @lru_cache(maxsize=2)
-def _kept_index(folder: Path, stack: tuple[SegmentRef, ...]) -> Index:
+def _open_index(folder: Path, stack: tuple[SegmentRef, ...]) -> Index:
     return IndexStore(folder).open(stack)
 
 
 def open_router(folder: Path, routes: tuple[RoutingTableRef, ...]) -> Router:
-    """As `open_index`."""
-    return _kept_router(folder, routes) if routes else Router([])
+    """Open a router, as `open_index` does an index."""
+    return _open_router(folder, routes) if routes else Router([])
 
 
 @lru_cache(maxsize=1)
-def _kept_router(folder: Path, routes: tuple[RoutingTableRef, ...]) -> Router:
+def _open_router(folder: Path, routes: tuple[RoutingTableRef, ...]) -> Router:
     return RoutingTables(folder).open(routes)
 
 
-def with_handles(rows: pa.Table, first: int) -> pa.Table:
-    """Rows of SUBSCRIPTIONS: those that have no handle get the next ones."""
+def assign_handles(rows: pa.Table, first: int) -> pa.Table:
+    """Give the rows of SUBSCRIPTIONS that have no handle the next ones, from `first` on."""
     handles = rows["handle"].combine_chunks()
-    new = handles.is_null().to_numpy(zero_copy_only=False)
-    given = np.where(new, first + np.cumsum(new) - 1, pc.fill_null(handles, 0).to_numpy(zero_copy_only=False))
-    return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.array(given, pa.int64()))
+    new: npt.NDArray[np.bool_] = handles.is_null().to_numpy(zero_copy_only=False)
+    assigned = np.where(new, first + np.cumsum(new) - 1, pc.fill_null(handles, 0).to_numpy(zero_copy_only=False))
+    return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.array(assigned, pa.int64()))
 
 
-def index_changes(
-    layers: IndexStore, before: Indexed, rows: pa.Table, boxes: RegionBoxes, seen: TermFrequency | None = None
-) -> Indexed:
-    """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles.
-
-    `boxes` are those of moving regions that are new or have left theirs.
-    """
-    there = boxes.handle < before.handles
-    stack = before.stack
-    if there.any():
-        stack = layers.replace_boxes(stack, boxes.handle[there], boxes.box[there], seen)
-    if not rows.num_rows:
-        return before._replace(stack=layers.compact(stack, seen)) if there.any() else before
-    handles: Integers = rows["handle"].to_numpy()
-    added = rows.filter(pa.array(handles >= before.handles))
-    stack = layers.apply(stack, removed=before.leaving, added=rows_to_index(added, boxes), frequency=seen)
-    leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
-    return Indexed(layers.compact(stack, seen), leaving, max(before.handles, int(handles.max()) + 1))
-
-
-def wanted_by(rows: pa.Table) -> Subscriptions:
+def boxes_and_terms(rows: pa.Table) -> Subscriptions:
     """Boxes and terms of rows of SUBSCRIPTIONS."""
     min_x, min_y, max_x, max_y = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     terms = rows["terms"].combine_chunks()
@@ -94,10 +205,10 @@ def wanted_by(rows: pa.Table) -> Subscriptions:
     return Subscriptions(min_x, min_y, max_x, max_y, lists)
 
 
-def rows_to_index(rows: pa.Table, boxes: RegionBoxes) -> IndexRows:
-    """Rows of SUBSCRIPTIONS; those of moving regions with the boxes that are told."""
+def rows_for_index(rows: pa.Table, boxes: RegionBoxes) -> IndexRows:
+    """Rows of SUBSCRIPTIONS as the index takes them. Moving regions get their boxes from `boxes`."""
     further = reduce(pc.or_, (pc.is_valid(rows[name]) for name in _FURTHER)).to_numpy()
-    added = index_rows(rows["handle"].to_numpy(), wanted_by(rows), further)
+    added = index_rows(rows["handle"].to_numpy(), boxes_and_terms(rows), further)
     _, row, box = np.intersect1d(added.handle, boxes.handle, assume_unique=True, return_indices=True)
     added.box[row] = boxes.box[box]
     return added

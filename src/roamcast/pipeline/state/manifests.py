@@ -1,11 +1,11 @@
-"""The state by batch number: a manifest for each batch names the parts that hold the state after it.
+"""The state by batch number: the manifest of a batch names the files that hold the state after it.
 
-    state/<batch>.json   manifest, the last two
+    state/<batch>.json   manifests, the last two
     state/parts/         immutable parts of tables (see `parts`)
-    state/segments/      immutable segments of the index, and where moving regions are (see `match.segments`)
+    state/segments/      immutable segments of the index, and files of the moving regions
 
-Publishing manifest N is the moment at which batch N has happened. Until then a crash repeats N from N-1. A manifest has
-a checksum, as everything it names has: what was altered is never taken for a state.
+Publishing manifest N commits batch N. Until then a crash repeats N from the state after N-1. A manifest has a checksum,
+as has everything it names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -24,109 +24,113 @@ import pyarrow.compute as pc
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.match.index.lsm import IndexStore, SegmentRef
+from roamcast.match.index.lsm import IndexStore
 from roamcast.match.routing.router import RoutingTables
-from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES
-from roamcast.pipeline.state.indexing import Indexed, index_changes, with_handles
-from roamcast.pipeline.state.moving_regions import Regions
-from roamcast.pipeline.state.parts import Part, PartFolder, newest_rows
-from roamcast.pipeline.state.shards import Arranger, Partition
+from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES, StateTable
+from roamcast.pipeline.state.indexing import IndexState, assign_handles
+from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.moving_regions import MovingRegionState
+from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder, newest_rows
+from roamcast.pipeline.state.shards import IndexUpdater
 
-__all__ = ["FORMAT", "Manifest", "StateFolder"]
+__all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT = "roamcast-state/7"
-BEFORE_FIRST = -1
-_KEPT = 2
-_NUMBER = re.compile(r"-1|\d+")
+FORMAT: Final = "roamcast-state/7"
+BEFORE_FIRST: Final = -1
+"""The batch number of the state that a new pipeline starts with."""
+_KEPT: Final = 2
+_NUMBER: Final = re.compile(r"-1|\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state after `batch`, of one pipeline. Counters run since that pipeline was new.
+    """The state of a pipeline after `batch`. Counters run since the pipeline was created.
 
-    `regions` are the files of the moving regions, by space. With a `partition` the index is in its shares.
+    `moving_regions` has the names of the files of the moving regions, by space.
     """
 
     pipeline: str
     batch: int = BEFORE_FIRST
     tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
-    index: Indexed = field(default_factory=Indexed)
-    regions: Mapping[str, str] = field(default_factory=dict)
-    partition: Partition | None = None
-
-    @property
-    def layers(self) -> tuple[SegmentRef, ...]:
-        """The segments of the index, of all workers."""
-        return (*self.index.stack, *(self.partition.layers if self.partition else ()))
+    index: IndexState = field(default_factory=IndexState)
+    moving_regions: Mapping[str, str] = field(default_factory=dict)
 
     def parts(self, table: str) -> tuple[Part, ...]:
         return self.tables.get(table, ())
 
 
 class StateFolder:
-    """Where manifests and parts lie."""
+    """The folder with manifests, parts and segments."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.parts = PartFolder(folder / "parts")
         self.segments = folder / "segments"
-        self.layers = IndexStore(self.segments)
-        self.arranger = Arranger(self.layers, RoutingTables(self.segments), self.parts)
+        self.index = IndexStore(self.segments)
+        self.updater = IndexUpdater(self.index, RoutingTables(self.segments), self.parts)
 
     def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
-        """The state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
+        """Create the state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
 
-        `positions` among them has POSITIONS: where the subscribers of moving regions are.
+        `inherited["positions"]` has POSITIONS: the positions of subscribers with moving regions.
         """
         make_folder(self.parts.folder)
         make_folder(self.segments)
         rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
-        index, regions = Indexed(), Regions.none()
+        index, regions = IndexState(), MovingRegionState.empty()
         if SUBSCRIPTIONS in rows:
-            rows[SUBSCRIPTIONS] = with_handles(_without_handles(rows[SUBSCRIPTIONS]), 0)
-            told = regions.after(rows[SUBSCRIPTIONS], inherited.get("positions", POSITIONS.empty_table()))
-            index = index_changes(self.layers, index, rows[SUBSCRIPTIONS], told.boxes)
-            regions = told.regions
+            rows[SUBSCRIPTIONS] = assign_handles(_clear_handles(rows[SUBSCRIPTIONS]), 0)
+            update = regions.update(rows[SUBSCRIPTIONS], inherited.get("positions", POSITIONS.empty_table()))
+            index = self.updater.update(index, rows[SUBSCRIPTIONS], update.boxes)
+            regions = update.regions
         tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
         counters = {name: count for name, count in live.items() if count}
-        versions = regions.versions(self.segments)
-        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters, regions=versions))
+        versions = regions.save(self.segments)
+        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters, moving_regions=versions))
 
-    def regions(self, manifest: Manifest) -> Regions:
-        """The moving regions of a state that was published."""
-        if not manifest.regions:
-            return Regions.none()
-        rows = [self.parts.read(SUBSCRIPTIONS, part) for part in manifest.parts(SUBSCRIPTIONS.name)]
-        around = [some.filter(pc.is_valid(some["around"])) for some in [SUBSCRIPTIONS.schema.empty_table(), *rows]]
-        return Regions.open(self.segments, manifest.regions, newest_rows(SUBSCRIPTIONS, pa.concat_tables(around)))
+    def open_regions(self, manifest: Manifest) -> MovingRegionState:
+        """The moving regions of a published state."""
+        if not manifest.moving_regions:
+            return MovingRegionState.empty()
+        tables = [SUBSCRIPTIONS.schema.empty_table()]
+        tables += [self.parts.read(SUBSCRIPTIONS, part) for part in manifest.parts(SUBSCRIPTIONS.name)]
+        moving = [rows.filter(pc.is_valid(rows["moving_radius"])) for rows in tables]
+        newest = newest_rows(SUBSCRIPTIONS, pa.concat_tables(moving))
+        return MovingRegionState.open(self.segments, manifest.moving_regions, newest)
+
+    def read_table(self, manifest: Manifest, table: StateTable) -> pa.Table:
+        """All current rows of a table."""
+        return self.parts.read_all(table, manifest.parts(table.name))
+
+    def open_table(self, manifest: Manifest, table: StateTable) -> TableLookup:
+        return TableLookup(self.parts.folder, table.name, manifest.parts(table.name))
 
     def newest(self) -> Manifest | None:
-        """The last state that was published; None where there is none."""
-        batches = self._batches()
+        """The manifest that was published last; None if there is none. Raises CorruptionError."""
+        batches = self._batches() if self.folder.is_dir() else []
         return self._read(batches[-1]) if batches else None
 
     def publish(self, manifest: Manifest) -> None:
-        """Make `manifest` the newest, durably; then forget what only older ones refer to."""
+        """Make `manifest` the newest one durably, then delete files that only older ones name."""
         content = {
             "format": FORMAT,
             "pipeline": manifest.pipeline,
             "batch": manifest.batch,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
-            "index": {**manifest.index._asdict(), "stack": [layer._asdict() for layer in manifest.index.stack]},
-            "partition": manifest.partition.to_json() if manifest.partition else None,
-            "regions": dict(manifest.regions),
+            "index": manifest.index.to_json(),
+            "moving_regions": dict(manifest.moving_regions),
             "counters": dict(manifest.counters),
         }
-        whole = {"checksum": _checksum(content), **content}
-        write_atomic(self._path(manifest.batch), orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+        checked = {"checksum": _checksum(content), **content}
+        write_atomic(self._path(manifest.batch), orjson.dumps(checked, option=orjson.OPT_INDENT_2))
         self._sweep(manifest)
 
     def nbytes(self) -> int:
-        """The size of all that lies here."""
+        """The size of all files."""
         with storage_errors(self.folder):
             folders = (self.folder, self.parts.folder, self.segments)
             return sum(path.stat().st_size for folder in folders for path in folder.iterdir() if path.is_file())
@@ -138,16 +142,16 @@ class StateFolder:
                 self._path(batch).unlink(missing_ok=True)
         try:
             kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
-        except CorruptionError as error:  # of a state that was needed for nothing else
-            log.warning("nothing is cleared away in this batch: %s", error)
+        except CorruptionError as error:  # of an older state, which nothing else needs
+            log.warning("no files of the state are deleted in this batch: %s", error)
             return
-        partitions = [m.partition for m in kept if m.partition]
-        shared = (part.name for each in partitions for share in each.shares for part in share.rows)
-        parts = (part.name for m in kept for table in TABLES for part in m.parts(table.name))
-        self.parts.sweep(frozenset([*parts, *shared]))
-        versions = (version for m in kept for version in m.regions.values())
-        tables = (routes.table for each in partitions for routes in each.routes)
-        self.layers.sweep((layer for m in kept for layer in m.layers), [*versions, *tables])
+        sharded = [manifest.index.sharded for manifest in kept if manifest.index.sharded]
+        parts = [part.name for manifest in kept for table in TABLES for part in manifest.parts(table.name)]
+        parts += [part.name for each in sharded for shard in each.shards for part in shard.rows]
+        self.parts.sweep(frozenset(parts))
+        others = [version for manifest in kept for version in manifest.moving_regions.values()]
+        others += [routes.table for each in sharded for routes in each.routes]
+        self.index.sweep((segment for manifest in kept for segment in manifest.index.segments), others)
 
     def _batches(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
@@ -164,23 +168,15 @@ class StateFolder:
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT!r}")
             if content.pop("checksum") != _checksum(content):
-                raise ValueError("it was altered")
+                raise ValueError("its checksum is wrong")
             if content["batch"] != batch:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
-            index = content["index"]
-            stack = tuple(SegmentRef(**layer) for layer in index["stack"])
-            indexed = Indexed(stack, tuple(index["leaving"]), index["handles"])
-            regions = dict(content["regions"])
-            partition = Partition.from_json(content["partition"])
-            return Manifest(
-                content["pipeline"], content["batch"], tables, content["counters"], indexed, regions, partition
-            )
+            index, regions = IndexState.from_json(content["index"]), dict(content["moving_regions"])
+            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], index, regions)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
-                f"the manifest of batch {batch} is unreadable: {error}",
-                where=str(path),
-                hint="restore the whole pipeline folder, or start a new pipeline with --new",
+                f"the manifest of batch {batch} is unreadable: {error}", where=str(path), hint=RESTORE_HINT
             ) from error
 
 
@@ -188,6 +184,6 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(content)).hexdigest()
 
 
-def _without_handles(rows: pa.Table) -> pa.Table:
-    """Those of another index mean nothing here."""
+def _clear_handles(rows: pa.Table) -> pa.Table:
+    """Handles of another index mean nothing here."""
     return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.nulls(rows.num_rows, pa.int64()))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,22 +16,20 @@ from roamcast.journal.records import POSITION
 from roamcast.match.index.moving import NEVER, CircleTest, MovingRegions, RegionBoxes
 from roamcast.match.index.segments import Arrays, SegmentFolder
 from roamcast.pipeline.schemas import EARLIEST, LATEST, POSITIONS, SUBSCRIPTIONS
-from roamcast.pipeline.state.control import SetAside
-from roamcast.pipeline.state.lookups import Lookup
+from roamcast.pipeline.state.control import DeadLetter
+from roamcast.pipeline.state.lookups import Integers, RowLookup, running_max
 from roamcast.space import SPACES, Floats
 
-__all__ = ["Moving", "Regions", "Told", "positions_of"]
+__all__ = ["MovingRegionFiles", "MovingRegionState", "MovingRegionsUpdate", "read_positions"]
 
-Integers: TypeAlias = npt.NDArray[np.int64]
-
-_OWN: Final = ("node", "subscriber", "handle", "space", "around", "since", "until")
-_NOBODY: Final = pa.schema([SUBSCRIPTIONS.schema.field(name) for name in _OWN]).empty_table()
-_UNMOVED: Final = RegionBoxes(np.empty(0, np.int64), np.empty((0, 4)))
+_COLUMNS: Final = ("node", "subscriber", "handle", "space", "moving_radius", "since", "until")
+_NO_ROWS: Final = pa.schema([SUBSCRIPTIONS.schema.field(name) for name in _COLUMNS]).empty_table()
+_NO_BOXES: Final = RegionBoxes(np.empty(0, np.int64), np.empty((0, 4)))
 _FOREVER: Final = np.iinfo(np.int64).max
 
 
-class Moving(NamedTuple):
-    """The moving regions of one space, as the executors of a batch open them. See `match.moving`."""
+class MovingRegionFiles(NamedTuple):
+    """The files of the moving regions of one space that the tasks of a batch open. See `match.index.moving`."""
 
     space: str
     version: str
@@ -42,166 +39,162 @@ class Moving(NamedTuple):
         return CircleTest(SPACES[self.space], folder, self.version, self.trail)
 
 
-class Told(NamedTuple):
-    """What a batch makes of the regions. `trails` tell by space where those that moved were within the batch.
+class MovingRegionsUpdate(NamedTuple):
+    """What a batch changes.
 
-    `boxes` are the boxes that the index is to have: of new regions, and of those that have left theirs.
+    `trails` has, by space, where the regions that moved were within the batch. `boxes` are those that the index needs:
+    of new regions, and of regions that have left their box.
     """
 
-    regions: Regions
+    regions: MovingRegionState
     boxes: RegionBoxes
     trails: Mapping[str, Arrays]
-    set_aside: list[SetAside]
+    dead_letters: list[DeadLetter]
 
-    def save(self, folder: Path) -> tuple[Moving, ...]:
-        """Durable when it returns."""
+    def save(self, folder: Path) -> tuple[MovingRegionFiles, ...]:
+        """Write the files durably."""
         files = SegmentFolder(folder)
         trails = {space: files.write(trail) for space, trail in self.trails.items()}
         return tuple(
-            Moving(space, version, trails.get(space)) for space, version in self.regions.versions(folder).items()
+            MovingRegionFiles(space, version, trails.get(space)) for space, version in self.regions.save(folder).items()
         )
 
 
-class Regions:
-    """All moving regions of a state. A value: what a batch makes of it is another.
+class MovingRegionState:
+    """All moving regions of a state. Immutable: `update` returns another.
 
-    A position counts for the regions of its subscriber that are in force at its place in the journal; one that is older
-    than what is known of a region counts for nothing, as a node that crashed may tell its last ones again.
+    A position applies to the regions of its subscriber that exist at its offset in the journal. One that is older than
+    the known position is ignored: a node that crashed may journal its last positions again.
     """
 
-    def __init__(self, owners: Lookup, where: Mapping[str, MovingRegions], versions: dict[str, str] | None) -> None:
+    def __init__(self, owners: RowLookup, spaces: Mapping[str, MovingRegions], versions: dict[str, str] | None) -> None:
         self._owners = owners
-        self._where = where
+        self._spaces = spaces
         self._versions = versions
 
     @classmethod
-    def none(cls) -> Self:
-        return cls(Lookup(_NOBODY), {}, {})
+    def empty(cls) -> Self:
+        return cls(RowLookup(_NO_ROWS), {}, {})
 
     @classmethod
     def open(cls, folder: Path, versions: Mapping[str, str], subscriptions: pa.Table) -> Self:
-        """`subscriptions` has the rows of all moving regions; those that were removed may be left out."""
-        where = {space: MovingRegions.open(SPACES[space], folder, version) for space, version in versions.items()}
-        owners = subscriptions.filter(pc.is_null(subscriptions["until"])).select(_OWN)
-        return cls(Lookup(owners.combine_chunks()), where, dict(versions))
+        """`subscriptions` has the rows of all moving regions; rows of removed ones are ignored."""
+        spaces = {space: MovingRegions.open(SPACES[space], folder, version) for space, version in versions.items()}
+        owners = subscriptions.filter(pc.is_null(subscriptions["until"])).select(_COLUMNS)
+        return cls(RowLookup(owners.combine_chunks()), spaces, dict(versions))
 
     def __len__(self) -> int:
         return int(self._owners.rows.num_rows)
 
-    def versions(self, folder: Path) -> dict[str, str]:
-        """The files that hold it, by space; they are durable."""
+    def save(self, folder: Path) -> dict[str, str]:
+        """Write the regions durably, if they changed; return the names of the files by space."""
         if self._versions is None:
-            self._versions = {space: regions.save(folder) for space, regions in self._where.items()}
+            self._versions = {space: regions.save(folder) for space, regions in self._spaces.items()}
         return self._versions
 
     def positions(self) -> pa.Table:
-        """The positions that make the regions known where they are, at a place after all of them."""
+        """The known positions of all regions as POSITIONS, with offset 0."""
         tables = [POSITIONS.empty_table()]
-        for space, regions in self._where.items():
+        for space, regions in self._spaces.items():
             rows = self._owners.rows.filter(pc.equal(self._owners.rows["space"], space))
             x, y, time = regions.positions(rows["handle"].to_numpy())
             columns = [rows["node"], pa.repeat(0, rows.num_rows), rows["subscriber"], time, x, y]
-            told = pa.table(dict(zip(POSITIONS.names, columns, strict=True)), POSITIONS)
-            tables.append(told.filter(pc.is_finite(told["x"])))
+            positions = pa.table(dict(zip(POSITIONS.names, columns, strict=True)), POSITIONS)
+            tables.append(positions.filter(pc.is_finite(positions["x"])))
         return pa.concat_tables(tables)
 
-    def after(self, changed: pa.Table, positions: pa.Table) -> Told:
-        """`changed` are the rows of SUBSCRIPTIONS that a batch writes, `positions` are by node and place."""
-        changed = changed.filter(pc.is_valid(changed["around"])).select(_OWN).combine_chunks()
+    def update(self, changed: pa.Table, positions: pa.Table) -> MovingRegionsUpdate:
+        """Apply the rows of SUBSCRIPTIONS that a batch writes, and its positions, ordered by node and offset."""
+        changed = changed.filter(pc.is_valid(changed["moving_radius"])).select(_COLUMNS).combine_chunks()
         owners = self._owners
         if changed.num_rows:
             others = pc.invert(pc.is_in(owners.rows["handle"], changed["handle"].combine_chunks()))
-            owners = Lookup(pa.concat_tables([owners.rows.filter(others), changed]).combine_chunks())
-        steps = _steps(owners, positions)
+            owners = RowLookup(pa.concat_tables([owners.rows.filter(others), changed]).combine_chunks())
+        steps = _find_steps(owners, positions)
         if not changed.num_rows and not len(steps.handle) and self._is_settled:
-            return Told(self, _UNMOVED, {}, [])
-        where: dict[str, MovingRegions] = {}
-        boxes, trails, set_aside = [_UNMOVED], dict[str, Arrays](), list[SetAside]()
-        for space in sorted({*self._where, *pc.unique(changed["space"]).to_pylist()}):
-            regions = where[space] = self._where.get(space, MovingRegions(SPACES[space])).copy()
-            boxes.append(self._replaced(regions, changed.filter(pc.equal(changed["space"], space))))
-            here = steps.of(regions, set_aside)
-            if len(here.handle):
-                trails[space] = here.trail(regions)
-            boxes.append(regions.move(here.handle, here.x, here.y, here.time))
+            return MovingRegionsUpdate(self, _NO_BOXES, {}, [])
+        spaces: dict[str, MovingRegions] = {}
+        boxes, trails, dead_letters = [_NO_BOXES], dict[str, Arrays](), list[DeadLetter]()
+        for space in sorted({*self._spaces, *pc.unique(changed["space"]).to_pylist()}):
+            regions = spaces[space] = self._spaces.get(space, MovingRegions(SPACES[space])).copy()
+            boxes.append(self._add_and_remove(regions, changed.filter(pc.equal(changed["space"], space))))
+            applicable = steps.applicable_to(regions, dead_letters)
+            if len(applicable.handle):
+                trails[space] = applicable.trail(regions)
+            boxes.append(regions.move(applicable.handle, applicable.x, applicable.y, applicable.time))
         live = owners
         if pc.any(pc.is_valid(owners.rows["until"])).as_py():
-            live = Lookup(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
-        return Told(Regions(live, where, None), _last_boxes(boxes), trails, set_aside)
+            live = RowLookup(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
+        return MovingRegionsUpdate(MovingRegionState(live, spaces, None), _last_boxes(boxes), trails, dead_letters)
 
-    def _replaced(self, regions: MovingRegions, changed: pa.Table) -> RegionBoxes:
-        """Remove the regions that ended with the last batch, and add those that are new, nowhere yet."""
-        mine = self._owners.rows["handle"].filter(pc.equal(self._owners.rows["space"], regions.space.name))
-        if len(mine) < len(regions):
-            regions.remove(np.setdiff1d(regions.handles, mine.to_numpy()))
+    def _add_and_remove(self, regions: MovingRegions, changed: pa.Table) -> RegionBoxes:
+        """Remove the regions that ended in the last batch; add new ones, which have no position yet."""
+        ours = self._owners.rows["handle"].filter(pc.equal(self._owners.rows["space"], regions.space.name))
+        if len(ours) < len(regions):
+            regions.remove(np.setdiff1d(regions.handles, ours.to_numpy()))
         handles = changed["handle"].to_numpy()
         new = ~np.isin(handles, regions.handles) if len(handles) else np.empty(0, np.bool_)
         if not new.any():
-            return _UNMOVED
+            return _NO_BOXES
         nowhere = np.full(int(new.sum()), np.nan)
-        return regions.add(handles[new], nowhere, nowhere, changed["around"].to_numpy()[new])
+        return regions.add(handles[new], nowhere, nowhere, changed["moving_radius"].to_numpy()[new])
 
     @property
     def _is_settled(self) -> bool:
-        """Nothing is left to be done for those that have ended or moved."""
-        known = sum(map(len, self._where.values()))
-        return known == self._owners.rows.num_rows and all(regions.is_tight for regions in self._where.values())
+        """Whether no cleaning up is left to do for regions that have ended or moved."""
+        known = sum(map(len, self._spaces.values()))
+        return known == self._owners.rows.num_rows and all(regions.is_tight for regions in self._spaces.values())
 
 
-def positions_of(records: pa.Table) -> tuple[pa.Table, list[SetAside]]:
-    """The positions among control records, as POSITIONS; and those that cannot be used."""
+def read_positions(records: pa.Table) -> tuple[pa.Table, list[DeadLetter]]:
+    """The positions among control records as POSITIONS, and the unusable ones."""
     records = records.filter(pc.equal(records["kind"], POSITION))
-    told = pa.table([records[name] for name in ("node", "offset", "entity")]
-                    + [records["time"].cast(pa.int64()), records["x"], records["y"]], schema=POSITIONS)  # fmt: skip
+    columns = [records[name] for name in ("node", "offset", "entity")]
+    columns += [records["time"].cast(pa.int64()), records["x"], records["y"]]
+    positions = pa.table(columns, schema=POSITIONS)
     tests = (
-        pc.is_valid(told["entity"]),
-        pc.and_(pc.greater_equal(told["time"], EARLIEST), pc.less_equal(told["time"], LATEST)),
-        pc.and_(pc.is_finite(told["x"]), pc.is_finite(told["y"])),
+        pc.is_valid(positions["entity"]),
+        pc.and_(pc.greater_equal(positions["time"], EARLIEST), pc.less_equal(positions["time"], LATEST)),
+        pc.and_(pc.is_finite(positions["x"]), pc.is_finite(positions["y"])),
     )
-    whole = pc.fill_null(reduce(pc.and_kleene, tests), False)
-    broken = told.filter(pc.invert(whole)).select(["node", "offset"]).to_pylist()
-    reason = "a position needs a subscriber, a time that has a date, and a point"
-    return told.filter(whole), [SetAside(row["node"], row["offset"], reason) for row in broken]
+    is_complete = pc.fill_null(reduce(pc.and_kleene, tests), False)
+    broken = positions.filter(pc.invert(is_complete)).select(["node", "offset"]).to_pylist()
+    reason = "a position needs a subscriber, a time between the years 1 and 9999, and a point"
+    return positions.filter(is_complete), [DeadLetter(row["node"], row["offset"], reason) for row in broken]
 
 
-class _Steps(NamedTuple):
-    """Positions and the regions they count for, ordered by handle, and of one region in their order.
-
-    `at` are rows of `nodes`.
-    """
+class _RegionSteps(NamedTuple):
+    """Positions joined with the regions they apply to, ordered by handle and offset. `row` is a row of `nodes`."""
 
     handle: Integers
     since: Integers
     time: Integers
     x: Floats
     y: Floats
-    at: Integers
+    row: Integers
     nodes: pa.ChunkedArray
 
-    def chosen(self, rows: npt.NDArray[Any]) -> _Steps:
-        handle, since, time, x, y, at = (column[rows] for column in self[:-1])
-        return _Steps(handle, since, time, x, y, at, self.nodes)
+    def select(self, rows: npt.NDArray[Any]) -> _RegionSteps:
+        handle, since, time, x, y, row = (column[rows] for column in self[:-1])
+        return _RegionSteps(handle, since, time, x, y, row, self.nodes)
 
-    def of(self, regions: MovingRegions, set_aside: list[SetAside]) -> _Steps:
-        """Those of these regions that count: points of the space, not older than what was known."""
-        mine = self if not len(self.handle) else self.chosen(regions.has(self.handle))
+    def applicable_to(self, regions: MovingRegions, dead_letters: list[DeadLetter]) -> _RegionSteps:
+        """The steps of these regions whose points are valid and which are not older than the known position."""
+        mine = self if not len(self.handle) else self.select(regions.has(self.handle))
         reasons = regions.space.bad_points(mine.x, mine.y)
         bad = reasons.astype(np.bool_)
         for row in np.flatnonzero(bad).tolist():
-            reason = f"a position of no use: {reasons[row]}"
-            item = SetAside(mine.nodes[mine.at[row]].as_py(), int(mine.since[row]), reason)
-            if item not in set_aside:
-                set_aside.append(item)
+            node, reason = mine.nodes[mine.row[row]].as_py(), f"a position with an invalid point: {reasons[row]}"
+            dead_letter = DeadLetter(node, int(mine.since[row]), reason)
+            if dead_letter not in dead_letters:
+                dead_letters.append(dead_letter)
         time = np.where(bad, NEVER, mine.time)
-        same = np.diff(mine.handle) == 0
-        if (same & (np.diff(time) < 0)).any():
-            latest = pd.Series(time).groupby(mine.handle, sort=False).cummax().to_numpy()
-        else:
-            latest = time
-        return mine.chosen(~bad & (time >= latest) & (time >= regions.positions(mine.handle)[2]))
+        same_region = np.diff(mine.handle) == 0
+        latest = running_max(time, mine.handle) if (same_region & (np.diff(time) < 0)).any() else time
+        return mine.select(~bad & (time >= latest) & (time >= regions.positions(mine.handle)[2]))
 
     def trail(self, regions: MovingRegions) -> Arrays:
-        """As `CircleTest` wants it: where the regions were before, and each step."""
+        """The arrays that `CircleTest` reads: where each region was before, and each step."""
         first = np.flatnonzero(np.diff(self.handle, prepend=-1))
         x, y, _ = regions.positions(self.handle[first])
         return {
@@ -212,19 +205,19 @@ class _Steps(NamedTuple):
         }
 
 
-def _steps(owners: Lookup, positions: pa.Table) -> _Steps:
+def _find_steps(owners: RowLookup, positions: pa.Table) -> _RegionSteps:
     keys = [positions.column(name).combine_chunks() for name in ("node", "entity")]
-    found = owners.find(("node", "subscriber"), keys)
-    handle, since = (owners.rows[name].to_numpy()[found.row] for name in ("handle", "since"))
-    until = pc.fill_null(owners.rows["until"], _FOREVER).to_numpy()[found.row]
-    place, time, x, y = (positions[name].to_numpy()[found.key] for name in ("offset", "time", "x", "y"))
-    steps = _Steps(handle, place, time, x, y, found.key, positions["node"])
-    rows = np.flatnonzero((since < place) & (place < until))
-    return steps.chosen(rows[np.argsort(handle[rows], kind="stable")])
+    pairs = owners.find(("node", "subscriber"), keys)
+    handle, since = (owners.rows[name].to_numpy()[pairs.row] for name in ("handle", "since"))
+    until = pc.fill_null(owners.rows["until"], _FOREVER).to_numpy()[pairs.row]
+    offset, time, x, y = (positions[name].to_numpy()[pairs.key] for name in ("offset", "time", "x", "y"))
+    steps = _RegionSteps(handle, offset, time, x, y, pairs.key, positions["node"])
+    rows = np.flatnonzero((since < offset) & (offset < until))
+    return steps.select(rows[np.argsort(handle[rows], kind="stable")])
 
 
 def _last_boxes(boxes: list[RegionBoxes]) -> RegionBoxes:
-    """Of several boxes of a region the last."""
+    """The last box of each region."""
     handle, box = np.concatenate([b.handle for b in boxes]), np.concatenate([b.box for b in boxes])
     distinct, last = np.unique(handle[::-1], return_index=True)
     return RegionBoxes(distinct, box[::-1][last])

@@ -1,14 +1,14 @@
-"""The physical plans of matching: one index that every worker maps, or a share of it for each worker.
+"""Updating the index from batch to batch, in either plan, and balancing the load of shards.
 
-Both give the same letters. Which worker holds a subscription is decided by its place on a curve (see
-`match.partitioners.curve`); the shares themselves are the truth of it, and the router follows them.
+Which worker holds a subscription is decided by its key on a space-filling curve (see `match.partitioners.curve`). The
+shards are the authority; the router follows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,223 +18,219 @@ import pyarrow.compute as pc
 from roamcast.match.index.build import TermFrequency
 from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.moving import RegionBoxes
-from roamcast.match.index.rows import IndexRows, concatenate_rows, select_rows
-from roamcast.match.partitioners.cuts import Cuts
+from roamcast.match.index.rows import IndexRows, concatenate_rows, index_rows, sample_evenly, select_rows
+from roamcast.match.partitioners.cuts import Cuts, LoadSample
 from roamcast.match.partitioners.hilbert import curve_keys_of_rows
-from roamcast.match.routing.partitioner import MAX_WORKERS
 from roamcast.match.routing.router import RoutingTableRef, RoutingTables, new_secret
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
-from roamcast.pipeline.state.indexing import Indexed, index_changes, rows_to_index
-from roamcast.pipeline.state.parts import Part, PartFolder
+from roamcast.pipeline.state.indexing import IndexState, Shard, ShardedIndex, boxes_and_terms, rows_for_index
+from roamcast.pipeline.state.lookups import Integers, TableLookup
+from roamcast.pipeline.state.parts import PartFolder
 
-__all__ = ["PLANS", "Arranger", "Partition", "Plan", "Share", "Told", "shares_for"]
+__all__ = ["IMBALANCE", "IndexUpdater", "RowsByHandle", "plan_rebalance"]
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+RowsByHandle: TypeAlias = Callable[[Integers], pa.Table]
+"""Returns the rows of SUBSCRIPTIONS with these handles."""
 
-Plan: TypeAlias = Literal["auto", "replicated", "partitioned"]
-PLANS: Final[tuple[Plan, ...]] = ("auto", "replicated", "partitioned")
-Told: TypeAlias = Callable[[Integers], pa.Table]
-"""The rows of SUBSCRIPTIONS with these handles."""
-
-_STALE: Final = 0.25  # of all subscriptions: when so many are gone or elsewhere the router is built anew
-
-
-class Share(NamedTuple):
-    """What one worker needs: its index, and its rows of the table of subscriptions (and perhaps some of others)."""
-
-    stack: tuple[SegmentRef, ...] = ()
-    rows: tuple[Part, ...] = ()
+IMBALANCE: Final = 1.2
+"""Subscriptions move when the load of the busiest worker is this many times the mean."""
+_SAMPLE: Final = 20_000  # matches, and subscriptions
+_CONFIDENCE: Final = 3.0  # standard deviations by which the load in a sample may be off
+_PLACED: Final = ("handle", "min_x", "min_y", "max_x", "max_y", "terms", "moving_radius")
+_STALE: Final = 0.25  # of all subscriptions: with more outdated entries the routing tables are rebuilt
 
 
-class Partition(NamedTuple):
-    """The shares of all workers. `planned` are the cuts that the next batch begins with; rows move then.
+class IndexUpdater:
+    """Computes the index after a batch. The same input gives the same result, except for a new secret of new shards."""
 
-    The `secret` is the router's: who knows it can make routing slow.
-    """
-
-    shares: tuple[Share, ...]
-    cuts: Cuts
-    secret: str
-    routes: tuple[RoutingTableRef, ...] = ()
-    stale: int = 0
-    planned: Cuts | None = None
-
-    @property
-    def layers(self) -> Iterator[SegmentRef]:
-        return (layer for share in self.shares for layer in share.stack)
-
-    @property
-    def live(self) -> int:
-        return sum(layer.live for layer in self.layers)
-
-    def to_json(self) -> dict[str, Any]:
-        shares = [
-            {"stack": [layer._asdict() for layer in share.stack], "rows": [part._asdict() for part in share.rows]}
-            for share in self.shares
-        ]
-        return {
-            "shares": shares, "cuts": self.cuts._asdict(), "secret": self.secret,
-            "routes": [each._asdict() for each in self.routes],
-            "stale": self.stale, "planned": self.planned._asdict() if self.planned else None,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any] | None) -> Partition | None:
-        """Raises KeyError, TypeError or ValueError for what is none."""
-        if content is None:
-            return None
-        shares = (
-            Share(tuple(SegmentRef(**layer) for layer in share["stack"]), tuple(Part(**part) for part in share["rows"]))
-            for share in content["shares"]
-        )
-        cuts, planned = (
-            None if each is None else Cuts(tuple(each["at"]), tuple(each["owner"]))
-            for each in (content["cuts"], content["planned"])
-        )
-        if cuts is None:
-            raise ValueError("a partition without cuts")
-        routes = tuple(RoutingTableRef(**each) for each in content["routes"])
-        return cls(tuple(shares), cuts, content["secret"], routes, content["stale"], planned)
-
-
-def shares_for(plan: Plan, asked: int, before: Partition | None, *, cores: int, is_large: bool) -> int:
-    """How many a pipeline begins with; 0 for the replicated plan, which is the faster one where the index fits.
-
-    If none are `asked` for: as many as `before`, at first as many as there are cores. These are those of the executors
-    that have come by then, perhaps another number each time, and with another number all is arranged anew.
-    """
-    if plan == "replicated" or (plan == "auto" and not is_large):
-        return 0
-    known = len(before.shares) if before else min(max(2, cores), MAX_WORKERS)
-    return asked or known
-
-
-class Arranger:
-    """Takes the index of a state from batch to batch, in whichever plan.
-
-    The same state and batch give the same, but for a new secret where shares are made.
-    """
-
-    def __init__(self, layers: IndexStore, tables: RoutingTables, parts: PartFolder) -> None:
-        self._layers = layers
+    def __init__(self, store: IndexStore, tables: RoutingTables, parts: PartFolder) -> None:
+        self._store = store
         self._tables = tables
         self._parts = parts
 
-    def arranged(
-        self, before: Indexed, partition: Partition | None, workers: int, told: Told
-    ) -> tuple[Indexed, Partition | None]:
-        """For so many workers, 0 for the replicated plan; and with the moves that were planned."""
-        if partition is not None and len(partition.shares) == workers:
-            planned = partition.planned
-            return before, partition if planned is None else self._moved(partition, planned, told)
-        if partition is None and not workers:
-            return before, None
-        rows = self._all_rows(before, partition)
+    def arrange(self, index: IndexState, workers: int, rows_by_handle: RowsByHandle) -> IndexState:
+        """Bring the index into shards for `workers` (0: the replicated plan), and make the moves that are planned."""
+        sharded = index.sharded
+        if sharded is not None and len(sharded.shards) == workers:
+            return index if sharded.planned is None else index._replace(sharded=self._move(sharded, rows_by_handle))
+        if sharded is None and not workers:
+            return index
+        rows = self._all_rows(index)
         if not workers:
-            return before._replace(stack=self._layers.apply((), added=rows)), None
-        place = np.empty(0) if rows is None else curve_keys_of_rows(rows)
-        cuts = Cuts.even(workers, place)
-        empty = Partition((Share(),) * workers, cuts, new_secret())
-        if rows is None:
-            return before._replace(stack=()), empty
-        return before._replace(stack=()), self._with(empty, rows, cuts.workers_of(place), told(rows.handle))
+            return index._replace(stack=self._store.apply((), added=rows), sharded=None)
+        keys = np.empty(0) if rows is None else curve_keys_of_rows(rows)
+        cuts = Cuts.even(workers, keys)
+        sharded = ShardedIndex((Shard(),) * workers, cuts, new_secret())
+        if rows is not None:
+            sharded = self._change(sharded, rows, cuts.workers_of(keys), rows_by_handle(rows.handle))
+        return index._replace(stack=(), sharded=sharded)
 
-    def changed(
-        self, before: Indexed, partition: Partition | None, rows: pa.Table, boxes: RegionBoxes, seen: TermFrequency
-    ) -> tuple[Indexed, Partition | None]:
-        """As `index_changes` has it."""
-        if partition is None:
-            return index_changes(self._layers, before, rows, boxes, seen), None
-        there = boxes.handle < before.handles
-        if there.any():
-            partition = self._reboxed(partition, RegionBoxes(boxes.handle[there], boxes.box[there]), seen)
+    def update(
+        self, index: IndexState, rows: pa.Table, boxes: RegionBoxes, frequency: TermFrequency | None = None
+    ) -> IndexState:
+        """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles.
+
+        `boxes` are those of moving regions that are new or have left their box.
+        """
+        is_known = boxes.handle < index.next_handle
+        moved = RegionBoxes(boxes.handle[is_known], boxes.box[is_known])
+        if not rows.num_rows and not is_known.any():
+            return index if index.sharded is None else self._refresh(index, frequency)
+        handles: Integers = rows["handle"].to_numpy()
+        added = rows_for_index(rows.filter(pa.array(handles >= index.next_handle)), boxes) if rows.num_rows else None
+        if index.sharded is None:
+            index = index._replace(stack=self._update_stack(index, added, moved, frequency))
+        else:
+            index = index._replace(sharded=self._update_shards(index, index.sharded, rows, added, moved, frequency))
         if rows.num_rows:
-            handles: Integers = rows["handle"].to_numpy()
-            added = rows_to_index(rows.filter(pa.array(handles >= before.handles)), boxes)
-            place = curve_keys_of_rows(added)
-            if not partition.live and len(place) >= len(partition.cuts.at):  # the first say where wishes are
-                partition = partition._replace(cuts=Cuts.even(len(partition.shares), place))
-            worker = partition.cuts.workers_of(place)
-            partition = self._with(partition, added, worker, rows, before.leaving, seen)
-            leaving = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
-            before = before._replace(leaving=leaving, handles=max(before.handles, int(handles.max()) + 1))
-        return before, self._fresh(partition, seen)
+            removed = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
+            index = index._replace(removed=removed, next_handle=max(index.next_handle, int(handles.max()) + 1))
+        return self._refresh(index, frequency)
 
-    def _moved(self, partition: Partition, cuts: Cuts, told: Told) -> Partition:
-        """Where it is to be: only what moves is written anew."""
-        found = []
-        for number, share in enumerate(partition.shares):
-            rows = self._layers.rows(share.stack)
+    def _update_stack(
+        self, index: IndexState, added: IndexRows | None, moved: RegionBoxes, frequency: TermFrequency | None
+    ) -> tuple[SegmentRef, ...]:
+        stack = index.stack
+        if len(moved.handle):
+            stack = self._store.replace_boxes(stack, moved.handle, moved.box, frequency)
+        if added is not None:
+            stack = self._store.apply(stack, removed=index.removed, added=added, frequency=frequency)
+        return self._store.compact(stack, frequency)
+
+    def _update_shards(
+        self,
+        index: IndexState,
+        sharded: ShardedIndex,
+        rows: pa.Table,
+        added: IndexRows | None,
+        moved: RegionBoxes,
+        frequency: TermFrequency | None,
+    ) -> ShardedIndex:
+        if len(moved.handle):
+            sharded = self._replace_boxes(sharded, moved, frequency)
+        if added is None:
+            return sharded
+        keys = curve_keys_of_rows(added)
+        if not sharded.live and len(keys) >= len(sharded.cuts.at):  # the first rows show where subscriptions are
+            sharded = sharded._replace(cuts=Cuts.even(len(sharded.shards), keys))
+        return self._change(sharded, added, sharded.cuts.workers_of(keys), rows, index.removed, frequency)
+
+    def _move(self, sharded: ShardedIndex, rows_by_handle: RowsByHandle) -> ShardedIndex:
+        """Apply the planned cuts. Only rows that move are written again."""
+        cuts = sharded.planned or sharded.cuts
+        moving = []
+        for number, shard in enumerate(sharded.shards):
+            rows = self._store.rows(shard.stack)
             if rows is not None:
                 worker = cuts.workers_of(curve_keys_of_rows(rows))
                 away = np.flatnonzero(worker != number)
-                found.append((select_rows(rows, away), worker[away]))
-        partition = partition._replace(cuts=cuts, planned=None)
-        if not found:
-            return partition
-        moving, workers = (
-            reduce(concatenate_rows, (rows for rows, _ in found)),
-            np.concatenate([worker for _, worker in found]),
-        )
-        return self._with(partition, moving, workers, told(moving.handle), moving.handle)
+                moving.append((select_rows(rows, away), worker[away]))
+        sharded = sharded._replace(cuts=cuts, planned=None)
+        if not moving:
+            return sharded
+        rows = reduce(concatenate_rows, (rows for rows, _ in moving))
+        workers = np.concatenate([worker for _, worker in moving])
+        return self._change(sharded, rows, workers, rows_by_handle(rows.handle), rows.handle)
 
-    def _with(
+    def _change(
         self,
-        partition: Partition,
+        sharded: ShardedIndex,
         added: IndexRows,
         worker: Integers,
-        told: pa.Table,
-        gone: npt.ArrayLike = (),
-        seen: TermFrequency | None = None,
-    ) -> Partition:
-        """Without those who are `gone`; then each of `added` with the worker beside it. A share is told of them, and of
-        all others that `told` has: they may be its."""
-        handles = told["handle"].to_numpy()
-        elsewhere, shares = np.isin(handles, added.handle), []
-        for number, share in enumerate(partition.shares):
+        rows: pa.Table,
+        removed: npt.ArrayLike = (),
+        frequency: TermFrequency | None = None,
+    ) -> ShardedIndex:
+        """Take the handles `removed` out of all shards, then give each row of `added` to its `worker`.
+
+        `rows` are the rows of SUBSCRIPTIONS of `added` and perhaps of others; the latter may concern any shard.
+        """
+        handles = rows["handle"].to_numpy()
+        is_added, shards = np.isin(handles, added.handle), []
+        for number, shard in enumerate(sharded.shards):
             mine = select_rows(added, np.flatnonzero(worker == number))
-            stack = self._layers.compact(
-                self._layers.apply(share.stack, removed=gone, added=mine, frequency=seen), seen
-            )
-            some = told.filter(pa.array(~elsewhere | np.isin(handles, mine.handle)))
-            rows = self._parts.push(SUBSCRIPTIONS, share.rows, some, partial(self._not_in, stack))
-            shares.append(Share(stack, rows))
-        return partition._replace(
-            shares=tuple(shares),
-            routes=self._tables.push(partition.routes, added, worker, partition.secret, seen),
-            stale=partition.stale + np.size(gone),
+            stack = self._store.apply(shard.stack, removed=removed, added=mine, frequency=frequency)
+            stack = self._store.compact(stack, frequency)
+            my_rows = rows.filter(pa.array(~is_added | np.isin(handles, mine.handle)))
+            parts = self._parts.push(SUBSCRIPTIONS, shard.rows, my_rows, partial(self._is_absent, stack))
+            shards.append(Shard(stack, parts))
+        return sharded._replace(
+            shards=tuple(shards),
+            routes=self._tables.push(sharded.routes, added, worker, sharded.secret, frequency),
+            stale=sharded.stale + np.size(removed),
         )
 
-    def _not_in(self, stack: tuple[SegmentRef, ...], rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Those that a share need not know."""
-        held = self._layers.rows(stack)
+    def _is_absent(self, stack: tuple[SegmentRef, ...], rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which rows a shard with this index does not need."""
+        held = self._store.rows(stack)
         return np.isin(rows["handle"].to_numpy(), () if held is None else held.handle, invert=True)
 
-    def _reboxed(self, partition: Partition, boxes: RegionBoxes, seen: TermFrequency) -> Partition:
-        """Regions that have moved stay with their workers."""
-        shares, routes = [], partition.routes
-        for number, share in enumerate(partition.shares):
-            stack = self._layers.replace_boxes(share.stack, boxes.handle, boxes.box, seen) if share.stack else ()
-            moved = self._layers.rows(stack, boxes.handle)
-            if moved is not None:
-                worker = np.full(len(moved.handle), number)
-                routes = self._tables.push(routes, moved, worker, partition.secret, seen)
-            shares.append(share._replace(stack=self._layers.compact(stack, seen)))
-        return partition._replace(shares=tuple(shares), routes=routes, stale=partition.stale + len(boxes.handle))
+    def _replace_boxes(
+        self, sharded: ShardedIndex, boxes: RegionBoxes, frequency: TermFrequency | None
+    ) -> ShardedIndex:
+        """Moving regions stay with their workers."""
+        shards, routes = [], sharded.routes
+        for number, shard in enumerate(sharded.shards):
+            stack = self._store.replace_boxes(shard.stack, boxes.handle, boxes.box, frequency) if shard.stack else ()
+            routes = self._route(sharded, routes, stack, number, frequency, boxes.handle)
+            shards.append(shard._replace(stack=self._store.compact(stack, frequency)))
+        return sharded._replace(shards=tuple(shards), routes=routes, stale=sharded.stale + len(boxes.handle))
 
-    def _fresh(self, partition: Partition, seen: TermFrequency) -> Partition:
-        """With a router that does not remember too many who are gone."""
-        if partition.stale <= _STALE * partition.live + 1024:
-            return partition
+    def _refresh(self, index: IndexState, frequency: TermFrequency | None) -> IndexState:
+        """Rebuild the routing tables if too many of their entries are outdated."""
+        sharded = index.sharded
+        if sharded is None or sharded.stale <= _STALE * sharded.live + 1024:
+            return index
         routes: tuple[RoutingTableRef, ...] = ()
-        for number, share in enumerate(partition.shares):
-            rows = self._layers.rows(share.stack)
-            if rows is not None:
-                worker = np.full(len(rows.handle), number)
-                routes = self._tables.push(routes, rows, worker, partition.secret, seen)
-        return partition._replace(routes=routes, stale=0)
+        for number, shard in enumerate(sharded.shards):
+            routes = self._route(sharded, routes, shard.stack, number, frequency)
+        return index._replace(sharded=sharded._replace(routes=routes, stale=0))
 
-    def _all_rows(self, indexed: Indexed, partition: Partition | None) -> IndexRows | None:
-        stacks = [share.stack for share in partition.shares] if partition else [indexed.stack]
-        found = [rows for stack in stacks if (rows := self._layers.rows(stack)) is not None]
-        return reduce(concatenate_rows, found) if found else None
+    def _route(
+        self,
+        sharded: ShardedIndex,
+        routes: tuple[RoutingTableRef, ...],
+        stack: tuple[SegmentRef, ...],
+        number: int,
+        frequency: TermFrequency | None,
+        handles: Integers | None = None,
+    ) -> tuple[RoutingTableRef, ...]:
+        """Add the rows of a stack, or those of them with these handles, to the routing tables."""
+        rows = self._store.rows(stack, handles)
+        if rows is None:
+            return routes
+        return self._tables.push(routes, rows, np.full(len(rows.handle), number), sharded.secret, frequency)
+
+    def _all_rows(self, index: IndexState) -> IndexRows | None:
+        stacks = [shard.stack for shard in index.sharded.shards] if index.sharded else [index.stack]
+        rows = [each for stack in stacks if (each := self._store.rows(stack)) is not None]
+        return reduce(concatenate_rows, rows) if rows else None
+
+
+def plan_rebalance(
+    sharded: ShardedIndex, matched: pa.Table, subscriptions: TableLookup, imbalance: float = IMBALANCE
+) -> ShardedIndex:
+    """Plan other cuts for the next batch if the load of this one was too uneven. `matched` has MATCHED_SCHEMA.
+
+    A little is gained with every new sample, but each time many subscriptions would have to move. Hence the threshold.
+    """
+    pairs = matched["subscriptions"].combine_chunks()
+    sample = sample_evenly(len(pairs.flatten()), _SAMPLE)
+    event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[sample]
+    keys, is_fixed = _curve_keys(subscriptions, pairs.flatten().to_numpy()[sample])
+    held, _ = _curve_keys(subscriptions, subscriptions.sample(_SAMPLE))
+    load, workers = LoadSample.of_candidates(event[is_fixed], keys), len(sharded.shards)
+    events_per_worker = max(len(np.unique(load.event)), 1) / workers
+    threshold = imbalance * (1 + _CONFIDENCE / np.sqrt(events_per_worker))
+    if sharded.cuts.imbalance(workers, load, held) < threshold:
+        return sharded
+    cuts = sharded.cuts.rebalance(workers, load, held)
+    return sharded if cuts == sharded.cuts else sharded._replace(planned=cuts)
+
+
+def _curve_keys(subscriptions: TableLookup, numbers: Integers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """The curve keys of the rows that have no moving region, and which of the rows these are."""
+    rows = subscriptions.take(numbers, _PLACED)
+    is_fixed = pc.is_null(rows["moving_radius"])
+    rows = rows.filter(is_fixed)
+    return curve_keys_of_rows(index_rows(rows["handle"].to_numpy(), boxes_and_terms(rows))), is_fixed.to_numpy()

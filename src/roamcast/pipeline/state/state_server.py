@@ -1,7 +1,7 @@
-"""How executors on other hosts come by the files of a state and by the journal: from the driver, over HTTP.
+"""How executors on other hosts get the files of the state, and the journal: from the driver, over HTTP.
 
-Files of the state are immutable and named by the checksum of what is in them. So what a host has fetched once, all its
-processes use, and nothing in its cache is ever out of date. Segments of the journal are read once and not kept.
+Files of the state are immutable and named by their checksum, so all processes of a host share one cache, and nothing in
+it is ever outdated. Segments of the journal are read once and not cached.
 """
 
 from __future__ import annotations
@@ -31,129 +31,130 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.journal.segments import JournalFolder, Segment, read
+from roamcast.journal.folders import JournalFolder
+from roamcast.journal.segments import Segment, read
+from roamcast.pipeline.state.parts import RESTORE_HINT
 
-__all__ = ["CACHE", "Supplier", "supplying"]
+__all__ = ["CACHE", "StateFetcher", "serve_state"]
 
 log = logging.getLogger(__name__)
 
+_NODE: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
-_OFFSETS: Final = re.compile(r"journal/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/([0-9]{1,19})-([0-9]{1,19})")
-_SEGMENT: Final = re.compile(r"journal/[A-Za-z0-9][A-Za-z0-9._-]{0,63}/[0-9]{20}-[0-9]{20}\.parquet")
+_OFFSETS: Final = re.compile(rf"journal/({_NODE})/([0-9]{{1,19}})-([0-9]{{1,19}})")
+_SEGMENT: Final = re.compile(rf"journal/{_NODE}/[0-9]{{20}}-[0-9]{{20}}\.parquet")
 CACHE: Final = "ROAMCAST_CACHE"
-"""A worker whose environment has this keeps its cache there."""
-_UNUSED: Final = 3600.0  # seconds after which a file may leave a cache
-_PATIENCE: Final = 30.0  # seconds without a byte
-_POLL: Final = 0.05
+"""The environment variable with which a worker overrides the cache folder."""
+_UNUSED_S: Final = 3600.0  # a file that was not used for so long may leave the cache
+_TIMEOUT_S: Final = 30.0  # without a byte
+_POLL_S: Final = 0.05
 _CHUNK: Final = 1 << 20
-_READING: Final = "journal-"
-_HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
+_JOURNAL_PREFIX: Final = "journal-"
 
 
-class Supplier(NamedTuple):
-    """Where the files are to be had, the key to it, and the folder that is the cache, on whichever host that is."""
+class StateFetcher(NamedTuple):
+    """Fetches files from the state server at `host` and `port`. `cache` is a folder on whichever host this runs."""
 
     host: str
     port: int
     key: str
     cache: Path
 
-    def at_hand(self, files: Iterable[str]) -> Path:
-        """The cache, with all of these files in it. They are named as in the state's folder.
+    @property
+    def folder(self) -> Path:
+        """The cache folder of this host, or of this worker."""
+        return Path(os.environ.get(CACHE) or self.cache)
 
-        Raises UnavailableError while the driver does not answer, CorruptionError for a file that is damaged there or
-        missing, StorageError when this host's disk refuses.
+    def fetch(self, files: Iterable[str]) -> Path:
+        """Fetch the files that are not in the cache yet; return the cache folder. Names are those in the state folder.
+
+        Raises UnavailableError if the driver does not answer, CorruptionError for a file that is damaged or missing
+        there, StorageError if this host's disk refuses.
         """
-        missing = [file for file in files if not _used(self.folder / file)]
+        missing = [file for file in files if not _touch(self.folder / file)]
         for file in missing:
             self._fetch(file)
         if missing:
             _sweep(self.folder)
         return self.folder
 
-    def journal(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
-        """The records of a node with after < offset <= through, as the driver's disk has them.
+    def read_journal(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a node with after < offset <= through.
 
-        Raises as `at_hand` does, and CorruptionError for what is not there.
+        Raises the errors of `fetch`, and CorruptionError for records that the driver does not have.
         """
-        listed = orjson.loads(b"".join(self._content(f"journal/{node}/{after}-{through}")))
-        if "error" in listed:
-            raise CorruptionError(listed["error"], where=f"journal/{node}", hint=listed["hint"])
+        answer = orjson.loads(b"".join(self._get(f"journal/{node}/{after}-{through}")))
+        if "error" in answer:
+            raise CorruptionError(answer["error"], where=f"journal/{node}", hint=answer["hint"])
         with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=_READING) as folder:
-            yield from read(map(partial(self._segment, node, Path(folder)), listed["segments"]), after, through)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=_JOURNAL_PREFIX) as folder:
+            yield from read(map(partial(self._fetch_segment, node, Path(folder)), answer["segments"]), after, through)
 
-    def _segment(self, node: str, folder: Path, named: list[int]) -> Segment:
-        first, last = named
-        path = folder / f"{first:020d}-{last:020d}.parquet"
-        with storage_errors(path):
-            path.write_bytes(b"".join(self._content(f"journal/{node}/{path.name}")))
-        return Segment(path, first, last)
-
-    @property
-    def folder(self) -> Path:
-        """The cache on this host, or of this worker."""
-        return Path(os.environ.get(CACHE) or self.cache)
+    def discard(self, files: Iterable[str]) -> None:
+        """Remove files from the cache because they are damaged there."""
+        with storage_errors(self.folder):
+            for file in files:
+                (self.folder / file).unlink(missing_ok=True)
 
     def to_json(self) -> str:
         return orjson.dumps({**self._asdict(), "cache": str(self.cache)}).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Supplier:
+    def from_json(cls, text: str) -> StateFetcher:
         content = orjson.loads(text)
         return cls(content["host"], content["port"], content["key"], Path(content["cache"]))
 
-    def drop(self, files: Iterable[str]) -> None:
-        """Forget these, which have been damaged here."""
-        with storage_errors(self.folder):
-            for file in files:
-                (self.folder / file).unlink(missing_ok=True)
+    def _fetch_segment(self, node: str, folder: Path, offsets: list[int]) -> Segment:
+        segment = Segment.at(folder, *offsets)
+        with storage_errors(segment.path):
+            segment.path.write_bytes(b"".join(self._get(f"journal/{node}/{segment.path.name}")))
+        return segment
 
     def _fetch(self, file: str) -> None:
         target = self.folder / file
         with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Of a name of its own: another process may be fetching the same file.
+            # A unique name, because another process may be fetching the same file.
             descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix="fetch-")
         try:
             digest = hashlib.sha256()
             with os.fdopen(descriptor, "wb") as sink:
-                for chunk in self._content(file):
+                for chunk in self._get(file):
                     digest.update(chunk)
                     with storage_errors(target):
                         sink.write(chunk)
             if digest.hexdigest() != target.stem:
-                raise CorruptionError("a file of the state is damaged", where=file, hint=_HINT)
+                raise CorruptionError("a file of the state is damaged", where=file, hint=RESTORE_HINT)
             with storage_errors(target):
                 Path(temporary).rename(target)
         finally:
             Path(temporary).unlink(missing_ok=True)
 
-    def _content(self, file: str) -> Iterator[bytes]:
+    def _get(self, file: str) -> Iterator[bytes]:
         where = f"{self.host}:{self.port}"
-        with closing(HTTPConnection(self.host, self.port, timeout=_PATIENCE)) as connection:
+        with closing(HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)) as connection:
             try:
                 connection.request("GET", f"/{file}", headers={"Authorization": f"Bearer {self.key}"})
-                answer = connection.getresponse()
-                if answer.status == HTTPStatus.NOT_FOUND:
-                    raise CorruptionError("a file of the state is missing", where=file, hint=_HINT)
-                if answer.status != HTTPStatus.OK:
-                    hint = "another pipeline may have taken this one's place"
-                    raise UnavailableError("the driver refuses a file of the state", where=where, hint=hint)
-                while chunk := answer.read(_CHUNK):
+                response = connection.getresponse()
+                if response.status == HTTPStatus.NOT_FOUND:
+                    raise CorruptionError("a file of the state is missing", where=file, hint=RESTORE_HINT)
+                if response.status != HTTPStatus.OK:
+                    hint = "another pipeline may have replaced this one"
+                    raise UnavailableError("the driver refused a file of the state", where=where, hint=hint)
+                while chunk := response.read(_CHUNK):
                     yield chunk
-                if answer.length:  # http.client says nothing of what was cut off
-                    raise IncompleteRead(b"", answer.length)
+                if response.length:  # http.client does not report a truncated body
+                    raise IncompleteRead(b"", response.length)
             except (OSError, HTTPException) as error:
-                hint = "can this host reach the driver's? see --host"
+                hint = "check that this host can reach the driver (see --host)"
                 raise UnavailableError(
-                    f"the driver gives no file of the state: {error}", where=where, hint=hint
+                    f"cannot fetch a file of the state from the driver: {error}", where=where, hint=hint
                 ) from error
 
 
-def _used(path: Path) -> bool:
-    """Whether it is there; if so, it was used now."""
+def _touch(path: Path) -> bool:
+    """Mark a file as used now; False if it does not exist."""
     with storage_errors(path):
         try:
             os.utime(path)
@@ -163,8 +164,8 @@ def _used(path: Path) -> bool:
 
 
 def _sweep(cache: Path) -> None:
-    """Remove what nobody has used for long. Those who have mapped it keep it; who wants it again fetches it again."""
-    before = time.time() - _UNUSED
+    """Remove unused files. Processes that have mapped a file keep it, others fetch it again when they need it."""
+    before = time.time() - _UNUSED_S
     with storage_errors(cache):
         for path in cache.glob("*/*"):
             try:
@@ -172,46 +173,46 @@ def _sweep(cache: Path) -> None:
                     path.unlink()
             except FileNotFoundError:  # another process was faster
                 continue
-        for folder in cache.glob(f"{_READING}*"):  # of tasks that were killed
-            with suppress(OSError):  # it is gone, or in use after all
+        for folder in cache.glob(f"{_JOURNAL_PREFIX}*"):  # left by tasks that were killed
+            with suppress(OSError):  # it is gone, or in use
                 if folder.stat().st_mtime < before:
                     folder.rmdir()
 
 
 @contextmanager
-def supplying(folder: Path, host: str, cache: Path, journal: Path | None = None) -> Iterator[Supplier]:
-    """On the driver: give the files of the state in `folder`, and the journal, to whoever has the key.
+def serve_state(folder: Path, host: str, cache: Path, journal: Path | None = None) -> Iterator[StateFetcher]:
+    """On the driver: serve the files of the state in `folder`, and the journal, to clients that have the key.
 
-    It listens at any free port of `host`. Raises UnavailableError if that is no address of this machine.
+    Listens on any free port of `host`. Raises UnavailableError if that is not an address of this machine.
     """
     key = secrets.token_urlsafe(32)
     try:
-        server = _Server((host, 0), partial(_Handler, folder, journal, key))
+        server = _StateServer((host, 0), partial(_StateHandler, folder, journal, key))
     except OSError as error:
-        hint = "give a name or an address of this machine that the workers can reach"
-        raise UnavailableError(f"cannot listen at {host}: {error.strerror}", where="--host", hint=hint) from error
-    thread = Thread(target=server.serve_forever, args=(_POLL,), name="supply", daemon=True)
+        hint = "pass a name or an address of this machine that the workers can reach"
+        raise UnavailableError(f"cannot listen on {host}: {error.strerror}", where="--host", hint=hint) from error
+    thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="state-server", daemon=True)
     thread.start()
     try:
-        yield Supplier(host, server.server_port, key, cache)
+        yield StateFetcher(host, server.server_port, key, cache)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _StateServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """An executor that is gone in the middle of an answer needs no word; others are told of by what they lack."""
+        """Ignore clients that disconnect mid-response; log other errors."""
         if not isinstance(sys.exception(), OSError):
             log.exception("a request for files of the state failed")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _StateHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = _PATIENCE
+    timeout = _TIMEOUT_S
 
     def __init__(self, folder: Path, journal: Path | None, key: str, *args: object) -> None:
         self._folder = folder
@@ -220,25 +221,25 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        given = self.headers.get("Authorization", "").encode()
-        if not hmac.compare_digest(given, f"Bearer {self._key}".encode()):
+        authorization = self.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(authorization, f"Bearer {self._key}".encode()):
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         name = self.path.removeprefix("/")
-        if self._journal is not None and (offset_range := _OFFSETS.fullmatch(name)):
-            self._list(self._journal, offset_range[1], int(offset_range[2]), int(offset_range[3]))
+        if self._journal is not None and (match := _OFFSETS.fullmatch(name)):
+            self._send_segment_list(self._journal, match[1], int(match[2]), int(match[3]))
         elif self._journal is not None and _SEGMENT.fullmatch(name):
-            self._give(self._journal / name.removeprefix("journal/"))
+            self._send_file(self._journal / name.removeprefix("journal/"))
         elif _FILE.fullmatch(name):
-            self._give(self._folder / name)
+            self._send_file(self._folder / name)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
-    def _list(self, journal: Path, node: str, after: int, through: int) -> None:
-        """The segments that hold an offset range; or why there are none."""
+    def _send_segment_list(self, journal: Path, node: str, after: int, through: int) -> None:
+        """Send the segments of an offset range, or why there are none."""
         try:
-            found = JournalFolder(journal, node).between(after, through)
-            content = orjson.dumps({"segments": [[segment.first, segment.last] for segment in found]})
+            segments = JournalFolder(journal, node).segments_between(after, through)
+            content = orjson.dumps({"segments": [[segment.first, segment.last] for segment in segments]})
         except RoamcastError as error:
             content = orjson.dumps({"error": error.message, "hint": error.hint})
         self.send_response(HTTPStatus.OK)
@@ -247,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def _give(self, path: Path) -> None:
+    def _send_file(self, path: Path) -> None:
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -266,4 +267,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: what fails, the executor tells."""
+        """Log nothing: the executor reports what fails."""

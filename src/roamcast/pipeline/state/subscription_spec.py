@@ -1,4 +1,4 @@
-"""What a subscription asks for, taken apart once, when it is made: nobody reads its query again for a match."""
+"""Subscription specs: checked subscriptions as the columns that matching reads."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from functools import lru_cache
 from math import inf, isinf
 from typing import Any, NamedTuple
 
+import shapely
+
 from roamcast.errors import InputError
-from roamcast.journal.bodies import SubscriptionBody
-from roamcast.lacl import parse
+from roamcast.journal.bodies import SubscriptionBody, decode_condition, encode_condition
 from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
 from roamcast.lacl.syntax import Circle, Within
-from roamcast.pipeline.tasks.event_columns import area_of
 
-__all__ = ["Asked", "asked_of", "why_matched"]
+__all__ = ["SubscriptionSpec", "describe_condition", "describe_match", "parse_area"]
 
 
-class Asked(NamedTuple):
-    """Columns of SUBSCRIPTIONS, which tells what they mean. Equal ones match the same events."""
+class SubscriptionSpec(NamedTuple):
+    """Columns of SUBSCRIPTIONS, see there. Equal specs match the same events."""
 
     min_x: float
     min_y: float
@@ -32,55 +32,68 @@ class Asked(NamedTuple):
     on: str | None
     every: int | None
     space: str
-    around: float | None
+    moving_radius: float | None
+
+    @classmethod
+    def from_body(cls, text: str | None) -> SubscriptionSpec:
+        """Read the body of a control record. Raises InputError if it is unreadable or cannot be matched."""
+        body = SubscriptionBody.from_json(text)
+        if body.area is not None:
+            parse_area(body.area)
+        min_x, min_y, max_x, max_y = body.box or (-inf, -inf, inf, inf)
+        return cls(
+            min_x,
+            min_y,
+            max_x,
+            max_y,
+            list(body.terms),
+            None if body.circle is None else [*body.circle],
+            body.place,
+            body.area,
+            None if body.source is None else encode_condition(body.source),
+            None if body.on is None else encode_condition(body.on),
+            body.every,
+            body.space,
+            body.moving_radius,
+        )
+
+    @classmethod
+    def from_body_or_none(cls, text: str | None) -> SubscriptionSpec | None:
+        """Like `from_body`, but None for what it refuses."""
+        try:
+            return cls.from_body(text)
+        except InputError:
+            return None
 
 
-_NO_MORE = None, None, None, None
-
-
-def asked_of(text: str | None) -> Asked:
-    """By the body of a control record. Raises InputError for what is none, or cannot be tested."""
-    body = SubscriptionBody.from_json(text)
-    circle, place, source, on = _NO_MORE if body.query is None else _further(body.query)
-    if place is not None:
-        if body.area is None:
-            raise InputError("a place without its area")
-        area_of(body.area)
-    min_x, min_y, max_x, max_y = body.box or (-inf, -inf, inf, inf)
-    return Asked(
-        min_x, min_y, max_x, max_y, list(body.terms), None if circle is None else [*circle], place,
-        None if place is None else body.area, source, on, body.every, body.space, body.around,
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=10_000)
-def _further(query: str) -> tuple[tuple[float, float, float] | None, str | None, str | None, str | None]:
-    """Beyond box and terms: a circle, the name of a place, a condition on the source, and one on readings.
-
-    Many subscriptions ask for the same.
-    """
-    parsed = parse(query)
-    circle = place = None
-    match parsed.location:
-        case Circle(x, y, radius):
-            circle = float(x), float(y), float(radius)
-        case Within(name):
-            place = name
-    conditions = parsed.source_expression, parsed.on
-    source, on = (None if condition is None else condition_text(condition) for condition in conditions)
-    return circle, place, source, on
-
-
-def why_matched(row: Mapping[str, Any]) -> str:
-    """What a row of SUBSCRIPTIONS asks of an event, for people to read."""
+def describe_match(row: Mapping[str, Any]) -> str:
+    """Why an event matches a row of SUBSCRIPTIONS, for people to read."""
     box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
-    if row["around"] is not None:
-        where = f"within {number_text(row['around'])} m of {row['subscriber']}"
+    if row["moving_radius"] is not None:
+        where = f"within {number_text(row['moving_radius'])} m of {row['subscriber']}"
     elif row["circle"] is not None:
         where = f"in {region_text(Circle(*row['circle']))}"
     elif row["place"] is not None:
         where = f"in {region_text(Within(row['place']))}"
     else:
         where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
-    has = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
-    return ", ".join(filter(None, (where, has, row["source"], row["on"])))
+    terms = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
+    conditions = (describe_condition(row[name]) for name in ("source", "on") if row[name] is not None)
+    return ", ".join(filter(None, (where, terms, *conditions)))
+
+
+@lru_cache(maxsize=10_000)
+def describe_condition(encoded: str) -> str:
+    """The LACL text of an encoded condition."""
+    return condition_text(decode_condition(encoded))
+
+
+@lru_cache(maxsize=1_000)
+def parse_area(geojson: str) -> shapely.Geometry:
+    """Parse the area of a place and prepare it for many points. Raises InputError."""
+    try:
+        area = shapely.from_geojson(geojson)
+    except shapely.GEOSException as error:
+        raise InputError(f"the area of a place is unreadable: {error}") from error
+    shapely.prepare(area)
+    return area

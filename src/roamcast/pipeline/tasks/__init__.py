@@ -1,1 +1,1 @@
-"""What executors run."""
+"""What Spark tasks run."""

@@ -1,4 +1,4 @@
-"""The embedded journal against a plain list, over random histories."""
+"""The file journal compared with a plain list, for random histories."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.journal.files import FileJournal
+from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch
-from roamcast.journal.segments import JournalFolder, read
+from roamcast.journal.segments import read
 
 LIMIT = 30.0
 
@@ -30,10 +31,10 @@ class Reopen:
 
 
 @dataclass(frozen=True)
-class Forget:
-    """Up to this share of all offsets."""
+class Delete:
+    """Delete up to this fraction of all offsets."""
 
-    share: float
+    fraction: float
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -52,14 +53,14 @@ rows = st.builds(
     body=st.none() | texts,
 )
 appends = st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=5).map(Append)
-steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Forget), max_size=10)
+steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Delete), max_size=10)
 
 
 @given(steps=steps)
-def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | Reopen | Forget]) -> None:
-    """Whatever is appended, forgotten and reopened: offsets and records are those of a plain list."""
+def test_the_journal_equals_a_list(steps: list[Append | Reopen | Delete]) -> None:
+    """Whatever is appended, deleted and reopened."""
     model: list[Record] = []
-    forgotten = 0
+    deleted = 0
     with tempfile.TemporaryDirectory() as root:
         folder = JournalFolder(Path(root), "n")
         journal = FileJournal(Path(root), "n", linger=0)
@@ -73,12 +74,12 @@ def test_the_journal_is_a_list_that_forgets_from_the_front(steps: list[Append | 
                 case Reopen():
                     journal.close()
                     journal = FileJournal(Path(root), "n", linger=0)
-                case Forget(share):
-                    forgotten = max(forgotten, int(share * len(model)))
-                    folder.forget(forgotten)
+                case Delete(fraction):
+                    deleted = max(deleted, int(fraction * len(model)))
+                    folder.delete_before(deleted)
             assert folder.last_offset() == len(model)
-            assert folder.first_offset() <= max(forgotten, 1)
-            segments = folder.between(forgotten, len(model))
-            found = pa.Table.from_batches(read(segments, forgotten, len(model)), RECORD_SCHEMA)
-            assert found == pa.Table.from_batches([to_batch("n", forgotten + 1, model[forgotten:])])
+            assert folder.first_offset() <= max(deleted, 1)
+            segments = folder.segments_between(deleted, len(model))
+            records = pa.Table.from_batches(read(segments, deleted, len(model)), RECORD_SCHEMA)
+            assert records == pa.Table.from_batches([to_batch("n", deleted + 1, model[deleted:])])
         journal.close()

@@ -1,4 +1,4 @@
-"""Reading control records alone: what reading all and leaving the events out gives."""
+"""Reading control records equals reading everything and dropping the events."""
 
 from __future__ import annotations
 
@@ -15,35 +15,28 @@ from hypothesis import strategies as st
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.journal.segments import JournalFolder, Segment, encode, read, read_control
+from roamcast.journal.segments import Segment, encode, read, read_control
 
 KINDS = ("event", "subscription", "removal", "binding", "unbinding", "teleport")
 
 
-def put(folder: JournalFolder, first: int, kinds: Sequence[str]) -> Segment:
-    """A segment with records of these kinds, each with something in every column."""
+def put(folder: Path, first: int, kinds: Sequence[str]) -> Segment:
+    """Write a segment with records of these kinds, all columns filled."""
     records = [
         Record(kind, "cam", number, f"r{number}", number, 0.5, -0.5, ["é", ""], {"t": 1.5}, '{"a":1}')
         for number, kind in enumerate(kinds, first)
     ]
-    segment = Segment(folder.path_of(first, first + len(kinds) - 1), first, first + len(kinds) - 1)
+    segment = Segment.at(folder, first, first + len(kinds) - 1)
     write_atomic(segment.path, encode([to_batch("north", first, records)]), durable=False)
     return segment
 
 
-def fill(folder: JournalFolder, segments: Sequence[Sequence[str]]) -> list[Segment]:
-    """Segments that follow each other from offset 1 on."""
-    found: list[Segment] = []
+def fill(folder: Path, segments: Sequence[Sequence[str]]) -> list[Segment]:
+    """Write consecutive segments from offset 1."""
+    written: list[Segment] = []
     for kinds in segments:
-        found.append(put(folder, found[-1].last + 1 if found else 1, kinds))
-    return found
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> JournalFolder:
-    folder = JournalFolder(tmp_path, "north")
-    folder.path.mkdir()
-    return folder
+        written.append(put(folder, written[-1].last + 1 if written else 1, kinds))
+    return written
 
 
 _segments = st.lists(
@@ -53,25 +46,23 @@ _segments = st.lists(
 
 
 @given(segments=_segments, after=st.integers(0, 26), through=st.integers(0, 26))
-def test_equals_reading_all_and_filtering(segments: list[list[str]], after: int, through: int) -> None:
-    """Whatever the segments hold and the range cuts, it is the rows of `read` that are no events, in order."""
+def test_control_records_equal_filtered_records(segments: list[list[str]], after: int, through: int) -> None:
+    """For any segments and range."""
     with tempfile.TemporaryDirectory() as root:
-        folder = JournalFolder(Path(root), "north")
-        folder.path.mkdir()
-        found = fill(folder, segments)
-        everything = pa.Table.from_batches(read(found, after, through), RECORD_SCHEMA)
-        control = read_control(found, after, through)
+        written = fill(Path(root), segments)
+        everything = pa.Table.from_batches(read(written, after, through), RECORD_SCHEMA)
+        control = read_control(written, after, through)
     assert control.schema.equals(RECORD_SCHEMA, check_metadata=True)
     assert control.equals(everything.filter(pc.not_equal(everything["kind"], EVENT)))
 
 
-def test_nothing_to_read_is_an_empty_table(folder: JournalFolder) -> None:
-    """Without segments, and of events alone, there are no rows, but all columns."""
+def test_without_control_records_the_table_is_empty(tmp_path: Path) -> None:
+    """It has all columns."""
     assert read_control([], 0, 9).equals(RECORD_SCHEMA.empty_table())
-    assert read_control(fill(folder, [[EVENT] * 3]), 0, 3).equals(RECORD_SCHEMA.empty_table())
+    assert read_control(fill(tmp_path, [[EVENT] * 3]), 0, 3).equals(RECORD_SCHEMA.empty_table())
 
 
-def damage_nothing_left(path: Path) -> None:
+def damage_empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
@@ -102,11 +93,11 @@ def damage_removed(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_nothing_left, damage_cut, damage_kinds, damage_bodies, damage_other_offsets, damage_removed],
+    [damage_empty, damage_cut, damage_kinds, damage_bodies, damage_other_offsets, damage_removed],
 )
-def test_a_damaged_segment_is_named(folder: JournalFolder, damage: Callable[[Path], None]) -> None:
-    """Damage is an error that names the file and has a hint, never wrong rows."""
-    segments = fill(folder, [["removal"], [EVENT, "removal"]])
+def test_a_damaged_segment_is_corruption(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """The error names the file and has a hint."""
+    segments = fill(tmp_path, [["removal"], [EVENT, "removal"]])
     damage(segments[1].path)
     with pytest.raises(CorruptionError) as caught:
         read_control(segments, 0, 3)

@@ -1,4 +1,4 @@
-"""Plan bind through the whole batch, without Spark, against the documented rules; wherever the batches are cut."""
+"""Whole batches of plan bind without Spark, compared with the documented rules."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
+from batches import Placed, PureStream, placed
+from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
-from pure import Placed, PureStream, placed
 
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, EVENT, REMOVAL, UNBINDING, Record
 from roamcast.lacl import holds
-from roamcast.pipeline.state.batch_state import Entry
-from roamcast.pipeline.tasks.event_columns import on_of
+from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 
@@ -33,7 +33,7 @@ def reading(source: str, seq: int, time: int, level: float | None = 1.0, context
 def bind(
     id: str, source: str, time: int, *, on: str | None = None, every: int | None = None, initial: bool = False
 ) -> Record:
-    body = BindingBody("ann" if id < "b3" else "bob", on, every, initial).to_json()
+    body = BindingBody("ann" if id < "b3" else "bob", on and condition(on), every, initial).to_json()
     return Record(BINDING, source, id=id, time=time, body=body)
 
 
@@ -45,10 +45,10 @@ def remove(id: str, time: int) -> Record:
     return Record(REMOVAL, "ann", id=id, time=time)
 
 
-def letters_of(entries: Sequence[Entry]) -> Letters:
+def letters_of(results: Sequence[BatchResult]) -> Letters:
     found: Letters = defaultdict(list)
-    for entry in entries:
-        for office, letters in entry.numbered.letters.items():
+    for result in results:
+        for office, letters in result.letters.by_office.items():
             for row in letters.to_pylist():
                 box = found[office, row["receiver"]]
                 assert row["number"] == len(box) + 1
@@ -63,8 +63,8 @@ def run(folder: Path, rows: Sequence[Placed], cuts: Sequence[int] = ()) -> Lette
     return letters_of([stream.run(rows[a:b]) for a, b in pairwise(bounds)])
 
 
-def test_the_walk(tmp_path: Path) -> None:
-    """Bound to one source after another, a subscriber hears each while it is bound to it, and none else."""
+def test_a_subscriber_gets_the_events_of_its_current_source(tmp_path: Path) -> None:
+    """It is bound to one source after another."""
     rows = placed([
         reading("t1", 1, 5), bind("b1", "t1", 10), reading("t1", 2, 11), reading("t2", 1, 12),
         unbind("b1", "t1", 20), bind("b1", "t2", 20), reading("t1", 3, 21), reading("t2", 2, 22),
@@ -73,21 +73,21 @@ def test_the_walk(tmp_path: Path) -> None:
     assert run(tmp_path, rows) == {("local", "ann"): [("b1", "t1:2"), ("b1", "t2:2")]}
 
 
-def test_a_late_event_meets_the_binding_of_its_time(tmp_path: Path) -> None:
-    """It goes to who was bound when it happened, not to who is bound when it comes."""
+def test_a_late_event_matches_the_binding_of_its_time(tmp_path: Path) -> None:
+    """Not the binding that is live when it arrives."""
     rows = placed([bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b3", "t1", 20), reading("t1", 1, 15)])
     assert run(tmp_path, rows, [2]) == {("local", "ann"): [("b1", "t1:1")]}
 
 
-def test_what_was_known_is_told_once_at_the_beginning(tmp_path: Path) -> None:
-    """The reading with the highest number comes with the first binding, from this batch or an earlier one."""
+def test_an_initial_binding_sends_the_newest_event(tmp_path: Path) -> None:
+    """The one with the highest sequence number, of this batch or an earlier one."""
     rows = placed([reading("t1", 2, 5), reading("t1", 1, 7), bind("b1", "t1", 10, initial=True), reading("t1", 3, 11)])
     for number, cuts in enumerate([(), (1,), (2,), (3,), (1, 2, 3)]):
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): [("b1", "t1:2"), ("b1", "t1:3")]}
 
 
-def test_records_that_are_journalled_again_change_nothing(tmp_path: Path) -> None:
-    """A node that crashed may do so: no letter comes twice, and an ended binding stays ended."""
+def test_repeated_records_change_nothing(tmp_path: Path) -> None:
+    """A node that crashed may journal records again: no letter is sent twice, and an ended binding stays ended."""
     changes = [bind("b1", "t1", 10, initial=True), unbind("b1", "t1", 20)]
     rows = placed(
         [reading("t1", 1, 7), *changes, *changes[:1], reading("t1", 2, 15), *changes[1:], reading("t1", 3, 16)]
@@ -97,16 +97,16 @@ def test_records_that_are_journalled_again_change_nothing(tmp_path: Path) -> Non
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): expected}
 
 
-def test_a_removed_subscription_gets_nothing_more(tmp_path: Path) -> None:
-    """Not even an event that happened while it was bound, if it is journalled after the removal."""
+def test_a_removed_subscription_gets_no_more_letters(tmp_path: Path) -> None:
+    """Not even for an event in the time of its binding, if it is journalled after the removal."""
     changes = [bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b1", "t2", 20), unbind("b1", "t2", 30)]
     rows = placed([*changes, remove("b1", 30), reading("t1", 1, 15), reading("t2", 1, 25)])
     for number, cuts in enumerate([(), (3,), (5,)]):
         assert run(tmp_path / str(number), rows, cuts) == {}
 
 
-def test_a_period_begins_anew_with_a_new_subscription_of_the_same_name(tmp_path: Path) -> None:
-    """And an event from the future does not mute the ones after it."""
+def test_a_new_subscription_with_the_same_name_starts_a_new_period(tmp_path: Path) -> None:
+    """And an event with a time in the future does not suppress later ones."""
     old, new = bind("b1", "t1", 10, every=1000), bind("b1", "t1", 50, every=10)
     gone = [unbind("b1", "t1", 40), remove("b1", 40)]
     rows = placed([old, reading("t1", 1, 900), *gone, new, *(reading("t1", 2 + n, 50 + 5 * n) for n in range(3))])
@@ -115,25 +115,25 @@ def test_a_period_begins_anew_with_a_new_subscription_of_the_same_name(tmp_path:
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): expected}
 
 
-def test_what_is_too_late_is_counted_and_set_aside(tmp_path: Path) -> None:
-    """Once ended bindings are forgotten, an event of their time is not guessed at; others go on."""
-    stream = PureStream(tmp_path, history=100)
+def test_an_event_that_is_too_late_becomes_a_dead_letter(tmp_path: Path) -> None:
+    """Once the bindings of its time are deleted. Other events are not affected."""
+    stream = PureStream(tmp_path, BatchSettings(binding_history=100))
     first = placed([bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b1", "t2", 20)])
     stream.run(first)
-    # Enough changes, long after, for the stack of parts to be merged down to its bottom.
+    # Enough later changes for all parts of the table to be merged.
     changes = [bind(f"b{n}", "t9", 1000 + n) for n in range(2, 12)]
     stream.run(placed(changes, first=4))
-    entry = stream.run(placed([reading("t1", 1, 15), reading("t1", 2, 25), reading("t2", 1, 25)], first=14))
-    assert [(item.offset, item.reason[:16]) for item in entry.set_aside] == [(14, "it came too late")]
-    assert letters_of([entry]) == {("local", "ann"): [("b1", "t2:1")]}
-    assert stream.books.manifest.counters["late"] == 1
+    result = stream.run(placed([reading("t1", 1, 15), reading("t1", 2, 25), reading("t2", 1, 25)], first=14))
+    assert [(item.offset, item.reason[:16]) for item in result.dead_letters] == [(14, "the event is too")]
+    assert letters_of([result]) == {("local", "ann"): [("b1", "t2:1")]}
+    assert stream.state.manifest.counters["late"] == 1
     stream.restart()
-    entry = stream.run(placed([reading("t1", 3, 12), reading("t3", 1, 12)], first=17))
-    assert [item.offset for item in entry.set_aside] == [17]
+    result = stream.run(placed([reading("t1", 3, 12), reading("t3", 1, 12)], first=17))
+    assert [item.offset for item in result.dead_letters] == [17]
 
 
-def test_a_source_of_another_node_is_heard_while_it_is_bound(tmp_path: Path) -> None:
-    """By time: between nodes nothing else tells what was first. One of the same name here is another."""
+def test_a_source_of_another_node_matches_while_it_is_bound(tmp_path: Path) -> None:
+    """By time, since nodes have no common order. A local source with the same name is another source."""
     south = [reading("t1", 1, 5), reading("t1", 2, 15), reading("t1", 3, 25), reading("t1", 4, 18)]
     north = [
         reading("t1", 1, 12), bind("b1", "t1@south", 10, initial=True), unbind("b1", "t1@south", 20),
@@ -147,8 +147,8 @@ def test_a_source_of_another_node_is_heard_while_it_is_bound(tmp_path: Path) -> 
         assert found.keys() == {("north", "ann")}
 
 
-def test_what_is_removed_at_one_node_hears_no_event_of_another(tmp_path: Path) -> None:
-    """Not from the batch on that has the removal, whenever it happened."""
+def test_a_removal_applies_to_events_of_other_nodes(tmp_path: Path) -> None:
+    """From the batch of the removal on, whatever its time."""
     north = placed([bind("b1", "t1@south", 10), remove("b1", 20)], node="north")
     south = placed([reading("t1", 1, 15), reading("t1", 2, 16), reading("t1", 3, 20)], node="south")
     rows = [north[0], south[0], north[1], *south[1:]]
@@ -156,7 +156,7 @@ def test_what_is_removed_at_one_node_hears_no_event_of_another(tmp_path: Path) -
 
 
 @dataclass
-class Bond:
+class BindingSpan:
     since: int
     begin: int
     body: BindingBody
@@ -166,10 +166,10 @@ class Bond:
 
 
 class Interpreter:
-    """The documented rules, one record after the other."""
+    """The documented rules, record by record."""
 
     def __init__(self) -> None:
-        self.bonds: dict[tuple[str, str, str], list[Bond]] = defaultdict(list)  # by node, subscription, source
+        self.spans: dict[tuple[str, str, str], list[BindingSpan]] = defaultdict(list)  # by node, subscription, source
         self.seen: set[tuple[str, str, int]] = set()
         self.newest: dict[tuple[str, str], Record] = {}
         self.last: dict[tuple[str, str], int] = {}
@@ -178,23 +178,23 @@ class Interpreter:
     def take(self, row: Placed) -> None:
         record, key = row.record, (row.node, str(row.record.id), str(row.record.entity))
         assert record.time is not None
-        bonds = self.bonds[key]
+        spans = self.spans[key]
         if record.kind == EVENT:
             self.event(row)
-        elif record.kind == BINDING and not (bonds and (bonds[-1].until is None or record.time <= bonds[-1].end)):
-            bonds.append(Bond(row.offset, record.time, BindingBody.from_json(record.body)))
+        elif record.kind == BINDING and not (spans and (spans[-1].until is None or record.time <= spans[-1].end)):
+            spans.append(BindingSpan(row.offset, record.time, BindingBody.from_json(record.body)))
             newest = self.newest.get((row.node, key[2]))
-            if bonds[-1].body.initial and newest is not None:
-                self.tell(row.node, key[1], bonds[-1].body, newest)
-        elif record.kind == UNBINDING and bonds and bonds[-1].until is None and record.time >= bonds[-1].begin:
-            bonds[-1].until, bonds[-1].end = row.offset, record.time
+            if spans[-1].body.initial and newest is not None:
+                self.send(row.node, key[1], spans[-1].body, newest)
+        elif record.kind == UNBINDING and spans and spans[-1].until is None and record.time >= spans[-1].begin:
+            spans[-1].until, spans[-1].end = row.offset, record.time
         elif record.kind == REMOVAL:
-            own = [bond for name, bonds in self.bonds.items() if name[:2] == key[:2] for bond in bonds]
-            if all(bond.begin <= record.time for bond in own):
+            own = [span for name, spans in self.spans.items() if name[:2] == key[:2] for span in spans]
+            if all(span.begin <= record.time for span in own):
                 self.last.pop(key[:2], None)
-                for bond in own:
-                    bond.end = record.time if bond.until is None else bond.end
-                    bond.until, bond.final = bond.until or row.offset, True
+                for span in own:
+                    span.end = record.time if span.until is None else span.end
+                    span.until, span.final = span.until or row.offset, True
 
     def event(self, row: Placed) -> None:
         record, source = row.record, (row.node, str(row.record.entity))
@@ -206,17 +206,17 @@ class Interpreter:
         known = self.newest.get(source)
         if known is None or (known.seq or 0) < record.seq:
             self.newest[source] = record
-        for (node, id, name), bonds in sorted(self.bonds.items()):
+        for (node, id, name), spans in sorted(self.spans.items()):
             if (node, name) == source:
-                for bond in bonds:
-                    if bond.begin <= record.time and (
-                        bond.until is None or (record.time < bond.end and not bond.final)
+                for span in spans:
+                    if span.begin <= record.time and (
+                        span.until is None or (record.time < span.end and not span.final)
                     ):
-                        self.tell(node, id, bond.body, record)
+                        self.send(node, id, span.body, record)
 
-    def tell(self, node: str, id: str, body: BindingBody, record: Record) -> None:
+    def send(self, node: str, id: str, body: BindingBody, record: Record) -> None:
         context = orjson.loads(record.body or "{}").get("context")
-        if body.on is not None and not holds(on_of(body.on), record.readings or {}, context=context):
+        if body.on is not None and not holds(body.on, record.readings or {}, context=context):
             return
         assert record.time is not None
         if body.every is not None:
@@ -251,8 +251,8 @@ _worlds = st.lists(st.tuples(st.sampled_from(["north", "south"]), _records, st.s
     again=st.integers(1, 12),
     cut=st.booleans(),
 )
-def test_the_last_records_journalled_again_change_no_letter(changes: list[Record], again: int, cut: bool) -> None:
-    """However many of them; events come before, between and after."""
+def test_repeating_the_last_records_changes_no_letter(changes: list[Record], again: int, cut: bool) -> None:
+    """However many are repeated, with events before, between and after."""
     rising = [record._replace(time=10 * number) for number, record in enumerate(changes, 1)]
     events = [reading(f"t{1 + n % 2}", 1 + n // 2, 7 + 5 * n) for n in range(20)]
     before = [record for pair in zip(events, rising, strict=False) for record in pair]
@@ -266,12 +266,12 @@ def test_the_last_records_journalled_again_change_no_letter(changes: list[Record
 
 @thorough()
 @given(world=_worlds)
-def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
-    """Random records of two nodes make the letters of the rules, however they are cut into batches and restarted."""
+def test_letters_equal_those_of_the_rules(world: list[tuple[str, Record, str]]) -> None:
+    """For random records of two nodes, however batches are cut and restarted."""
     interpreter = Interpreter()
     offsets = {"north": 0, "south": 0}
     batch: list[Placed] = []
-    entries = []
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         for node, record, then in world:
@@ -279,11 +279,11 @@ def test_equals_an_interpreter_of_the_rules(world: list[tuple[str, Record, str]]
             batch.append(Placed(node, offsets[node], record))
             interpreter.take(batch[-1])
             if then != ".":
-                entries.append(stream.run(batch))
+                results.append(stream.run(batch))
                 batch = []
             if then == "r":
                 stream.restart()
-        entries.append(stream.run(batch))
-    assert letters_of(entries) == dict(interpreter.letters)
-    live = sum(bonds[-1].until is None for bonds in interpreter.bonds.values() if bonds)
-    assert entries[-1].manifest.counters["bindings"] == live
+        results.append(stream.run(batch))
+    assert letters_of(results) == dict(interpreter.letters)
+    live = sum(spans[-1].until is None for spans in interpreter.spans.values() if spans)
+    assert results[-1].manifest.counters["bindings"] == live

@@ -1,4 +1,4 @@
-"""The exact test: with box and terms before it, it takes the events that the whole query holds of, and no other."""
+"""Box, terms and the tests after them together accept exactly the events for which the query holds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import orjson
 import pyarrow as pa
 import pytest
 import shapely
+from batches import control, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import conditions
 from profiles import thorough
-from pure import control, placed
 
 from roamcast import model
 from roamcast.errors import InputError
@@ -39,10 +39,9 @@ from roamcast.lacl.syntax import (
 )
 from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
-from roamcast.pipeline.state.control import Nothing, changes_of
-from roamcast.pipeline.state.subscription_spec import asked_of
-from roamcast.pipeline.tasks import exact
-from roamcast.pipeline.tasks.event_columns import Facts
+from roamcast.pipeline.state.changes import EmptyState, apply_records
+from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
+from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_subscriptions
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
 
@@ -54,8 +53,8 @@ SHAPES = {
 PLACES = {space.name: Places(SHAPES, space) for space in (GEOGRAPHIC, PLANAR)}
 
 
-class Happening(NamedTuple):
-    """An event, as far as a query can ask of it."""
+class EventValues(NamedTuple):
+    """The parts of an event that a query can test."""
 
     x: float = 0.0
     y: float = 0.0
@@ -69,29 +68,29 @@ class Happening(NamedTuple):
 
 
 def subscriptions(queries: Sequence[Query], space: Space) -> pa.Table:
-    """As rows of the state."""
+    """Queries as rows of the state."""
     bodies = [SubscriptionBody.of(query, PLACES[space.name], space).to_json() for query in queries]
     records = [Record(SUBSCRIPTION, "ann", time=0, id=f"s{number}", body=body) for number, body in enumerate(bodies)]
-    changes = changes_of(control(placed(records)).records, 0, Nothing())
-    assert changes.set_aside == []
+    changes = apply_records(control(placed(records)).records, 0, EmptyState())
+    assert changes.dead_letters == []
     return changes.subscriptions
 
 
-def taken(queries: Sequence[Query], events: Sequence[Happening], space: Space = PLANAR) -> set[tuple[int, int]]:
-    """Pairs of numbers, of query and of event: found by box and terms, then tested."""
+def accepted(queries: Sequence[Query], events: Sequence[EventValues], space: Space = PLANAR) -> set[tuple[int, int]]:
+    """Pairs (query, event): found by box and terms, then tested."""
     rows = subscriptions(queries, space)
     batch = to_batch("local", 1, [event.record() for event in events])
     sides = (rows[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     terms = rows["terms"].combine_chunks() if rows.num_rows else pa.array([], pa.list_(pa.string()))
-    found = ReferenceMatcher(Subscriptions(*sides, terms)).match(
+    candidates = ReferenceMatcher(Subscriptions(*sides, terms)).match(
         Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
     )
-    good = exact.passes(Facts(batch), found.event, rows, found.subscription)
-    return set(zip(found.subscription[good].tolist(), found.event[good].tolist(), strict=True))
+    good = satisfy_subscriptions(EventColumns(batch), candidates.event, rows, candidates.subscription)
+    return set(zip(candidates.subscription[good].tolist(), candidates.event[good].tolist(), strict=True))
 
 
-def wanted(query: Query, event: Happening, space: Space) -> bool:
-    """What the language says of one event, directly."""
+def satisfies(query: Query, event: EventValues, space: Space) -> bool:
+    """Evaluate the query for one event with the reference semantics."""
 
     def inside(region: Region) -> bool:
         match region:
@@ -110,100 +109,105 @@ def wanted(query: Query, event: Happening, space: Space) -> bool:
     )
 
 
-def ask(text: str, *events: Happening, space: Space = PLANAR) -> list[bool]:
-    """Which events one query takes."""
+def accept(text: str, *events: EventValues, space: Space = PLANAR) -> list[bool]:
+    """Which events a query accepts."""
     query = check(parse(text), places=PLACES[space.name], space=space)
-    pairs = taken([query], events, space)
+    pairs = accepted([query], events, space)
     return [(0, number) in pairs for number in range(len(events))]
 
 
 def test_a_circle_is_round() -> None:
-    """Its border belongs to it; the corners of its box do not."""
-    events = [Happening(3, 4), Happening(5, 0), Happening(5, 5), Happening(4, 4)]
-    assert ask("Select all() Where &location in circle(0, 0, 5)", *events) == [True, True, False, False]
+    """The border is inside, the corners of its bounding box are not."""
+    events = [EventValues(3, 4), EventValues(5, 0), EventValues(5, 5), EventValues(4, 4)]
+    assert accept("Select all() Where &location in circle(0, 0, 5)", *events) == [True, True, False, False]
 
 
-def test_a_circle_is_one_in_its_space() -> None:
-    """In geographic space its radius is in metres, and it goes across the antimeridian."""
+def test_a_circle_is_measured_in_its_space() -> None:
+    """In geographic space the radius is in metres, and a circle may cross the antimeridian."""
     text = "Select all() Where &location in circle(180, 0, 120000)"
-    events = [Happening(179, 0), Happening(-179, 0), Happening(-180, 1), Happening(-178.9, 0), Happening(179, 1)]
-    assert ask(text, *events, space=GEOGRAPHIC) == [True, True, True, False, False]
+    events = [
+        EventValues(179, 0),
+        EventValues(-179, 0),
+        EventValues(-180, 1),
+        EventValues(-178.9, 0),
+        EventValues(179, 1),
+    ]
+    assert accept(text, *events, space=GEOGRAPHIC) == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("space", [GEOGRAPHIC, PLANAR])
-def test_a_place_is_its_polygon(space: Space) -> None:
-    """Its border belongs to it; its holes, and the corners of its box, do not."""
-    triangle = [Happening(1, 1), Happening(2, 2), Happening(3, 3), Happening(0, 4)]
-    assert ask('Select all() Where &location in within("triangle")', *triangle, space=space) == [
+def test_a_place_is_tested_by_its_polygon(space: Space) -> None:
+    """The border is inside; holes and the corners of its bounding box are not."""
+    triangle = [EventValues(1, 1), EventValues(2, 2), EventValues(3, 3), EventValues(0, 4)]
+    assert accept('Select all() Where &location in within("triangle")', *triangle, space=space) == [
         True, True, False, True,
     ]  # fmt: skip
-    ring = [Happening(0, 0), Happening(1, 0), Happening(2, 0), Happening(5, 0)]
-    assert ask('Select all() Where &location in within("ring")', *ring, space=space) == [False, True, True, False]
+    ring = [EventValues(0, 0), EventValues(1, 0), EventValues(2, 0), EventValues(5, 0)]
+    assert accept('Select all() Where &location in within("ring")', *ring, space=space) == [False, True, True, False]
 
 
 def test_a_place_across_the_antimeridian_is_found() -> None:
-    """Both of its parts, and nothing between them."""
-    events = [Happening(178, 3), Happening(-179, 1), Happening(-179, 3), Happening(0, 0)]
+    """Both parts match, and nothing between them."""
+    events = [EventValues(178, 3), EventValues(-179, 1), EventValues(-179, 3), EventValues(0, 0)]
     text = 'Select all() Where &location in within("fiji")'
-    assert ask(text, *events, space=GEOGRAPHIC) == [True, True, False, False]
+    assert accept(text, *events, space=GEOGRAPHIC) == [True, True, False, False]
 
 
 def test_terms_below_or_and_not_are_tested() -> None:
-    """Where no term is necessary all events are candidates."""
+    """All events are candidates if no term is required."""
     text = 'Select all() Where (&terms has ("fire") or &terms has ("smoke")) and not &terms has ("drill")'
-    events = [Happening(terms=terms) for terms in (["fire"], ["smoke"], ["fire", "drill"], ["ice"], None)]
-    assert ask(text, *events) == [True, True, False, False, False]
+    events = [EventValues(terms=terms) for terms in (["fire"], ["smoke"], ["fire", "drill"], ["ice"], None)]
+    assert accept(text, *events) == [True, True, False, False, False]
 
 
 def test_attributes_of_the_source_are_tested() -> None:
-    """As they were when the event was accepted; an event whose body says nothing has none."""
+    """As they were when the event was accepted; an unreadable body has none."""
     text = "Select all() Where &location in box(-1, -1, 1, 1) and &owner = bob"
-    events = [Happening(attributes=a) for a in ({"owner": "bob"}, {"owner": "eve"}, None)]
-    assert ask(text, *events) == [True, False, False]
+    events = [EventValues(attributes=a) for a in ({"owner": "bob"}, {"owner": "eve"}, None)]
+    assert accept(text, *events) == [True, False, False]
     rows = subscriptions([parse(text)], PLANAR)
-    batch = to_batch("local", 1, [Happening().record()._replace(body="{no")])
-    assert exact.passes(Facts(batch), np.array([0]), rows, np.array([0])).tolist() == [False]
+    batch = to_batch("local", 1, [EventValues().record()._replace(body="{no")])
+    assert satisfy_subscriptions(EventColumns(batch), np.array([0]), rows, np.array([0])).tolist() == [False]
 
 
 def test_readings_are_tested() -> None:
-    """Named ones, and plain ones by the context of the source; a missing one satisfies nothing."""
+    """Named readings, and plain ones by the context of the source; a missing one satisfies nothing."""
     box = "Select all() Where &location in box(-1, -1, 1, 1)"
     level = {"context": "level"}
     events = [
-        Happening(readings={"level": 5}, attributes=level),
-        Happening(readings={"level": 5}),
-        Happening(readings={"level": 0}, attributes=level),
-        Happening(readings=None, attributes=level),
+        EventValues(readings={"level": 5}, attributes=level),
+        EventValues(readings={"level": 5}),
+        EventValues(readings={"level": 0}, attributes=level),
+        EventValues(readings=None, attributes=level),
     ]
-    assert ask(f"{box} On @ > 1", *events) == [True, False, False, False]
-    assert ask(f"{box} On @level > 1", *events) == [True, True, False, False]
-    assert ask(f"{box} On not @ > 1", *events) == [False, True, True, True]
+    assert accept(f"{box} On @ > 1", *events) == [True, False, False, False]
+    assert accept(f"{box} On @level > 1", *events) == [True, True, False, False]
+    assert accept(f"{box} On not @ > 1", *events) == [False, True, True, True]
 
 
-def test_what_asks_no_more_than_box_and_terms_passes() -> None:
-    """Beside subscriptions that ask more, and without any pair at all."""
+def test_subscriptions_with_box_and_terms_only_pass() -> None:
+    """Together with subscriptions that have more tests, and without any pair."""
     texts = ["&location in box(0, 0, 1, 1)", "&location in circle(0, 0, 1)", '&terms has ("fire")']
     queries = [parse(f"Select all() Where {text}") for text in texts]
-    assert taken(queries, [Happening(1, 1, ["fire"]), Happening(9, 9)]) == {(0, 0), (2, 0)}
-    assert taken(queries, []) == set()
-    assert taken([], [Happening()]) == set()
+    assert accepted(queries, [EventValues(1, 1, ["fire"]), EventValues(9, 9)]) == {(0, 0), (2, 0)}
+    assert accepted(queries, []) == set()
+    assert accepted([], [EventValues()]) == set()
 
 
 @pytest.mark.parametrize(
-    ("text", "area"),
-    [
-        ("Select", None),
-        ('Select all() Where &location in within("p")', None),
-        ('Select all() Where &location in within("p")', ""),
-        ('Select all() Where &location in within("p")', "{}"),
-        ('Select all() Where &location in within("p")', '{"type":"Polygon","coordinates":[[[0,0],[1,1]]]}'),
-        ('Select all() Where &location in within("p")', '{"type":"Polygon","coordinates":"all"}'),
-    ],
+    "area",
+    ["", "{}", '{"type":"Polygon","coordinates":[[[0,0],[1,1]]]}', '{"type":"Polygon","coordinates":"all"}'],
 )
-def test_what_cannot_be_tested_is_refused(text: str, area: str | None) -> None:
-    """As bad input, before any event meets it."""
+def test_an_unreadable_area_is_refused(area: str) -> None:
+    """When the subscription is created, before any event is tested."""
     with pytest.raises(InputError):
-        asked_of(SubscriptionBody(None, (), text, area, space="planar").to_json())
+        SubscriptionSpec.from_body(SubscriptionBody(None, (), place="p", area=area, space="planar").to_json())
+
+
+def test_a_place_without_an_area_is_refused() -> None:
+    """It could not be tested."""
+    with pytest.raises(InputError, match="area"):
+        SubscriptionSpec.from_body(SubscriptionBody(None, (), place="p", space="planar").to_json())
 
 
 _values = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
@@ -242,7 +246,7 @@ _coordinates = {
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Space, list[Query], list[Happening]]:
+def worlds(draw: st.DrawFn) -> tuple[Space, list[Query], list[EventValues]]:
     space = draw(st.sampled_from([GEOGRAPHIC, PLANAR]))
     queries = []
     for _ in range(draw(st.integers(1, 4))):
@@ -255,20 +259,20 @@ def worlds(draw: st.DrawFn) -> tuple[Space, list[Query], list[Happening]]:
     events = []
     for _ in range(draw(st.integers(3, 8))):
         x, y = draw(_coordinates[space.name])
-        given = draw(attributes)
-        if given is not None and (context := draw(st.none() | _names)) is not None:
-            given = {**given, "context": context}
+        values = draw(attributes)
+        if values is not None and (context := draw(st.none() | _names)) is not None:
+            values = {**values, "context": context}
         terms = draw(st.none() | st.lists(st.sampled_from("xyz"), max_size=3))
-        events.append(Happening(x, y, terms, draw(st.none() | st.dictionaries(_names, _values)), given))
+        events.append(EventValues(x, y, terms, draw(st.none() | st.dictionaries(_names, _values)), values))
     return space, queries, events
 
 
 @thorough()
 @given(world=worlds())
-def test_equals_the_language_itself(world: tuple[Space, list[Query], list[Happening]]) -> None:
-    """Random queries of every kind of region, terms, attributes and readings take the events that they hold of."""
+def test_accepted_events_equal_the_reference(world: tuple[Space, list[Query], list[EventValues]]) -> None:
+    """For random queries with all kinds of regions, terms, attributes and readings."""
     space, queries, events = world
     expected = {
-        (q, e) for q, query in enumerate(queries) for e, event in enumerate(events) if wanted(query, event, space)
+        (q, e) for q, query in enumerate(queries) for e, event in enumerate(events) if satisfies(query, event, space)
     }
-    assert taken(queries, events, space) == expected
+    assert accepted(queries, events, space) == expected

@@ -1,4 +1,4 @@
-"""Intake, matching and numbering together, without Spark, against the documented rules."""
+"""Whole batches of plan match without Spark, compared with the documented rules."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import NamedTuple
 import orjson
 import pyarrow as pa
 import pytest
+from batches import Placed, PureStream, control, is_complete, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from peaks import peak_of
 from profiles import thorough
-from pure import Placed, PureStream, control, is_whole, placed
 from worlds import event, removal, subscription
 
 from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record, to_batch
-from roamcast.pipeline.letters.dedupe import take_in
-from roamcast.pipeline.letters.numbers import Numbered
-from roamcast.pipeline.tasks.match import sift
+from roamcast.pipeline.letters.dedupe import dedupe_events
+from roamcast.pipeline.letters.numbers import NumberedLetters
+from roamcast.pipeline.tasks.match import match_records
 
 Letters = dict[tuple[str, str], list[tuple[int, str, str]]]  # by (office, receiver): (number, event, subscription)
 
 
-def letters_of(numbered: Iterable[Numbered]) -> Letters:
+def letters_of(numbered: Iterable[NumberedLetters]) -> Letters:
     found: Letters = defaultdict(list)
     for one in numbered:
-        for office, letters in one.letters.items():
+        for office, letters in one.by_office.items():
             for row in letters.to_pylist():
                 body = orjson.loads(row["body"])
                 found[office, row["receiver"]].append((row["number"], body["event"]["id"], body["subscription"]))
@@ -39,92 +39,92 @@ def letters_of(numbered: Iterable[Numbered]) -> Letters:
 
 def run(folder: Path, *batches: Sequence[Placed]) -> Letters:
     stream = PureStream(folder)
-    return letters_of([stream.run(batch).numbered for batch in batches])
+    return letters_of([stream.run(batch).letters for batch in batches])
 
 
 BEFORE, AFTER = event("cam", 1), event("cam", 2)
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_only_what_comes_later_is_matched(tmp_path: Path, split: bool) -> None:
-    """An event before its subscription makes no letter, in one batch or in two."""
+def test_an_event_before_its_subscription_does_not_match(tmp_path: Path, split: bool) -> None:
+    """In one batch or in two."""
     rows = placed([BEFORE, subscription("s1", "ann"), AFTER])
     batches = [rows[:1], rows[1:]] if split else [rows]
     assert run(tmp_path, *batches) == {("local", "ann"): [(1, "cam:2", "s1")]}
 
 
 @pytest.mark.parametrize("cuts", [(), (2,), (1, 2), (1, 3)])
-def test_what_comes_after_a_removal_is_not_matched(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+def test_an_event_after_a_removal_does_not_match(tmp_path: Path, cuts: tuple[int, ...]) -> None:
     """Events before a removal still become letters, wherever the batches are cut."""
     rows = placed([subscription("s1", "ann"), BEFORE, removal("s1", "ann"), AFTER])
     batches = [rows[a:b] for a, b in zip((0, *cuts), (*cuts, 4), strict=True)]
     assert run(tmp_path, *batches) == {("local", "ann"): [(1, "cam:1", "s1")]}
 
 
-def test_other_nodes_see_a_subscription_in_all_of_its_batch(tmp_path: Path) -> None:
-    """Between nodes there is no order finer than the batch: beginning and end take effect with it."""
+def test_other_nodes_match_a_subscription_in_its_whole_batch(tmp_path: Path) -> None:
+    """Between nodes there is no order within a batch: start and end take effect with it."""
     south = placed([event("cam", n) for n in range(1, 4)], "south")
     north = placed([subscription("s1", "ann"), removal("s1", "ann")], "north")
     found = run(tmp_path, [south[0], north[0]], [south[1], north[1]], [south[2]])
     assert found == {("north", "ann"): [(1, "cam:1", "s1"), (2, "cam:2", "s1")]}
 
 
-def test_a_subscription_made_anew_gets_an_event_of_another_node_once(tmp_path: Path) -> None:
+def test_a_recreated_subscription_gets_an_event_of_another_node_once(tmp_path: Path) -> None:
     """However often it changes within a batch, an event is one letter."""
     changes = [subscription("s1", "ann"), removal("s1", "ann"), subscription("s1", "ann", None)]
     found = run(tmp_path, [*placed(changes, "north"), *placed([event("cam", 1)], "south")])
     assert found == {("north", "ann"): [(1, "cam:1", "s1")]}
 
 
-def test_candidates_take_memory_for_a_portion_of_them(tmp_path: Path) -> None:
-    """Where an Arrow batch has millions, it takes little more than those that match."""
+def test_candidates_are_tested_in_portions(tmp_path: Path) -> None:
+    """A batch with millions of candidates takes little more memory than its matches."""
     before, after, wanted = 3_990, 10, 1_000
     happened = [event("cam", n) for n in range(1, before + after + 1)]
     rows = placed([*happened[:before], *(subscription(f"s{n}", "ann") for n in range(wanted)), *happened[before:]])
     stream = PureStream(tmp_path)
-    page = stream.books.open(control(rows), 0)
+    prepared = stream.state.prepare(control(rows), 0)
     batch = to_batch("local", 1, [row.record for row in rows])
-    list(sift(page.sieve)([batch.slice(before)]))
-    (sifted,), peak = peak_of(lambda: list(sift(page.sieve)([batch])))
-    assert [len(found) for found in sifted["subscriptions"].to_pylist()] == [0] * before + [wanted] * after
-    assert sum(sifted["candidates"].to_pylist()) >= (before + after) * wanted
+    list(match_records(prepared.context)(iter([batch.slice(before)])))
+    (matched,), peak = peak_of(lambda: list(match_records(prepared.context)(iter([batch]))))
+    assert [len(rows) for rows in matched["subscriptions"].to_pylist()] == [0] * before + [wanted] * after
+    assert sum(matched["candidates"].to_pylist()) >= (before + after) * wanted
     assert peak < 150_000_000
 
 
-def test_an_event_that_nobody_wants_is_no_letter(tmp_path: Path) -> None:
-    """Outside the box, or without the term, nothing is sent."""
+def test_an_event_without_match_makes_no_letter(tmp_path: Path) -> None:
+    """It is outside the box, or lacks the term."""
     rows = [subscription("s1", "ann"), event("cam", 1, x=1.5), event("cam", 2, terms=["ice"])]
     assert run(tmp_path, placed(rows)) == {}
 
 
-def test_of_copies_at_two_nodes_the_one_that_counts_is_told(tmp_path: Path) -> None:
-    """In one Arrow batch too: what is known of a source later is its newest event, wherever it came first."""
+def test_of_duplicates_at_two_nodes_the_first_is_kept(tmp_path: Path) -> None:
+    """Also in one Arrow batch: the newest event of a source is the copy that counts."""
     copies = [to_batch("south", 3, [event("cam@north", 7)]), to_batch("north", 9, [event("cam", 7)])]
     stream = PureStream(tmp_path)
-    page = stream.books.open(control([]), 0)
-    (sifted,) = sift(page.sieve)([pa.concat_batches(copies)])
-    fresh = take_in(pa.Table.from_batches([sifted]), {}).fresh.to_pylist()
+    prepared = stream.state.prepare(control([]), 0)
+    (matched,) = match_records(prepared.context)(iter([pa.concat_batches(copies)]))
+    fresh = dedupe_events(pa.Table.from_batches([matched]), {}).fresh.to_pylist()
     assert [(row["node"], orjson.loads(row["event"])["source"]) for row in fresh] == [("north", "cam")]
 
 
 def test_a_letter_carries_the_whole_event(tmp_path: Path) -> None:
     """Absent terms and readings are empty ones; times are ISO 8601 in UTC."""
     bare = event("cam", 1)._replace(terms=None, readings=None, time=0)
-    numbered = PureStream(tmp_path).run(placed([subscription("s1", "ann", terms=()), bare])).numbered
-    assert orjson.loads(numbered.letters["local"]["body"][0].as_py())["event"] == {
+    numbered = PureStream(tmp_path).run(placed([subscription("s1", "ann", terms=()), bare])).letters
+    assert orjson.loads(numbered.by_office["local"]["body"][0].as_py())["event"] == {
         "id": "cam:1", "source": "cam", "seq": 1, "time": "1970-01-01T00:00:00+00:00",
         "x": 0.0, "y": 0.0, "terms": [], "readings": {},
     }  # fmt: skip
 
 
-class Wish(NamedTuple):
+class Interest(NamedTuple):
     """A subscription as the interpreter keeps it."""
 
     subscriber: str
     box: tuple[float, float, float, float] | None
     terms: frozenset[str]
 
-    def wants(self, record: Record) -> bool:
+    def matches(self, record: Record) -> bool:
         assert record.x is not None
         assert record.y is not None
         inside = self.box is None or (self.box[0] <= record.x <= self.box[2] and self.box[1] <= record.y <= self.box[3])
@@ -132,37 +132,42 @@ class Wish(NamedTuple):
 
 
 class Interpreter:
-    """The documented rules, one record after the other: order inside a node, batches between nodes."""
+    """The documented rules, record by record: by offset within a node, by batch between nodes."""
 
     def __init__(self) -> None:
-        self.live: dict[tuple[str, str], Wish] = {}
+        self.live: dict[tuple[str, str], Interest] = {}
         self.seen: set[tuple[str, str, int | None]] = set()
         self.letters: Letters = defaultdict(list)
 
     def run(self, rows: Sequence[Placed]) -> None:
-        versions = {name: [wish] for name, wish in self.live.items()}
-        own: list[tuple[Placed, dict[tuple[str, str], Wish]]] = []
+        versions = {name: [interest] for name, interest in self.live.items()}
+        own: list[tuple[Placed, dict[tuple[str, str], Interest]]] = []
         for row in sorted(rows, key=lambda row: (row.node, row.offset)):
             record = row.record
             name = row.node, str(record.id)
             source, _, home = str(record.entity).partition("@")
             copy = home or row.node, source, record.seq
-            if record.kind == EVENT and is_whole(record) and copy not in self.seen:
+            if record.kind == EVENT and is_complete(record) and copy not in self.seen:
                 self.seen.add(copy)
-                own.append((row, {n: wish for n, wish in self.live.items() if n[0] == row.node}))
+                own.append((row, {n: interest for n, interest in self.live.items() if n[0] == row.node}))
             elif record.kind == REMOVAL:
                 self.live.pop(name, None)
             elif record.kind == SUBSCRIPTION and record.body:
                 body = orjson.loads(record.body)
-                wish = Wish(str(record.entity), body["box"] and tuple(body["box"]), frozenset(body["terms"]))
-                self.live[name] = wish
-                versions.setdefault(name, []).append(wish)
+                interest = Interest(str(record.entity), body["box"] and tuple(body["box"]), frozenset(body["terms"]))
+                self.live[name] = interest
+                versions.setdefault(name, []).append(interest)
         for row, at_its_time in own:
-            others = [(name, wish) for name, wishes in versions.items() if name[0] != row.node for wish in wishes]
+            others = [
+                (name, interest)
+                for name, interests in versions.items()
+                if name[0] != row.node
+                for interest in interests
+            ]
             wanted = {
-                (node, wish.subscriber, id_)
-                for (node, id_), wish in [*at_its_time.items(), *others]
-                if wish.wants(row.record)
+                (node, interest.subscriber, id_)
+                for (node, id_), interest in [*at_its_time.items(), *others]
+                if interest.matches(row.record)
             }
             for node, subscriber, id_ in sorted(wanted, key=lambda letter: letter[2]):
                 box = self.letters[node, subscriber]
@@ -186,8 +191,8 @@ _batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _rec
 
 @thorough()
 @given(batches=_batches, seed=st.integers(0, 2**16))
-def test_equals_an_interpreter_of_the_rules(batches: list[list[tuple[str, Record]]], seed: int) -> None:
-    """Random records over two nodes and several batches, handed over in random order, make the letters of the rules."""
+def test_letters_equal_those_of_the_rules(batches: list[list[tuple[str, Record]]], seed: int) -> None:
+    """For random records of two nodes in several batches, in random order."""
     shuffle = random.Random(seed)
     interpreter = Interpreter()
     offsets = {"north": 0, "south": 0}
@@ -200,7 +205,7 @@ def test_equals_an_interpreter_of_the_rules(batches: list[list[tuple[str, Record
                 offsets[node] += 1
                 rows.append(Placed(node, offsets[node], record))
             interpreter.run(rows)
-            numbered.append(stream.run(shuffle.sample(rows, len(rows))).numbered)
+            numbered.append(stream.run(shuffle.sample(rows, len(rows))).letters)
     assert letters_of(numbered) == dict(interpreter.letters)
-    assert stream.books.manifest.counters.get("subscriptions", 0) == len(interpreter.live)
-    assert sum(len(ranges) for ranges in stream.books.seen.values()) == len(interpreter.seen)
+    assert stream.state.manifest.counters.get("subscriptions", 0) == len(interpreter.live)
+    assert sum(len(ranges) for ranges in stream.state.seen.values()) == len(interpreter.seen)

@@ -1,0 +1,345 @@
+"""The batch state: what the driver carries from batch to batch.
+
+`prepare` applies the control records of a batch, `compute_result` turns its matched events into letters and the next
+state, `commit` publishes that state. Until then nothing has happened, and the batch may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.match.index.term_statistics import TermStatistics
+from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events
+from roamcast.pipeline.letters.numbers import NumberedLetters, ReceiverKey, number_letters, order_letters
+from roamcast.pipeline.letters.pending import (
+    Notified,
+    letters_of_bindings,
+    letters_of_initial_bindings,
+    letters_of_matches,
+    throttle,
+)
+from roamcast.pipeline.schemas import (
+    BINDINGS,
+    EXPIRED_BINDINGS,
+    NOTIFIED,
+    RECEIVERS,
+    SOURCES,
+    SUBSCRIPTIONS,
+    StateTable,
+)
+from roamcast.pipeline.state.changes import ControlChanges, LiveSubscriptions, apply_records_in_bulk
+from roamcast.pipeline.state.control import ControlRecords, DeadLetter, Row
+from roamcast.pipeline.state.indexing import IndexState, assign_handles
+from roamcast.pipeline.state.lookups import EndLimits, Integers, TableLookup, Truths
+from roamcast.pipeline.state.manifests import Manifest, StateFolder
+from roamcast.pipeline.state.moving_regions import MovingRegionState, MovingRegionsUpdate, read_positions
+from roamcast.pipeline.state.parts import Obsolete, Part, newest_rows
+from roamcast.pipeline.state.shards import IMBALANCE, plan_rebalance
+from roamcast.pipeline.tasks.context import MatchContext
+from roamcast.ranges import Ranges
+
+__all__ = ["COUNTERS", "BatchResult", "BatchSettings", "BatchState", "PreparedBatch"]
+
+COUNTERS: Final = (
+    "events", "duplicates_dropped", "dead_letters", "late", "throttled", "letters", "subscriptions", "bindings",
+)  # fmt: skip
+
+_FEW: Final = 1_000  # up to so many names are looked up by an index, which is built once
+_LATE: Final = "the event is too late: the bindings of its source at that time have been deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are processed.
+
+    `binding_history`: how long ended bindings are kept for late events, in microseconds of their node's clock.
+    `workers`: number of shards of the index; 0: each worker has the whole index. After every `rebalance_events` events
+    the load of workers is balanced if the busiest one has `imbalance` times the mean load.
+    """
+
+    binding_history: int = 3600 * 1_000_000
+    workers: int = 0
+    rebalance_events: int = 100_000
+    imbalance: float = IMBALANCE
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """A batch whose control records are applied. `expired`: when deleted bindings ended, by source."""
+
+    context: MatchContext
+    index: IndexState
+    regions: MovingRegionsUpdate
+    changes: ControlChanges
+    expired: dict[SourceKey, int]
+
+
+class BatchResult(NamedTuple):
+    """The letters of a batch and the state after it. `matches` of plan match were found among so many `candidates`."""
+
+    letters: NumberedLetters
+    dead_letters: list[DeadLetter]
+    manifest: Manifest
+    regions: MovingRegionState
+    events: DedupedEvents
+    expired: dict[SourceKey, int]
+    candidates: int
+    matches: int
+
+
+class BatchState:
+    """Keeps in memory what every batch needs: numbers seen of each source, and last numbers of each receiver.
+
+    It is also the `KnownState` of control records.
+    """
+
+    def __init__(self, folder: StateFolder, manifest: Manifest, settings: BatchSettings | None = None) -> None:
+        self.manifest = manifest
+        self._settings = settings or BatchSettings()
+        self._folder = folder
+        self._terms = TermStatistics()  # of events since the start; it only affects speed
+        self._regions = folder.open_regions(manifest)
+        sources, receivers, expired = (
+            folder.read_table(manifest, table) for table in (SOURCES, RECEIVERS, EXPIRED_BINDINGS)
+        )
+        self.seen = dict(zip(_source_keys(sources), map(Ranges.from_text, sources["seen"].to_pylist()), strict=True))
+        names = map(ReceiverKey, receivers["office"].to_pylist(), receivers["receiver"].to_pylist())
+        self.last_numbers = dict(zip(names, receivers["last"].to_pylist(), strict=True))
+        self.expired = dict(zip(_source_keys(expired), expired["end"].to_pylist(), strict=True))
+
+    def prepare(self, control: ControlRecords, batch: int) -> PreparedBatch:
+        """Apply the control records of a batch. The context says what its events are matched with."""
+        for terms in control.terms:
+            self._terms.observe(terms)
+        changes = apply_records_in_bulk(control.records, batch, self)
+        rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
+        positions, broken = read_positions(control.records)
+        regions = self._regions.update(rows, positions)
+        changes.dead_letters.extend([*broken, *regions.dead_letters])
+        updater = self._folder.updater
+        index = updater.arrange(self.manifest.index, self._settings.workers, self._subscriptions_by_handle)
+        index = updater.update(index, rows, regions.boxes, self._terms)
+        expired: dict[SourceKey, int] = {}
+        context = MatchContext(
+            self._folder.folder,
+            batch,
+            self._push(SUBSCRIPTIONS, rows, partial(_removed_before, batch)),
+            self._push(BINDINGS, changes.bindings, partial(self._expire, changes, expired)),
+            index.stack,
+            regions.save(self._folder.segments),
+            frozenset((row["home"], row["source"]) for row in changes.initial),
+            sharded=index.sharded,
+        )
+        return PreparedBatch(context, index, regions, changes, expired)
+
+    def compute_result(self, prepared: PreparedBatch, matched: pa.Table) -> BatchResult:
+        """Number the letters of a batch and compute the state after it.
+
+        `matched` has MATCHED_SCHEMA: the events of the batch, as tasks matched them with the prepared context.
+        """
+        context, changes = prepared.context, prepared.changes
+        events = dedupe_events(matched, self.seen)
+        late = _late_events(events.fresh, self.expired | prepared.expired)
+        pending = order_letters(
+            pa.concat_tables(
+                [
+                    letters_of_matches(events.fresh, context.open_subscriptions()),
+                    letters_of_bindings(events.fresh, context.open_bindings()),
+                    letters_of_initial_bindings(changes.initial, events.fresh, self._lookup(SOURCES)),
+                ]
+            )
+        )
+        kept, notified = throttle(pending, self._last_notified(pending, changes.removed), changes.removed)
+        letters = number_letters(kept, self.last_numbers)
+        dead_letters = sorted([*changes.dead_letters, *events.dead_letters])
+        growth = {
+            "events": events.fresh.num_rows,
+            "duplicates_dropped": events.duplicates,
+            "dead_letters": len(dead_letters),
+            "late": len(late),
+            "throttled": pending.num_rows - kept.num_rows,
+            "letters": kept.num_rows,
+            "subscriptions": changes.subscription_growth,
+            "bindings": changes.binding_growth,
+        }
+        counters = {name: self.manifest.counters.get(name, 0) + growth[name] for name in COUNTERS}
+        manifest = replace(
+            self.manifest,
+            batch=context.batch,
+            tables={
+                SUBSCRIPTIONS.name: context.subscriptions,
+                BINDINGS.name: context.bindings,
+                EXPIRED_BINDINGS.name: self._push(EXPIRED_BINDINGS, _expired_rows(prepared.expired)),
+                SOURCES.name: self._push(SOURCES, self._source_rows(events)),
+                NOTIFIED.name: self._push(NOTIFIED, _notified_rows(notified), _never_notified),
+                RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(letters)),
+            },
+            index=self._rebalance(prepared, matched, counters["events"]),
+            counters=counters,
+            moving_regions=prepared.regions.regions.save(self._folder.segments),
+        )
+        candidates, matches = matched["candidates"], pc.list_value_length(matched["subscriptions"])
+        return BatchResult(
+            letters,
+            [*dead_letters, *late],
+            manifest,
+            prepared.regions.regions,
+            events,
+            prepared.expired,
+            *(pc.sum(counts).as_py() or 0 for counts in (candidates, matches)),
+        )
+
+    def commit(self, result: BatchResult) -> None:
+        """Publish the state after a batch durably, and continue from it."""
+        self._folder.publish(result.manifest)
+        self.manifest = result.manifest
+        self._regions = result.regions
+        self.seen.update(result.events.seen)
+        self.last_numbers.update(result.letters.last_numbers)
+        self.expired.update(result.expired)
+
+    def find_live(self, node: pa.Array, id: pa.Array) -> LiveSubscriptions:
+        lookup = self._lookup(SUBSCRIPTIONS)
+        pairs = lookup.find(("node", "id"), (node, id), EndLimits.live_only(len(id)), scan=len(id) > _FEW)
+        return LiveSubscriptions(pairs.key, lookup.take(pairs.row))
+
+    def find_bound(self, node: pa.Array, id: pa.Array) -> Integers:
+        return self._lookup(BINDINGS).find(("node", "id"), (node, id), scan=len(id) > _FEW).key
+
+    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return self._find_rows(SUBSCRIPTIONS, ("node", "id"), (node, id), EndLimits.live_only(len(id)))
+
+    def recent_bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
+        limits = EndLimits.live_only(len(id))._replace(time=np.array(time, np.int64) - 1)
+        return self._find_rows(BINDINGS, ("node", "id", "home", "source"), (node, id, home, source), limits)
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return self._find_rows(BINDINGS, ("node", "id"), (node, id), None)
+
+    def _find_rows(
+        self, table: StateTable, columns: Sequence[str], keys: Sequence[Sequence[str]], limits: EndLimits | None
+    ) -> list[Row]:
+        lookup = self._lookup(table)
+        pairs = lookup.find(columns, [pa.array(column, pa.string()) for column in keys], limits)
+        rows: list[Row] = lookup.take(pairs.row).to_pylist()
+        return rows
+
+    def _subscriptions_by_handle(self, handles: Integers) -> pa.Table:
+        """The rows with these handles, ended ones included."""
+        lookup = self._lookup(SUBSCRIPTIONS)
+        return lookup.take(lookup.find(("handle",), [pa.array(handles)]).row)
+
+    def _lookup(self, table: StateTable) -> TableLookup:
+        return self._folder.open_table(self.manifest, table)
+
+    def _push(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> tuple[Part, ...]:
+        return self._folder.parts.push(table, self.manifest.parts(table.name), rows, obsolete)
+
+    def _rebalance(self, prepared: PreparedBatch, matched: pa.Table, events: int) -> IndexState:
+        """Plan other shards if it is time to, judging by what this batch matched."""
+        index, before = prepared.index, self.manifest.counters.get("events", 0)
+        every = self._settings.rebalance_events
+        if index.sharded is None or events // every == before // every:
+            return index
+        subscriptions = prepared.context.open_subscriptions()
+        return index._replace(sharded=plan_rebalance(index.sharded, matched, subscriptions, self._settings.imbalance))
+
+    def _expire(self, changes: ControlChanges, expired: dict[SourceKey, int], rows: pa.Table) -> Truths:
+        """Which bindings ended so long ago that they may be deleted. Their ends are noted in `expired`."""
+        encoded = rows["node"].combine_chunks().dictionary_encode()
+        history = self._settings.binding_history
+        horizons = [changes.clocks.get(node, 0) - history for node in encoded.dictionary.to_pylist()]
+        end = pc.fill_null(rows["end"], np.iinfo(np.int64).max).to_numpy()
+        is_expired: Truths = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
+        deleted = rows.filter(pa.array(is_expired))
+        for source, time in zip(_source_keys(deleted, "home"), deleted["end"].to_pylist(), strict=True):
+            expired[source] = max(time, expired.get(source, time), self.expired.get(source, time))
+        return is_expired
+
+    def _source_rows(self, events: DedupedEvents) -> pa.Table:
+        """The rows of sources with new events: the numbers seen, and the newest event."""
+        lookup, sources = self._lookup(SOURCES), list(events.seen)
+        keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
+        columns = ("node", "source", "seq", "time", "event", "attributes")
+        before = lookup.take(lookup.find(SOURCES.keys, keys).row, columns)
+        now = events.fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
+        known = pa.concat_tables([before, now])
+        known = known.filter(pc.is_valid(known["event"])).sort_by([("seq", "ascending")])
+        newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, known).to_pylist()}
+        rows = [
+            {**newest.get(source, {}), "node": source.node, "source": source.name, "seen": ranges.to_text()}
+            for source, ranges in events.seen.items()
+        ]
+        return pa.Table.from_pylist(rows, SOURCES.schema)
+
+    def _last_notified(self, pending: pa.Table, removed: Iterable[tuple[str, str]]) -> Notified:
+        """When subscriptions with `Every` that have pending letters or were removed were last notified."""
+        limited = pending.filter(pc.is_valid(pending["every"]))
+        names = set(zip(limited["office"].to_pylist(), limited["subscription"].to_pylist(), strict=True)).union(removed)
+        if not names:
+            return {}
+        keys = [pa.array(column, pa.string()) for column in zip(*names, strict=True)]
+        lookup = self._lookup(NOTIFIED)
+        rows = lookup.take(lookup.find(NOTIFIED.keys, keys).row).to_pylist()
+        return {(row["node"], row["id"]): row["last"] for row in rows if row["last"] is not None}
+
+
+def _removed_before(batch: int, rows: pa.Table) -> Truths:
+    """A removed subscription still counts in the batch that removed it."""
+    removed: Truths = pc.fill_null(pc.not_equal(rows["removed_in"], batch), False).to_numpy()
+    return removed
+
+
+def _late_events(fresh: pa.Table, expired: dict[SourceKey, int]) -> list[DeadLetter]:
+    """Events that matched no binding, and whose source had bindings at that time that have been deleted.
+
+    Plan match has processed them; they are dead letters of plan bind only.
+    """
+    if not expired:
+        return []
+    fresh = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
+    columns = (fresh[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
+    return [
+        DeadLetter(node, offset, _LATE)
+        for node, offset, home, entity, time in zip(*columns, strict=True)
+        if time < expired.get(SourceKey(home, entity), time)
+    ]
+
+
+def _source_keys(rows: pa.Table, node: str = "node") -> list[SourceKey]:
+    return list(map(SourceKey, rows[node].to_pylist(), rows["source"].to_pylist()))
+
+
+def _expired_rows(expired: dict[SourceKey, int]) -> pa.Table:
+    rows = [{"node": source.node, "source": source.name, "end": end} for source, end in expired.items()]
+    return pa.Table.from_pylist(rows, EXPIRED_BINDINGS.schema)
+
+
+def _notified_rows(notified: Mapping[tuple[str, str], int | None]) -> pa.Table:
+    rows = [{"node": office, "id": id, "last": last} for (office, id), last in notified.items()]
+    return pa.Table.from_pylist(rows, NOTIFIED.schema)
+
+
+def _never_notified(rows: pa.Table) -> Truths:
+    """Rows of subscriptions that were removed."""
+    removed: Truths = pc.is_null(rows["last"]).to_numpy()
+    return removed
+
+
+def _receiver_rows(letters: NumberedLetters) -> pa.Table:
+    rows = [{"office": to.office, "receiver": to.name, "last": last} for to, last in letters.last_numbers.items()]
+    return pa.Table.from_pylist(rows, RECEIVERS.schema)

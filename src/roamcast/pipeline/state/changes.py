@@ -1,0 +1,330 @@
+"""What the control records of a batch change in the tables of subscriptions and bindings.
+
+What a record does depends only on the records and rows that have its node and id. So if a record is the only one with
+these in a batch, and it creates a subscription that does not exist or removes one that was never bound, its row can be
+computed by columns. `apply_records_in_bulk` does so, and leaves the other records to `apply_records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.errors import InputError
+from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION
+from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
+from roamcast.pipeline.state.control import DeadLetter, Row, parse_control_record
+from roamcast.pipeline.state.lookups import Integers, Truths
+from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
+
+__all__ = [
+    "ControlChanges",
+    "EmptyState",
+    "KnownState",
+    "KnownStateColumns",
+    "LiveSubscriptions",
+    "apply_records",
+    "apply_records_in_bulk",
+]
+
+# Two subscriptions with one id are the same if these columns are equal. A live binding is always the same.
+_SAME: Final = ("subscriber", *SubscriptionSpec._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlChanges:
+    """The rows that a batch writes, and by how many the number of live rows grows.
+
+    `initial` are the new bindings that also send the last known event of their source. `removed` has the offset of the
+    last removal of each removed subscription (node, id). `clocks` has the latest time of each node's bindings.
+    """
+
+    subscriptions: pa.Table
+    subscription_growth: int
+    bindings: pa.Table
+    binding_growth: int
+    initial: list[Row]
+    removed: Mapping[tuple[str, str], int]
+    clocks: Mapping[str, int]
+    dead_letters: list[DeadLetter]
+
+
+class KnownState(Protocol):
+    """The rows of the state that control records may concern. Arguments are columns of equal length."""
+
+    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+        """The live subscriptions with these names."""
+
+    def recent_bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> Iterable[Row]:
+        """The bindings of these subscriptions and sources that are live or ended at `time` or later."""
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+        """All bindings of these subscriptions that are kept."""
+
+
+class LiveSubscriptions(NamedTuple):
+    """Live subscriptions: for each the index of the name by which it was found, and its row."""
+
+    name: Integers
+    rows: pa.Table
+
+
+class KnownStateColumns(KnownState, Protocol):
+    """The same, by columns."""
+
+    def find_live(self, node: pa.Array, id: pa.Array) -> LiveSubscriptions:
+        """The live subscriptions with these names."""
+
+    def find_bound(self, node: pa.Array, id: pa.Array) -> Integers:
+        """The indices of the names of which bindings are kept."""
+
+
+class EmptyState:
+    """A KnownState without rows."""
+
+    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return []
+
+    def recent_bindings(
+        self,
+        node: Sequence[str],
+        id: Sequence[str],
+        home: Sequence[str],
+        source: Sequence[str],
+        time: Sequence[int],
+    ) -> list[Row]:
+        return []
+
+    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+        return []
+
+
+def apply_records(records: pa.Table, batch: int, known: KnownState) -> ControlChanges:
+    """Apply these records, in this order, one by one.
+
+    Creating what is live already changes nothing. Neither does a record that is older than what it is about: a node
+    that crashed may journal its last records again. Positions are ignored, see `moving_regions`.
+    """
+    records = records.filter(pc.not_equal(records["kind"], POSITION))
+    columns = {name: records[name] for name in ("node", "offset", "kind", "entity", "id", "body")}
+    rows, dead_letters = [], []
+    for record in pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist():
+        try:
+            rows.append(parse_control_record(record))
+        except InputError as error:
+            dead_letters.append(DeadLetter(record["node"], record["offset"], error.message))
+    subscriptions, bindings = _known_subscriptions(known, rows), _known_bindings(known, rows)
+    removed: dict[tuple[str, str], int] = {}
+    clocks: dict[str, int] = {}
+    for row in rows:
+        if row["binds"]:
+            bindings.apply(row, {"until": row["since"], "end": row["begin"]})
+            clocks[row["node"]] = max(row["begin"], clocks.get(row["node"], row["begin"]))
+        elif row["creates"] or not (subscriptions.are_newer(row) or bindings.are_newer(row)):
+            subscriptions.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
+            if not row["creates"]:
+                bindings.end_all(row)
+                removed[row["node"], row["id"]] = row["since"]
+    return ControlChanges(
+        subscriptions=pa.Table.from_pylist(list(subscriptions.written.values()), SUBSCRIPTIONS.schema),
+        subscription_growth=subscriptions.growth,
+        bindings=pa.Table.from_pylist(list(bindings.written.values()), BINDINGS.schema),
+        binding_growth=bindings.growth,
+        initial=[row for row in bindings.created if row["initial"]],
+        removed=removed,
+        clocks=clocks,
+        dead_letters=dead_letters,
+    )
+
+
+class _RowHistory:
+    """The rows that some records concern, and what becomes of them. `name` are the columns that name a row."""
+
+    def __init__(self, name: tuple[str, ...], known: Iterable[Row]) -> None:
+        self._name = name
+        self._last: dict[tuple[str, ...], Row] = {}
+        self._by_subscription: dict[tuple[str, str], dict[int, Row]] = {}
+        for row in sorted(known, key=lambda row: row["since"]):
+            self._remember(row)
+        self._live_before = self._live
+        self.written: dict[tuple[str, int], Row] = {}
+        self.created: list[Row] = []
+
+    @property
+    def growth(self) -> int:
+        return self._live - self._live_before
+
+    def apply(self, row: Row, end: Row, same: Sequence[str] = ()) -> None:
+        """Create `row`, or end the live row with its name by setting the columns `end`.
+
+        Creating also ends the live row, unless both are equal in the columns `same`: then nothing happens.
+        """
+        last = self._last.get(tuple(row[column] for column in self._name))
+        if last is not None and last["until"] is None:
+            if row["creates"] and all(last[column] == row[column] for column in same):
+                return
+            if not row["creates"] and row["begin"] < last["begin"]:
+                return
+            self._write({**last, **end})
+        elif last is not None and row["begin"] <= last.get("end", -inf):
+            return
+        if row["creates"]:
+            self._write(row)
+            self.created.append(row)
+
+    def are_newer(self, removal: Row) -> bool:
+        """Whether a row of the removed subscription began after the removal. Then the removal is an old record."""
+        return any(row["begin"] > removal["begin"] for row in self._rows_of(removal))
+
+    def end_all(self, removal: Row) -> None:
+        """End all rows of the removed subscription for good: no later event matches them."""
+        for row in self._rows_of(removal):
+            end = {"until": removal["since"], "end": removal["begin"]} if row["until"] is None else {}
+            self._write({**row, **end, "final": True})
+
+    def _rows_of(self, record: Row) -> list[Row]:
+        return list(self._by_subscription.get((record["node"], record["id"]), {}).values())
+
+    @property
+    def _live(self) -> int:
+        return sum(row["until"] is None for row in self._last.values())
+
+    def _write(self, row: Row) -> None:
+        self.written[row["node"], row["since"]] = row
+        self._remember(row)
+
+    def _remember(self, row: Row) -> None:
+        name = tuple(row[column] for column in self._name)
+        if name not in self._last or self._last[name]["since"] <= row["since"]:
+            self._last[name] = row
+        self._by_subscription.setdefault((row["node"], row["id"]), {})[row["since"]] = row
+
+
+def _known_subscriptions(known: KnownState, rows: Sequence[Row]) -> _RowHistory:
+    names = _distinct([row for row in rows if not row["binds"]], ("node", "id"))
+    return _RowHistory(("node", "id"), known.live_subscriptions(*names) if names else ())
+
+
+def _known_bindings(known: KnownState, rows: Sequence[Row]) -> _RowHistory:
+    bindings: list[Row] = []
+    names = _distinct([row for row in rows if row["binds"]], ("node", "id", "home", "source", "begin"))
+    if names:
+        bindings += known.recent_bindings(*names)
+    removed = _distinct([row for row in rows if not row["binds"] and not row["creates"]], ("node", "id"))
+    if removed:
+        bindings += known.bindings_of(*removed)
+    distinct = {(row["node"], row["since"]): row for row in bindings}
+    return _RowHistory(("node", "id", "home", "source"), distinct.values())
+
+
+def _distinct(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
+    """The distinct combinations of these columns, as columns; empty if there are no rows."""
+    distinct = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
+    return [list(column) for column in zip(*distinct, strict=True)]
+
+
+def apply_records_in_bulk(records: pa.Table, batch: int, known: KnownStateColumns) -> ControlChanges:
+    """Like `apply_records`, and fast for very many records. The rows may be in another order."""
+    records = records.filter(pc.not_equal(records["kind"], POSITION)).combine_chunks()
+    is_alone = _are_alone(records)
+    created, new_rows = _create(records, is_alone & _is_kind(records, SUBSCRIPTION), known)
+    removed, ended_rows = _remove(records, is_alone & _is_kind(records, REMOVAL), batch, known)
+    others = np.ones(records.num_rows, np.bool_)
+    others[created] = others[removed] = False
+    rest = apply_records(records.filter(pa.array(others)), batch, known)
+    names = zip(ended_rows["node"].to_pylist(), ended_rows["id"].to_pylist(), strict=True)
+    return replace(
+        rest,
+        subscriptions=pa.concat_tables([ended_rows, new_rows, rest.subscriptions]),
+        subscription_growth=rest.subscription_growth + len(created) - len(removed),
+        removed={**rest.removed, **dict(zip(names, ended_rows["until"].to_pylist(), strict=True))},
+    )
+
+
+def _are_alone(records: pa.Table) -> Truths:
+    """Whether each record is the only one with its node and id, and has the columns that every record needs."""
+    if not records.num_rows:
+        return np.empty(0, np.bool_)
+    nodes, ids = (pc.fill_null(_array(records[name]), "").dictionary_encode() for name in ("node", "id"))
+    codes = nodes.indices.to_numpy() * np.int64(len(ids.dictionary)) + ids.indices.to_numpy()
+    _, code, count = np.unique(codes, return_inverse=True, return_counts=True)
+    time = records["time"].cast(pa.int64())
+    needs = [pc.and_(pc.greater_equal(time, EARLIEST), pc.less_equal(time, LATEST))]
+    needs += [pc.greater(pc.binary_length(records[name]), 0) for name in ("id", "entity")]
+    alone: Truths = np.logical_and.reduce([pc.fill_null(need, False).to_numpy() for need in needs])
+    alone &= count[code] == 1
+    return alone
+
+
+def _create(records: pa.Table, chosen: Truths, known: KnownStateColumns) -> tuple[Integers, pa.Table]:
+    """The chosen records that create a subscription which is not live, by index, and the rows that they create.
+
+    A record with a bad body is left to `apply_records`, which makes it a dead letter.
+    """
+    numbers = np.flatnonzero(chosen)
+    if len(numbers):
+        numbers = np.delete(numbers, known.find_live(*_names(records, numbers)).name)
+    bodies = records["body"].take(pa.array(numbers)).to_pylist()
+    specs = [SubscriptionSpec.from_body_or_none(body) for body in bodies]
+    numbers = numbers[np.array([spec is not None for spec in specs], np.bool_)]
+    if not len(numbers):
+        return numbers, SUBSCRIPTIONS.schema.empty_table()
+    chosen_records = records.take(pa.array(numbers))
+    columns: dict[str, npt.ArrayLike] = {
+        **dict(zip(SubscriptionSpec._fields, zip(*filter(None, specs), strict=True), strict=True)),
+        "node": chosen_records["node"],
+        "since": chosen_records["offset"],
+        "id": chosen_records["id"],
+        "subscriber": chosen_records["entity"],
+        "begin": chosen_records["time"].cast(pa.int64()),
+    }
+    rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in SUBSCRIPTIONS.schema]
+    return numbers, pa.table(rows, schema=SUBSCRIPTIONS.schema)
+
+
+def _remove(records: pa.Table, chosen: Truths, batch: int, known: KnownStateColumns) -> tuple[Integers, pa.Table]:
+    """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows."""
+    numbers = np.flatnonzero(chosen)
+    if not len(numbers):
+        return numbers, SUBSCRIPTIONS.schema.empty_table()
+    names = _names(records, numbers)
+    live = known.find_live(*names)
+    time = records["time"].cast(pa.int64()).to_numpy()[numbers]
+    is_simple = np.bincount(live.name, minlength=len(numbers)) == 1
+    is_simple[known.find_bound(*names)] = False
+    kept = np.flatnonzero(is_simple[live.name] & (live.rows["begin"].to_numpy() <= time[live.name]))
+    numbers = numbers[live.name[kept]]
+    rows = live.rows.take(pa.array(kept))
+    ends = {"until": records["offset"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
+    for name, values in ends.items():
+        column = rows.schema.get_field_index(name)
+        rows = rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64()))
+    return numbers, rows
+
+
+def _is_kind(records: pa.Table, kind: str) -> Truths:
+    is_kind: Truths = pc.fill_null(pc.equal(records["kind"], kind), False).to_numpy()
+    return is_kind
+
+
+def _names(records: pa.Table, numbers: Integers) -> tuple[pa.Array, pa.Array]:
+    node, id = (_array(records[name].take(pa.array(numbers))) for name in ("node", "id"))
+    return node, id
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()

@@ -1,0 +1,105 @@
+"""The match context: what a task needs to match the events of a batch, and how it gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from roamcast.errors import CorruptionError
+from roamcast.match.index.index import Index
+from roamcast.match.index.lsm import SegmentRef
+from roamcast.match.index.moving import CircleTest
+from roamcast.match.index.segments import file_name
+from roamcast.match.routing.router import Router, RoutingTableRef
+from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS
+from roamcast.pipeline.state.indexing import Shard, ShardedIndex, open_index, open_router
+from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.moving_regions import MovingRegionFiles
+from roamcast.pipeline.state.parts import Part
+from roamcast.pipeline.state.state_server import StateFetcher
+
+__all__ = ["MatchContext", "OpenContext"]
+
+
+class MatchContext(NamedTuple):
+    """The files that the events of a batch are matched with. It is the same in the driver and in tasks.
+
+    `initial_sources` are pairs (node, source) of which the driver needs every event, not only the newest. Tasks on
+    other hosts use the `fetcher`. In the partitioned plan the index is in `sharded`; `for_routing` and `for_shard` give
+    the contexts of its tasks.
+    """
+
+    folder: Path
+    batch: int
+    subscriptions: tuple[Part, ...] = ()
+    bindings: tuple[Part, ...] = ()
+    stack: tuple[SegmentRef, ...] = ()
+    moving: tuple[MovingRegionFiles, ...] = ()
+    initial_sources: frozenset[tuple[str, str]] = frozenset()
+    routes: tuple[RoutingTableRef, ...] = ()
+    sharded: ShardedIndex | None = None
+    fetcher: StateFetcher | None = None
+
+    def for_bindings(self) -> MatchContext:
+        """Without the index: only bindings match."""
+        return self._replace(subscriptions=(), stack=(), moving=(), sharded=None)
+
+    def for_routing(self) -> MatchContext:
+        """With the routing tables and nothing else."""
+        routes = self.sharded.routes if self.sharded else ()
+        return self.for_bindings()._replace(bindings=(), routes=routes)
+
+    def for_shard(self, shard: Shard) -> MatchContext:
+        """With the index of one shard."""
+        return self._replace(subscriptions=shard.rows, bindings=(), stack=shard.stack, sharded=None)
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The names of all files under the folder."""
+        yield from (f"parts/{part.name}" for part in (*self.subscriptions, *self.bindings))
+        segments = (name for segment in self.stack for name in (segment.segment, segment.tombstones))
+        moving = (name for files in self.moving for name in (files.version, files.trail))
+        tables = (table.table for table in self.routes)
+        yield from (f"segments/{file_name(name)}" for name in (*segments, *moving, *tables) if name)
+
+    def open(self) -> OpenContext:
+        """Open all files. On another host than the driver's, fetch them into the cache first."""
+        if self.fetcher is None:
+            return self._open()
+        files = list(self.files)
+        cached = self._replace(folder=self.fetcher.fetch(files))
+        try:
+            return cached._open()
+        except CorruptionError:  # in the cache: files are verified when they are fetched
+            self.fetcher.discard(files)
+            self.fetcher.fetch(files)
+            return cached._open()
+
+    def open_subscriptions(self) -> TableLookup:
+        return TableLookup(self.folder / "parts", SUBSCRIPTIONS.name, self.subscriptions)
+
+    def open_bindings(self) -> TableLookup:
+        return TableLookup(self.folder / "parts", BINDINGS.name, self.bindings)
+
+    def _open(self) -> OpenContext:
+        segments = self.folder / "segments"
+        return OpenContext(
+            open_index(segments, self.stack),
+            tuple(files.open(segments) for files in self.moving),
+            self.open_subscriptions(),
+            self.open_bindings(),
+            open_router(segments, self.routes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenContext:
+    """The files of a context, opened."""
+
+    index: Index
+    moving: tuple[CircleTest, ...]
+    subscriptions: TableLookup
+    bindings: TableLookup
+    router: Router

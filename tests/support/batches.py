@@ -1,0 +1,89 @@
+"""The pipeline's batches without Spark: a batch state, driven as the query drives it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
+from roamcast.pipeline.schemas import MATCHED_SCHEMA
+from roamcast.pipeline.state.control import ControlRecords
+from roamcast.pipeline.state.manifests import StateFolder
+from roamcast.pipeline.tasks.context import MatchContext
+from roamcast.pipeline.tasks.match import match_records
+from roamcast.pipeline.tasks.sharded_match import gather_matches, match_shards, route_events
+
+
+class Placed(NamedTuple):
+    """A record with its offset in a journal."""
+
+    node: str
+    offset: int
+    record: Record
+
+
+def placed(records: Sequence[Record], node: str = "local", first: int = 1) -> list[Placed]:
+    """Records at consecutive offsets of one node."""
+    return [Placed(node, offset, record) for offset, record in enumerate(records, first)]
+
+
+def is_complete(record: Record) -> bool:
+    """Whether an event has everything it needs."""
+    point = record.x is not None and record.y is not None and math.isfinite(record.x) and math.isfinite(record.y)
+    named = None not in (record.entity, record.id, record.time)
+    return point and named and record.seq is not None and record.seq >= 1
+
+
+def arrow_batches(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
+    """Each record in an Arrow batch of its own."""
+    return (to_batch(node, offset, [record]) for node, offset, record in rows)
+
+
+def unmatched(rows: Sequence[Placed]) -> pa.Table:
+    """What tasks return for these events if there are no subscriptions."""
+    run = match_records(MatchContext(Path(), 0))
+    return pa.Table.from_batches(list(run(arrow_batches(rows))), MATCHED_SCHEMA)
+
+
+def control(rows: Sequence[Placed]) -> ControlRecords:
+    """The control records among these, as the driver reads them."""
+    ordered = sorted(rows, key=lambda row: (row.node, row.offset))
+    batches = list(arrow_batches([row for row in ordered if row.record.kind != EVENT]))
+    return ControlRecords(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
+
+
+def match_rows(context: MatchContext, rows: Sequence[Placed]) -> pa.Table:
+    """What tasks return for these records, in either plan."""
+    if context.sharded is None:
+        return pa.Table.from_batches(list(match_records(context)(arrow_batches(rows))), MATCHED_SCHEMA)
+    matches = match_shards(context)(route_events(context)(arrow_batches(rows)))
+    events = match_records(context.for_bindings())(arrow_batches(rows))
+    return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
+
+
+class PureStream:
+    """Runs batch after batch on a state in `folder`, like the query, without Spark and outbox."""
+
+    def __init__(self, folder: Path, settings: BatchSettings | None = None) -> None:
+        self.folder = StateFolder(folder)
+        self.settings = settings or BatchSettings()
+        self.folder.create("pure", {})
+        self.restart()
+
+    def restart(self) -> None:
+        """Read the state again."""
+        manifest = self.folder.newest()
+        assert manifest is not None
+        self.state = BatchState(self.folder, manifest, self.settings)
+
+    def run(self, rows: Sequence[Placed]) -> BatchResult:
+        """Process the next batch, its records in the given order."""
+        prepared = self.state.prepare(control(rows), self.state.manifest.batch + 1)
+        result = self.state.compute_result(prepared, match_rows(prepared.context, rows))
+        self.state.commit(result)
+        return result
