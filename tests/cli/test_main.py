@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from commands import invoke, run_command
 
 from roamcast import errors
 from roamcast.cli import app
+from roamcast.cli.options import _EXTRAS
 from roamcast.errors import ExitCode, RoamcastError
 
-DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "cli.md"
 PANELS = ("Run", "Talk", "Inspect", "Federate", "Batch", "Lab")
 
 
@@ -128,6 +131,15 @@ def test_light_install_runs_client_commands() -> None:
     assert run_light(MAIN, "config", "show").returncode == 0
     done = run_light(MAIN, "subscribe", "--subscriber", "a", "--term", "t", "--register", "--url", "http://127.0.0.1:9")
     assert done.returncode == ExitCode.UNAVAILABLE
+
+
+def test_extras_contain_what_commands_look_for() -> None:
+    """The packages that commands check for are requirements of the extra, and not of the light installation."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra, packages in _EXTRAS.items():
+        requirements = {re.split(r"[<>=\[]", line)[0] for line in project["optional-dependencies"][extra]}
+        assert set(packages) <= requirements
+        assert not requirements & {re.split(r"[<>=\[]", line)[0] for line in project["dependencies"]}
 
 
 @pytest.mark.parametrize(

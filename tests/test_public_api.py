@@ -1,0 +1,140 @@
+"""The public API: it changes only on purpose, and its types are right."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mypy import api as mypy
+
+import roamcast
+from roamcast import lacl
+
+SNAPSHOT = Path(__file__).parent / "public_api.txt"
+ROOT = Path(__file__).parents[1]
+
+PROGRAM = """
+import asyncio
+from collections.abc import Mapping
+
+from roamcast import AsyncClient, Client, Letter, NotFoundError, PublishReceipt, RoamcastError, Subscription, lacl
+
+
+def read(url: str) -> list[tuple[int, str, float]]:
+    with Client(url) as ben:
+        token: str = ben.register_subscriber("ben", attributes={"role": "guard", "floor": 2})
+        id: str = ben.subscribe(box=(8.0, 53.0, 9.0, 54.0), terms=["fire"])
+        subscription: Subscription = ben.subscription(id)
+        letters: list[Letter] = ben.pull(limit=10, wait=1.0)
+        rows = [(letter.offset, letter.sender, float(letter.event["x"])) for letter in ben.letters(after=5)]
+        count: int = ben.acknowledge(letters[-1])
+        print(token, subscription.state, subscription.sources[0], count)
+        return rows
+
+
+async def publish(url: str) -> PublishReceipt:
+    async with AsyncClient(url) as camera:
+        await camera.register_source("camera", x=8.5, y=53.5)
+        task: asyncio.Task[None] = camera.on_demand(lambda demanded: print(not demanded))
+        async for demanded in camera.demand():
+            flag: bool = demanded
+            break
+        task.cancel()
+        return await camera.publish({"terms": ["fire"], "readings": {"temperature": 81.0}})
+
+
+def explain(text: str) -> Mapping[str, object]:
+    try:
+        query: lacl.Query = lacl.check(lacl.parse(text))
+    except lacl.LaclError as error:
+        print(error.line, error.column, error.hint)
+        raise
+    except NotFoundError as not_found:
+        base: RoamcastError = not_found
+        print(base.code)
+        return {}
+    return lacl.explain(query)
+"""
+
+WRONG = """
+from roamcast import Client, Letter
+
+Client(5)
+number: str = Letter.offset
+Client().no_such_method()
+"""
+
+
+def describe(name: str, value: object) -> list[str]:
+    """A public name with its signature; of a class, also its public methods and attributes."""
+    if inspect.ismodule(value):
+        return [f"{name}: module"]
+    if not inspect.isclass(value):
+        return [f"{name}{inspect.signature(value)}" if callable(value) else f"{name}: {type(value).__name__}"]
+    lines = [f"class {name}({', '.join(base.__name__ for base in value.__bases__)})"]
+    if "__init__" in vars(value):
+        lines.append(f"    __init__{inspect.signature(value.__init__)}")
+    annotations = vars(value).get("__annotations__", {})
+    lines += [f"    {key}: {kind}" for key, kind in annotations.items() if not key.startswith("_")]
+    for key, member in sorted(vars(value).items()):
+        if key.startswith("_"):
+            continue
+        if isinstance(member, property):
+            lines.append(f"    {key}: property -> {inspect.signature(member.fget).return_annotation}")  # type: ignore[arg-type]
+        elif isinstance(member, classmethod | staticmethod) or inspect.isfunction(member):
+            function = getattr(value, key)
+            prefix = "async " if inspect.iscoroutinefunction(function) else ""
+            lines.append(f"    {prefix}{key}{inspect.signature(function)}")
+        elif key not in annotations and not inspect.ismemberdescriptor(member):
+            lines.append(f"    {key} = {member!r}")
+    return lines
+
+
+def surface() -> str:
+    modules = {"roamcast": roamcast, "roamcast.lacl": lacl}
+    lines = []
+    for title, module in modules.items():
+        lines += [f"# {title}", ""]
+        for name in sorted(module.__all__):
+            lines += describe(name, getattr(module, name))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_surface_changes_only_on_purpose() -> None:
+    """See docs/api-policy.md for how to update the snapshot."""
+    if os.environ.get("UPDATE_PUBLIC_API"):
+        SNAPSHOT.write_text(surface())
+    assert surface() == SNAPSHOT.read_text()
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    """Like in any module."""
+    with pytest.raises(AttributeError, match="no_such_name"):
+        roamcast.no_such_name  # noqa: B018
+    assert set(roamcast.__all__) <= set(dir(roamcast))
+
+
+def test_import_is_light() -> None:
+    """`import roamcast` imports neither httpx nor pydantic nor the parser."""
+    code = (
+        "import sys, roamcast; print([m for m in ('httpx', 'pydantic', 'lark', 'numpy', 'rich') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_types_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typed user program passes mypy in strict mode, and a wrong one does not."""
+    monkeypatch.setenv("MYPYPATH", str(ROOT / "src"))
+    options = ["--strict", "--config-file", "", "--follow-imports", "silent", "--cache-dir", str(tmp_path / "cache")]
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    output, errors, code = mypy.run([*options, str(tmp_path / "program.py")])
+    assert (code, errors) == (0, ""), output
+    output, _, code = mypy.run([*options, str(tmp_path / "wrong.py")])
+    assert code == 1
+    assert all(word in output for word in ("arg-type", "assignment", "attr-defined")), output
