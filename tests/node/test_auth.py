@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from nodes import RunningNode, bearer, leave, running_node
+from nodes import RunningNode, bearer, in_process_node, leave
 
 from roamcast.errors import AuthenticationError, ConflictError, PermissionDeniedError
 
@@ -114,8 +114,8 @@ def test_tokens_are_not_kept(node: RunningNode) -> None:
 
 def test_the_operators_token_is_the_operators_alone(tmp_path: Path) -> None:
     """The file is for its owner, and stays the same over restarts."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         first = node.operator().token
         assert stat.S_IMODE((tmp_path / "operator.token").stat().st_mode) == 0o600
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         assert node.operator().token == first

@@ -10,12 +10,10 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from nodes import running_node
+from nodes import in_process_node
 
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.node.data_folder import DataFolder
-from roamcast.node.server import NodeServer
-from roamcast.settings import node_settings
 
 
 def test_a_folder_is_made_and_found_again(tmp_path: Path) -> None:
@@ -53,7 +51,7 @@ def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_another_space_is_refused(tmp_path: Path) -> None:
     """What is there would mean something else in it; the hint says which one is right."""
     DataFolder.open(tmp_path, "planar")
-    with pytest.raises(ConflictError, match="--space planar"), running_node(tmp_path, space="geographic"):
+    with pytest.raises(ConflictError, match="--space planar"), in_process_node(tmp_path, space="geographic"):
         pass
 
 
@@ -119,27 +117,10 @@ def test_nodes_that_start_together_have_one_operator(tmp_path: Path, monkeypatch
     assert first == second == (tmp_path / "operator.token").read_text().strip()
 
 
-def test_a_taken_port_is_refused(tmp_path: Path) -> None:
-    """Before anything is opened."""
-    first = NodeServer(node_settings(data=tmp_path, port=0))
-    port = int(first.url.rpartition(":")[2])
-    with pytest.raises(ConflictError, match="--port"):
-        NodeServer(node_settings(data=tmp_path, port=port))
-    first.close()
-
-
-def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    """The first keeps running; the error comes out as it is."""
-    with running_node(tmp_path) as node:
-        with pytest.raises(ConflictError):
-            NodeServer(node_settings(data=tmp_path, port=0)).run_node()
-        assert node.http.get("/healthz").status_code == 200
-
-
 def test_places_that_cannot_be_read_keep_the_node_from_starting(tmp_path: Path) -> None:
     """InputError that names the file, before anything is made."""
     (tmp_path / "rooms.geojson").write_text("{}")
     for file in ("rooms.geojson", "none.geojson"):
-        with pytest.raises(InputError, match=file), running_node(tmp_path / "data", places=tmp_path / file):
+        with pytest.raises(InputError, match=file), in_process_node(tmp_path / "data", places=tmp_path / file):
             pass
     assert not (tmp_path / "data").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from nodes import RunningNode, running_node, until
+from nodes import RunningNode, in_process_node, until
 
 from roamcast.client.streams import SseReader
 from roamcast.errors import CapacityError, NotFoundError
@@ -114,10 +114,10 @@ def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:
 def test_the_scene_is_filled_at_start(tmp_path_factory: pytest.TempPathFactory) -> None:
     """With what the registry knows."""
     data = tmp_path_factory.mktemp("data")
-    with running_node(data, scene=False) as node:
+    with in_process_node(data, scene=False) as node:
         node.source("car", x=1, y=2)
         node.subscriber("anna").subscribe(box=(0, 0, 1, 1), id="box")
-    with running_node(data, scene=True) as node:
+    with in_process_node(data, scene=True) as node:
         assert {layer: list(f) for layer, f in node.client().scene()["layers"].items()} == {
             "sources": ["car"],
             "subscriptions": ["box"],
@@ -126,7 +126,7 @@ def test_the_scene_is_filled_at_start(tmp_path_factory: pytest.TempPathFactory) 
 
 def test_a_node_without_scene_shows_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     """404 with a hint how to turn it on."""
-    with running_node(tmp_path_factory.mktemp("data"), scene=False) as node:
+    with in_process_node(tmp_path_factory.mktemp("data"), scene=False) as node:
         with pytest.raises(NotFoundError, match="--scene"):
             node.client().scene()
         assert node.http.get("/v1/scene/stream").status_code == 404

@@ -1,10 +1,11 @@
-"""What the node's tests share: a node over real HTTP, its journal read back, letters left by hand."""
+"""Nodes for tests, over real HTTP or in process; their journals, and letters put into their outboxes."""
 
 from __future__ import annotations
 
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,19 +14,23 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+from asgi import AppThread
+from fastapi import FastAPI
 
 from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 from roamcast.journal.folders import JournalFolder
 from roamcast.journal.segments import read
+from roamcast.node.http.app import create_app
 from roamcast.node.server import NodeServer
+from roamcast.node.service import Node
 from roamcast.settings import node_settings
 
 LIMIT = 20.0
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """What `condition` gives, as soon as it is true."""
+    """Wait until `condition` returns something true; returns it."""
     end = time.monotonic() + LIMIT
     while not (result := condition()):
         if time.monotonic() > end:
@@ -34,31 +39,24 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return result
 
 
-class RunningNode:
-    """A node that serves from a thread of this process."""
+class RunningNode(ABC):
+    """A node in this process, and a client for it."""
 
-    def __init__(self, data: Path, *, verify: Path | None = None, **settings: Any) -> None:
-        """`verify` has the certificates to trust where the node listens with TLS."""
+    def __init__(self, data: Path, url: str, app: FastAPI, http: httpx.Client) -> None:
         self.data = data
-        self.server = NodeServer(node_settings(data=data, **{"port": 0, **settings}))
-        self.url = self.server.url
-        trusted = ssl.create_default_context(cafile=verify) if verify else True
-        self.http = httpx.Client(base_url=self.url, timeout=LIMIT, verify=trusted)
-        self._thread = ThreadPoolExecutor(1)
-        self._run = self._thread.submit(self.server.run_node)
+        self.url = url
+        self.http = http
+        self._app = app
 
-    def wait(self) -> None:
-        """Until it answers. Raises what keeps it from starting."""
-        until(lambda: self.server.started or self._run.done(), "the node to start")
-        if self._run.done():
-            self._run.result()
+    @property
+    def service(self) -> Node:
+        """The parts of the node."""
+        node: Node = self._app.state.node
+        return node
 
+    @abstractmethod
     def stop(self) -> None:
-        """Again is harmless."""
-        self.server.stop()
-        self.http.close()
-        self._thread.shutdown()
-        self._run.result(LIMIT)
+        """Idempotent."""
 
     def client(self, token: str | None = None) -> Client:
         return Client(self.url, token, http=self.http, delays=(0.1, 0.2))
@@ -77,9 +75,63 @@ class RunningNode:
         return self.client((self.data / "operator.token").read_text().strip())
 
 
+class ServedNode(RunningNode):
+    """A node that a real server serves over sockets, from a thread."""
+
+    def __init__(self, data: Path, *, verify: Path | None = None, **settings: Any) -> None:
+        """`verify` has the certificates to trust if the node uses TLS."""
+        self.server = NodeServer(node_settings(data=data, **{"port": 0, **settings}))
+        trusted = ssl.create_default_context(cafile=verify) if verify else True
+        http = httpx.Client(base_url=self.server.url, timeout=LIMIT, verify=trusted)
+        super().__init__(data, self.server.url, self.server.app, http)
+        self._thread = ThreadPoolExecutor(1)
+        self._run = self._thread.submit(self.server.run_node)
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises what keeps it from starting."""
+        until(lambda: self.server.started or self._run.done(), "the node to start")
+        if self._run.done():
+            self._run.result()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.http.close()
+        self._thread.shutdown()
+        self._run.result(LIMIT)
+
+
+class InProcessNode(RunningNode):
+    """A node without a server: requests go straight to its app."""
+
+    def __init__(self, data: Path, **settings: Any) -> None:
+        url = "http://node.test"
+        app = create_app(node_settings(data=data, **settings), url)
+        self._thread = AppThread(app)
+        super().__init__(data, url, app, httpx.Client(base_url=url, timeout=LIMIT, transport=self._thread.transport()))
+
+    def wait(self) -> None:
+        self._thread.wait(LIMIT)
+
+    def stop(self) -> None:
+        self.http.close()
+        self._thread.stop(LIMIT)
+
+
 @contextmanager
-def running_node(data: Path, **settings: Any) -> Iterator[RunningNode]:
-    node = RunningNode(data, **settings)
+def running_node(data: Path, **settings: Any) -> Iterator[ServedNode]:
+    """A node over real HTTP, for tests in which sockets matter: several nodes, processes, TLS, signals."""
+    node = ServedNode(data, **settings)
+    try:
+        node.wait()
+        yield node
+    finally:
+        node.stop()
+
+
+@contextmanager
+def in_process_node(data: Path, **settings: Any) -> Iterator[InProcessNode]:
+    """A node whose requests do not pass a socket: quicker to start, to stop and to call."""
+    node = InProcessNode(data, **settings)
     try:
         node.wait()
         yield node
@@ -95,7 +147,7 @@ def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
 
 
 def leave(data: Path, batch: int, *letters: tuple[str, int, str], pipeline: str = "the-pipeline") -> None:
-    """Leave letters in the outbox, as the pipeline does: (receiver, number, event id) each."""
+    """Put letters into the outbox, as the pipeline does: (receiver, number, event id) each."""
     rows = [
         {"receiver": receiver, "number": number, "body": f'{{"subscription":"s","event":{{"id":"{event}"}}}}'}
         for receiver, number, event in letters

@@ -41,11 +41,11 @@ class NodeServer(uvicorn.Server):
                 where="url",
                 hint="set the URL of this node with --public-url or ROAMCAST_PUBLIC_URL",
             )
-        self._app = create_app(settings, self.url)
+        self.app = create_app(settings, self.url)
         self._ready: Callable[[str], None] | None = None
         super().__init__(
             uvicorn.Config(
-                self._app,
+                self.app,
                 lifespan="off",  # `serve_node` runs it, so that its errors are raised unchanged
                 log_level="warning",
                 access_log=False,
@@ -79,7 +79,7 @@ class NodeServer(uvicorn.Server):
             self._ready(self.url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.node.end_streams()
+        self.app.state.node.end_streams()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -98,7 +98,7 @@ class NodeServer(uvicorn.Server):
     async def serve_node(self, ready: Callable[[str], None] | None = None) -> None:
         """As `run_node`, in a running event loop."""
         with self._socket:
-            async with self._app.router.lifespan_context(self._app):
+            async with self.app.router.lifespan_context(self.app):
                 self._ready = ready
                 await self.serve([self._socket])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode, bearer, running_node, until
+from nodes import RunningNode, bearer, in_process_node, until
 
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox, PipelineStatus
@@ -23,7 +23,7 @@ ROOMS = (
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     places = tmp_path_factory.mktemp("places") / "rooms.geojson"
     places.write_text(ROOMS)
-    with running_node(tmp_path_factory.mktemp("data"), space="planar", places=places) as node:
+    with in_process_node(tmp_path_factory.mktemp("data"), space="planar", places=places) as node:
         node.source("lamp", attributes={"context": "level", "kind": "lamp"}, x=3, y=4)
         yield node
 
@@ -117,7 +117,7 @@ def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
 
 def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> None:
     """None, a new one, one that is behind, one that has read all."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna, outbox = node.subscriber("anna"), Outbox(tmp_path / "outbox")
         anna.subscribe(terms=["fire"], id="q")
 

@@ -76,7 +76,7 @@ def test_who_is_stopped_by_its_life_control_starts_with_the_nearest_of_all_nodes
     nodes["south"].source("near", attributes=NOISE, x=9.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
     ann.subscribe(f"{NEAREST} Life-control #location not in circle(0, 0, 5)", id="q")
-    seekers = nodes["north"].server._app.state.node.control.peer_sources.backbone
+    seekers = nodes["north"].service.control.peer_sources.backbone
     until(lambda: "south" in seekers.peers and "near" in seekers.requester("south").sources, "north to know of it")
     ann.move(10.0, 0.0)
     assert [binding.source for binding in ann.bindings("q")] == ["near@south"]

@@ -117,7 +117,7 @@ def _region(
         case RangLoc(radius):
             at = None if subscriber is None else subscriber.position
             if at is None:
-                yield Check("region", False, f"the position of {whose} is unknown")
+                yield Check("region", False, f"the position of {whose} is not known")
             else:
                 yield _near(
                     space, (at.x, at.y), (x, y), radius, f"{whose}, at ({number_text(at.x)}, {number_text(at.y)})"

@@ -246,7 +246,7 @@ def _position_unknown(node: Node, subscription: Subscription) -> str | None:
     subscriber = node.entities.find(subscription.subscriber)
     if not subscription.has_moving_region or subscriber is None or subscriber.position is not None:
         return None
-    return f"the position of {subscription.subscriber} is unknown"
+    return f"the position of {subscription.subscriber} is not known"
 
 
 def _stateless_json(subscription: Subscription, why: str | None) -> dict[str, Any]:

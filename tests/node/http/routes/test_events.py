@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from nodes import RunningNode, bearer, journalled, running_node
+from nodes import RunningNode, bearer, in_process_node, journalled
 
 POINT = {"x": 1.5, "y": -2.0}
 
@@ -46,13 +46,13 @@ def test_events_without_a_number_get_the_next(node: RunningNode) -> None:
 
 def test_numbers_are_never_used_twice_over_a_restart(tmp_path: Path) -> None:
     """After a restart numbering goes on above everything used before, though nothing says how far it was."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         source = node.source()
         used = [node.http.post("/v1/events", json=POINT, headers=bearer(source)).json()["last_seq"] for _ in range(3)]
         used.append(
             node.http.post("/v1/events", json={**POINT, "seq": 4000}, headers=bearer(source)).json()["last_seq"]
         )
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         client = node.client(source.token)
         assert client.me()["next_seq"] > max(used)
         fresh = node.http.post("/v1/events", json=POINT, headers=bearer(source)).json()["last_seq"]
@@ -76,11 +76,11 @@ def test_times_are_taken_as_seconds_or_iso_text(node: RunningNode, time: float |
 
 def test_a_position_is_kept_over_a_restart(tmp_path: Path) -> None:
     """Registered, then moved; an older position does not count."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         source = node.source(x=1, y=1)
         source.move(2, 3)
         source.move(9, 9, time="2001-01-01T00:00:00Z")
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         position = node.client(source.token).me()["position"]
         assert (position["x"], position["y"]) == (2, 3)
 

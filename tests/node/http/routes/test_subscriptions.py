@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode, bearer, journalled, running_node, until
+from nodes import RunningNode, bearer, in_process_node, journalled, until
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import ConflictError, NotFoundError
@@ -73,10 +73,10 @@ def test_a_removal_is_journalled(node: RunningNode) -> None:
 
 def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
     """What was acknowledged is there, and journalled once."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         anna.subscribe(box=(0, 0, 1, 1), terms=["b", "a"], id="q")
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         (found,) = node.client(anna.token).subscriptions()
         assert (found.id, found.subscriber, found.state) == ("q", "anna", "active")
         assert found.text == 'Select all() Where &location in box(0, 0, 1, 1) and &terms has ("b", "a")'
@@ -85,7 +85,7 @@ def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
 
 def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None:
     """Changes that were stored but not journalled are, in their order, before the node answers."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         node.subscriber()
     engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
@@ -94,9 +94,9 @@ def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None
         registry.apply([SubscriptionAdded(subscription), Record(SUBSCRIPTION, "anna", id=id, time=1)], at=1)
     registry.apply([SubscriptionRemoved("one"), Record(REMOVAL, "anna", id="one", time=2)], at=2)
     engine.dispose()
-    with running_node(tmp_path):
+    with in_process_node(tmp_path):
         assert changes(tmp_path) == [("subscription", "one"), ("subscription", "two"), ("removal", "one")]
-    with running_node(tmp_path):
+    with in_process_node(tmp_path):
         assert len(changes(tmp_path)) == 3
 
 

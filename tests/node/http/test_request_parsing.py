@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from nodes import RunningNode, bearer, journalled, running_node
+from nodes import RunningNode, bearer, in_process_node, journalled
 
 from roamcast.errors import InputError
 
@@ -210,7 +210,7 @@ def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
 )
 def test_the_first_and_the_last_time_are_good(tmp_path: Path, moment: str | int, told: str) -> None:
     """Where times may be ahead at will they are taken, and told again as they are."""
-    with running_node(tmp_path, limits={"ahead": 1e12}) as node:
+    with in_process_node(tmp_path, limits={"ahead": 1e12}) as node:
         client = node.source()
         client.move(1, 2, time=moment)
         client.publish({"time": moment})
@@ -235,7 +235,7 @@ def test_a_clock_may_be_a_little_ahead(shared_node: RunningNode, seconds: int, s
 def test_points_beyond_the_plane_are_named(tmp_path: Path) -> None:
     """Of positions, entities, events and subscriptions; whoever asks at the same time is not concerned."""
     far = {"x": 1e200, "y": 0}
-    with running_node(tmp_path, space="planar") as node:
+    with in_process_node(tmp_path, space="planar") as node:
         source, subscriber = bearer(node.source(x=0, y=0)), bearer(node.subscriber(x=0, y=0))
         texts = (
             "Select all() Where &location in box(0, 0, 1e200, 1)",
@@ -255,7 +255,7 @@ def test_points_beyond_the_plane_are_named(tmp_path: Path) -> None:
 
 def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:
     """A box with min_x > max_x is refused in planar space, where 200 is a good x."""
-    with running_node(tmp_path, space="planar") as node:
+    with in_process_node(tmp_path, space="planar") as node:
         headers = bearer(node.subscriber())
         reversed_box = {"region": {**BOX, "min_x": 200}}
         answer = node.http.post("/v1/subscriptions", json=reversed_box, headers=headers)
@@ -293,7 +293,7 @@ def test_a_body_of_the_limit_is_read(tmp_path: Path) -> None:
     """Exactly as large as the limit is not too large."""
     body = json.dumps(GOOD).encode()
     limits = {"body": len(body) + 10}
-    with running_node(tmp_path, limits=limits) as node:
+    with in_process_node(tmp_path, limits=limits) as node:
         headers = bearer(node.source("s"))
         assert node.http.post("/v1/events", content=body.ljust(len(body) + 10), headers=headers).status_code == 202
         assert node.http.post("/v1/events", content=body.ljust(len(body) + 11), headers=headers).status_code == 413

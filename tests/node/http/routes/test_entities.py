@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from nodes import RunningNode, bearer, journalled, leave, running_node, until
+from nodes import RunningNode, bearer, in_process_node, journalled, leave, until
 
 from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
 
@@ -28,10 +28,10 @@ def test_events_carry_the_attributes_of_their_source(node: RunningNode) -> None:
 
 def test_attributes_outlive_a_restart(tmp_path: Path) -> None:
     """All are replaced, and the position stays."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         source = node.source(attributes={"a": 1, "b": 2}, x=1, y=1)
         source.set_attributes({"b": 3})
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         me = node.client(source.token).me()
         assert (me["attributes"], me["position"]["x"]) == ({"b": 3}, 1)
 
@@ -88,14 +88,14 @@ def test_leaving_ends_bindings(node: RunningNode) -> None:
 
 def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> None:
     """Though the node has restarted in between."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         source = node.source()
         source.publish([{"x": 1, "y": 1}] * 5)
         source.unregister()
         again = node.source()
         again.publish({"x": 1, "y": 1})
         again.unregister()
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         node.source().publish({"x": 1, "y": 1})
     numbers = [row["seq"] for row in journalled(tmp_path)]
     assert len(numbers) == len(set(numbers)) == 7
@@ -104,7 +104,7 @@ def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> N
 
 def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
     """Its letters are erased, those under way are dropped, and nobody else gets the id."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         leave(tmp_path, 1, ("anna", 1, "private"))
         anna.acknowledge(anna.pull(wait=10)[0])
@@ -115,7 +115,7 @@ def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
         until(lambda: not list((tmp_path / "outbox" / "local").iterdir()), "the letter to be taken")
         with pytest.raises(ConflictError):
             node.subscriber()
-    with running_node(tmp_path) as node, pytest.raises(ConflictError):
+    with in_process_node(tmp_path) as node, pytest.raises(ConflictError):
         node.subscriber()
     with sqlite3.connect(tmp_path / "nodes" / "local" / "office.sqlite") as store:
         assert store.execute("select count(*) from letters").fetchone() == (0,)

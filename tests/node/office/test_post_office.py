@@ -58,7 +58,7 @@ def test_a_mailbox_that_knows_more_than_a_request_holds_follows_too(nodes: dict[
     """The last numbers of letters to very many receivers, over 8 MB of them, and a letter that waits."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
-    north, south = (nodes[domain].server._app.state.node.office.actor for domain in ("north", "south"))
+    north, south = (nodes[domain].service.office.actor for domain in ("north", "south"))
     sent = {f"south.{'h' * 250}.{at}-{'i' * 240}": at for at in range(1, 17_000)}
     north.query(lambda store: store.put_bookkeeping(ANN, replace(store.bookkeeping(ANN), sent=sent))).result()
     ann.migrate(nodes["south"].url)

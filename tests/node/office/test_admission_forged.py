@@ -136,7 +136,7 @@ def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode]
     """It is told to both offices while the mailbox is on its way; that comes, with all that was in it."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
-    north = nodes["north"].server._app.state.node.office
+    north = nodes["north"].service.office
     carried, held = north.sender.send, threading.Event()
 
     def hold(to: str, message: PeerMessage) -> None:
@@ -161,7 +161,7 @@ def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, R
     ann = nodes["north"].subscriber("ann")
     there = visitor(nodes["south"], ANN, ann.token)
     there.pull()
-    nodes["west"].server._app.state.node.office.admission.judge_move = lambda *_: "yes"
+    nodes["west"].service.office.admission.judge_move = lambda *_: "yes"
     thief = visitor(nodes["south"], ANN, "made up")
     thief._calls.mailbox.office, thief._calls.mailbox.epoch = "west", 60
     with pytest.raises(PermissionDeniedError):
@@ -215,7 +215,7 @@ def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, Runni
     ann = nodes["north"].subscriber("ann")
     thief = visitor(nodes["south"], ANN, ann.token)
     thief.pull()
-    south = nodes["south"].server._app.state.node.office
+    south = nodes["south"].service.office
     carried, south.sender.send = south.sender.send, lambda to, message: None
     thief._calls.mailbox.epoch = 8
     thief.migrate(nodes["south"].url)
@@ -235,14 +235,14 @@ def test_arrivals_that_came_to_nothing_are_forgotten(tmp_path: Path) -> None:
         ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
         ann.migrate(nodes["south"].url)
         ben.migrate(nodes["south"].url)
-        visitors = nodes["south"].server._app.state.node.office.visitors
+        visitors = nodes["south"].service.office.visitors
         row = visitors.find(BEN)
         ben.migrate(nodes["north"].url)
         until(lambda: visitors.find(BEN) is None, "ben to be forgotten")
         visitors._put(row)
         nodes["south"].stop()
         with running_node(tmp_path / "south", domain="south") as south:
-            visitors = south.server._app.state.node.office.visitors
+            visitors = south.service.office.visitors
             assert (visitors.names(), visitors.by_token(row.token_hash)) == ([ANN], None)
             answer = south.http.get("/v1/mailbox", headers={"authorization": f"Bearer {ben.mailbox_token}"})
             assert answer.status_code in (401, 409)

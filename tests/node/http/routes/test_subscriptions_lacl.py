@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from controls import condition
-from nodes import LIMIT, RunningNode, bearer, journalled, running_node
+from nodes import LIMIT, RunningNode, bearer, in_process_node, journalled
 
 from roamcast.client import Binding, Client
 from roamcast.errors import NotFoundError, PermissionDeniedError
@@ -39,13 +39,13 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, rooms: Path) -> Iterator[RunningNode]:
-    with running_node(tmp_path_factory.mktemp("data"), space="planar", places=rooms) as node:
+    with in_process_node(tmp_path_factory.mktemp("data"), space="planar", places=rooms) as node:
         yield node
 
 
 @pytest.fixture
 def planar(tmp_path: Path, rooms: Path) -> Iterator[RunningNode]:
-    with running_node(tmp_path, space="planar", places=rooms, scene=True) as node:
+    with in_process_node(tmp_path, space="planar", places=rooms, scene=True) as node:
         yield node
 
 
@@ -188,7 +188,7 @@ def test_why_nothing_is_heard(planar: RunningNode) -> None:
     mic = planar.source("mic", attributes={"context": "noise"}, x=100, y=5)
     told.append(anna.subscription("q").why)
     assert told == [
-        "the position of anna is unknown",
+        "the position of anna is not known",
         "no source with &context = noise is registered",
         "the only source, mic, is 85 m away, not within 30 m",
     ]
@@ -202,7 +202,7 @@ def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(plana
     """So that an event that is posted after the answer meets the region where it is then."""
     anna, mic = planar.subscriber("anna"), planar.source("mic")
     anna.subscribe("Select all() Where &location in rang:loc(30) and &terms has (fire)", id="q")
-    assert anna.subscription("q").why == "the position of anna is unknown"
+    assert anna.subscription("q").why == "the position of anna is not known"
     for x in (1, 2):
         anna.move(x, 5)
         mic.publish({"x": x, "y": 5, "terms": ["fire"]})
@@ -226,7 +226,7 @@ def test_lists_are_as_stored(planar: RunningNode) -> None:
     assert whys[0] == "none of 2 sources is within 0.5 m; the nearest, mic-2, is 1 m away"
     one_by_one = [anna.subscription(id) for id in "qrstu"]
     go = threading.Event()
-    busy = planar.server._app.state.node.control.query(lambda _: go.wait(LIMIT))
+    busy = planar.service.control.query(lambda _: go.wait(LIMIT))
     try:
         listed, mine = anna.subscriptions(), anna.entity("anna")
         assert not busy.done()
@@ -238,7 +238,7 @@ def test_lists_are_as_stored(planar: RunningNode) -> None:
 
 def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
     """And how many there are."""
-    with running_node(tmp_path, limits={"page": 2}) as node:
+    with in_process_node(tmp_path, limits={"page": 2}) as node:
         anna = node.subscriber()
         for number in range(5):
             anna.subscribe(terms=["a"], id=f"q{number}")
@@ -248,7 +248,7 @@ def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
 
 def test_lists_come_in_pages(tmp_path: Path) -> None:
     """The client puts them together."""
-    with running_node(tmp_path, limits={"page": 2}) as node:
+    with in_process_node(tmp_path, limits={"page": 2}) as node:
         anna = node.subscriber()
         for number in range(5):
             anna.subscribe(terms=["a"], id=f"q{number}")
@@ -269,7 +269,7 @@ def test_one_sees_ones_own_and_the_operator_sees_all(planar: RunningNode) -> Non
     assert ben.subscriptions() == []
     assert operator.subscriptions() == anna.subscriptions() == [operator.subscription("q")]
     assert operator.bindings("q") == anna.bindings("q")
-    for look in (ben.where, mic.where):
+    for look in (ben.entity, mic.entity):
         with pytest.raises(PermissionDeniedError):
             look("anna")
     with pytest.raises(NotFoundError):
@@ -289,11 +289,11 @@ def test_where_an_entity_is(planar: RunningNode) -> None:
 
 def test_a_restart_changes_nothing(tmp_path: Path, rooms: Path) -> None:
     """Bindings, states, since when and history are as before; nothing is journalled again."""
-    with running_node(tmp_path, space="planar", places=rooms) as node:
+    with in_process_node(tmp_path, space="planar", places=rooms) as node:
         anna, _ = walk(node)
         anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="r")
         before = anna.subscriptions(), anna.bindings("q"), journalled(tmp_path)
-    with running_node(tmp_path, space="planar", places=rooms) as node:
+    with in_process_node(tmp_path, space="planar", places=rooms) as node:
         anna = node.client(anna.token)
         assert (anna.subscriptions(), anna.bindings("q"), journalled(tmp_path)) == before
 

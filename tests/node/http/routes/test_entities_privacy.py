@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from backbone import backbone
-from nodes import RunningNode, journalled, running_node, until
+from nodes import RunningNode, in_process_node, journalled, until
 
 from roamcast.errors import AuthenticationError, PermissionDeniedError
 
@@ -15,7 +15,7 @@ NEAREST = "Select Where &location in nearest"
 
 def test_a_forgotten_position_is_nowhere(tmp_path: Path) -> None:
     """Neither told nor shown nor on disk, over a restart too; what it was bound to is forgotten as well."""
-    with running_node(tmp_path, scene=True) as node:
+    with in_process_node(tmp_path, scene=True) as node:
         node.source("a", x=1, y=0)
         node.source("b", x=5, y=0)
         anna = node.subscriber(x=0, y=0)
@@ -27,7 +27,7 @@ def test_a_forgotten_position_is_nowhere(tmp_path: Path) -> None:
         assert "anna" not in node.http.get("/v1/scene").json()["layers"].get("subscribers", {})
         assert [(row["kind"], row["entity"]) for row in journalled(tmp_path)][-1] == ("unbinding", "b")
         assert anna.subscription("q").sources == ()
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna = node.client(anna.token)
         assert anna.me()["position"] is None
         assert "a" not in [binding.source for binding in anna.bindings("q")]
@@ -57,7 +57,7 @@ def test_a_source_whose_position_is_forgotten_is_not_near(node: RunningNode) -> 
 
 def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
     """One renews one's own; the operator anybody's; nobody else does."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna, ben = node.subscriber(), node.subscriber("ben")
         old = anna.token
         new = anna.renew_token()
@@ -69,7 +69,7 @@ def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
         given = node.operator().renew_token("anna")
         with pytest.raises(AuthenticationError):
             node.client(new).pull()
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         assert node.client(given).me()["id"] == "anna"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from nodes import LIMIT, RunningNode, bearer, leave, running_node, until
+from nodes import LIMIT, RunningNode, bearer, in_process_node, leave, until
 
 from roamcast.client import Client, Letter
 from roamcast.client.streams import SseEvent, SseReader
@@ -63,11 +63,11 @@ def test_letters_wait_for_earlier_ones(node: RunningNode) -> None:
 
 def test_a_letter_stays_until_it_is_acknowledged(tmp_path: Path) -> None:
     """Over a restart too; afterwards it never comes again, not even when it is left again."""
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         leave(tmp_path, 1, ("anna", 1, "a"), ("anna", 2, "b"), ("anna", 3, "c"))
         assert anna.acknowledge(pulled(anna, 3)[1]) == 2
-    with running_node(tmp_path) as node:
+    with in_process_node(tmp_path) as node:
         anna = node.client(anna.token)
         assert ids(anna.pull()) == ["c"]
         leave(tmp_path, 2, ("anna", 1, "a"), ("anna", 4, "d"))
@@ -88,7 +88,7 @@ def test_pulling_goes_on_behind_an_offset(node: RunningNode) -> None:
 def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
     """It has fewer letters than asked for, but one at least; pulling on behind them gets all, and so does a stream."""
     large = "x" * 3000
-    with running_node(tmp_path, limits={"pull_bytes": 2000}) as node:
+    with in_process_node(tmp_path, limits={"pull_bytes": 2000}) as node:
         anna = node.subscriber()
         events = [str(n) for n in range(1, 61)]
         events[20] = large
@@ -107,7 +107,7 @@ def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:
     """429 for one too many; another subscriber has its own; one that ends makes room."""
-    with running_node(tmp_path, limits={"streams": 2}) as node:
+    with in_process_node(tmp_path, limits={"streams": 2}) as node:
         anna, ben = node.subscriber(), node.subscriber("ben")
         leave(tmp_path, 1, ("anna", 1, "a"), ("ben", 1, "b"))
         with stream(node, anna) as first:
@@ -201,12 +201,12 @@ def test_open_streams_and_polls_do_not_keep_the_node_from_stopping(tmp_path: Pat
             assert list(events) == []
         ended.set()
 
-    with running_node(tmp_path) as node, ThreadPoolExecutor(2) as threads:
+    with in_process_node(tmp_path) as node, ThreadPoolExecutor(2) as threads:
         anna = node.subscriber()
         watching = threads.submit(watch, node, anna)
         polling = threads.submit(anna.pull, wait=30)
         until(lambda: "roamcast_mailbox_waiters 2.0" in node.http.get("/metrics").text, "both to wait")
-        node.server.stop()
+        node.stop()
         watching.result(LIMIT)
         assert polling.result(LIMIT) == []
     assert ended.is_set()

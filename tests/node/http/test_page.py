@@ -26,6 +26,13 @@ expect.set_options(timeout=15_000)
 Visit = Callable[..., Page]
 
 
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    """A node with a real server: a browser connects to it."""
+    with running_node(tmp_path, scene=True) as node:
+        yield node
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
