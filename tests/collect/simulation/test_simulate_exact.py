@@ -134,8 +134,8 @@ def test_the_rate_is_not_exceeded(field: Field, seed: int, protocol: CET) -> Non
 def test_copies_are_conserved_in_cet(field: Field, seed: int, protocol: CET) -> None:
     """Every event created or put back is in a queue, or was dropped for a counted reason."""
     result = simulate(draw_world(field, seed), protocol)
-    gone = sum(result.counts[cause] for cause in ("full", "expired", "spent"))
-    assert result.counts["created"] + result.counts["put_back"] == gone + result.held
+    dropped = sum(result.counts[cause] for cause in ("full", "expired", "spent"))
+    assert result.counts["created"] + result.counts["put_back"] == dropped + result.held
 
 
 @given(FIELDS, SEEDS, DGS)

@@ -68,8 +68,8 @@ def test_the_town_has_10_to_20_reports_per_second(layout: TownLayout) -> None:
 def test_each_source_reports(layout: TownLayout) -> None:
     """Within three seconds every source has reported."""
     town = TownModel(layout, generator())
-    heard = {report.source for _ in range(12) for report in town.step(0.25)}
-    assert heard == {source.id for source in layout.sources}
+    reporting = {report.source for _ in range(12) for report in town.step(0.25)}
+    assert reporting == {source.id for source in layout.sources}
 
 
 def test_alarms_begin_and_end(layout: TownLayout) -> None:

@@ -46,8 +46,8 @@ def find_communities(world: FieldWorld) -> Communities:
         for right in (-1, 0, 1):
             inside = (row + down >= 0) & (row + down < cells) & (column + right >= 0) & (column + right < cells)
             sensor = np.flatnonzero(inside)
-            beside = cell[sensor] + down * cells + right
-            low, high = (np.searchsorted(sorted_cells, beside, side) for side in ("left", "right"))
+            adjacent = cell[sensor] + down * cells + right
+            low, high = (np.searchsorted(sorted_cells, adjacent, side) for side in ("left", "right"))
             count = high - low
             offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
             pairs.append((np.repeat(sensor, count), order[np.repeat(low, count) + offset]))
@@ -59,9 +59,9 @@ def find_communities(world: FieldWorld) -> Communities:
 
 def isolated_sensors(world: FieldWorld) -> Communities:
     """Communities without any links, for direct gathering."""
-    nobody = np.zeros(0, np.int64)
+    none = np.zeros(0, np.int64)
     column, row = cells_of(world.field, world.x, world.y)
-    return _communities(world, nobody, nobody, row.astype(np.int64) * world.field.cells + column)
+    return _communities(world, none, none, row.astype(np.int64) * world.field.cells + column)
 
 
 def _communities(

@@ -41,9 +41,9 @@ def plan(runs: int) -> dict[Group, list[Replication]]:
     groups: dict[Group, list[Replication]] = {
         ("default", name): list(replications_of(DEFAULTS, BOTH[name], runs)) for name in BOTH
     }
-    lives = max(10, runs // 10)
+    until_death_runs = max(10, runs // 10)
     for name, field in LIFETIMES.items():
-        groups["lifetime", name] = list(replications_of(field, BOTH[name], lives, until_death=True))
+        groups["lifetime", name] = list(replications_of(field, BOTH[name], until_death_runs, until_death=True))
     for sweep in SWEEPS:
         for value in sweep.values:
             field, protocols = sweep.point(value)
@@ -62,8 +62,8 @@ def reproduce(folder: Path, run: RunReplications, report: Callable[[str], None],
     plots = SweepPlot()
     make_folder(folder)
     groups = plan(runs)
-    lives = len(groups["lifetime", "CET"])
-    report(f"{sum(map(len, groups.values())):,} runs: {runs} for each point, {lives} until the first death")
+    until_death_runs = len(groups["lifetime", "CET"])
+    report(f"{sum(map(len, groups.values())):,} runs: {runs} for each point, {until_death_runs} until the first death")
     figures = iter(run([one for group in groups.values() for one in group]))
     results = {name: [next(figures) for _ in group] for name, group in groups.items()}
     files = [write_csv(folder / "cet-table2.csv", tables := _tables(results))]
@@ -166,9 +166,9 @@ def _measured(results: Sequence[Result], measures: Sequence[str] = MEASURES) -> 
 
 
 def _summary(results: Mapping[Group, Sequence[Result]], name: str) -> dict[str, float]:
-    default, lives = results["default", name], results["lifetime", name]
-    died = len(_column(lives, "lifetime_days"))
-    return {**_measured(default), **_measured(lives, ["lifetime_days"]), "lifetime_runs": died}
+    default, until_death_runs = results["default", name], results["lifetime", name]
+    died = len(_column(until_death_runs, "lifetime_days"))
+    return {**_measured(default), **_measured(until_death_runs, ["lifetime_days"]), "lifetime_runs": died}
 
 
 def _tables(results: Mapping[Group, Sequence[Result]]) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ TRACK: Final = Track(
 
 
 def loudness(sensor: Point, speaker: Point) -> float:
-    """What a microphone hears of the speaker, in dB: 6 less with each doubling of the distance."""
+    """The loudness of the speaker at a microphone, in dB: 6 less with each doubling of the distance."""
     return max(_QUIET, _VOICE - 20 * math.log10(max(0.5, math.dist(sensor, speaker))))
 
 

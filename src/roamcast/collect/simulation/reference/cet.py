@@ -315,6 +315,6 @@ class ReferenceCET:
 
     def _expire(self) -> None:
         for queue in self.queues:
-            gone = queue.remove(lambda copy: self._run.is_expired(copy.event))
-            self._run.counts["expired"] += sum(copy.mule is None for copy in gone)
-            self._run.counts["stranded"] += sum(copy.mule is not None for copy in gone)
+            expired = queue.remove(lambda copy: self._run.is_expired(copy.event))
+            self._run.counts["expired"] += sum(copy.mule is None for copy in expired)
+            self._run.counts["stranded"] += sum(copy.mule is not None for copy in expired)

@@ -98,5 +98,5 @@ class ReferenceEpidemic:
 
     def _expire(self) -> None:
         for node, queue in enumerate(self._all):
-            gone = len(queue.remove(lambda copy: self._run.is_expired(copy.event)))
-            self._run.counts["expired"] += gone if node < self._run.world.field.sensors else 0
+            expired = len(queue.remove(lambda copy: self._run.is_expired(copy.event)))
+            self._run.counts["expired"] += expired if node < self._run.world.field.sensors else 0

@@ -40,11 +40,11 @@ class CopyQueue:
         ready = [copy for copy in self.copies if is_sendable(copy)]
         return min(reversed(ready), key=self._order) if ready else None
 
-    def remove(self, should_go: Callable[[Copy], bool]) -> list[Copy]:
+    def remove(self, should_remove: Callable[[Copy], bool]) -> list[Copy]:
         """Remove copies and return them."""
-        gone = [copy for copy in self.copies if should_go(copy)]
-        self.copies = [copy for copy in self.copies if copy not in gone]
-        return gone
+        removed = [copy for copy in self.copies if should_remove(copy)]
+        self.copies = [copy for copy in self.copies if copy not in removed]
+        return removed
 
     def own(self) -> Iterable[Copy]:
         return (copy for copy in self.copies if copy.mule is None)
