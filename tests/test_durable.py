@@ -13,8 +13,8 @@ from roamcast.durable import make_folder
 from roamcast.errors import StorageError
 
 
-def test_a_folder_is_made_durably_with_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every folder that got a new one is synced; the mode is for the last one alone."""
+def test_folder_and_parents_are_created_durably(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every changed parent is synced; the mode applies to the last folder only."""
     synced: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
     make_folder(tmp_path / "a" / "b" / "c", mode=0o700)
@@ -24,7 +24,7 @@ def test_a_folder_is_made_durably_with_its_parents(tmp_path: Path, monkeypatch: 
     assert modes[0] != 0o700
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_existing_folder_is_unchanged(tmp_path: Path) -> None:
     """Its mode too."""
     (tmp_path / "a").mkdir(mode=0o755)
     make_folder(tmp_path / "a", mode=0o700)
@@ -32,15 +32,13 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["file", "file/a"])
-def test_a_file_is_no_folder(tmp_path: Path, path: str) -> None:
-    """StorageError that names it."""
+def test_existing_file_raises_storage_error(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
         make_folder(tmp_path / path)
 
 
-def test_a_disk_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """StorageError with a hint."""
+def test_disk_errors_raise_storage_error_with_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fsync(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

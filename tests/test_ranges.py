@@ -1,4 +1,4 @@
-"""Sets of numbers as ranges, compared with Python's sets."""
+"""Ranges, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def values_of(ranges: Ranges) -> set[int]:
 
 
 @given(st.lists(st.one_of(numbers, spans)))
-def test_adding_is_what_it_is_for_a_set(steps: list[int | tuple[int, int]]) -> None:
-    """After any numbers and ranges are added, in any order, exactly those are in it."""
+def test_add_behaves_like_a_set(steps: list[int | tuple[int, int]]) -> None:
+    """For any numbers and ranges, in any order."""
     ranges, expected = Ranges(), set()
     for step in steps:
         if isinstance(step, int):
@@ -42,8 +42,8 @@ def test_adding_is_what_it_is_for_a_set(steps: list[int | tuple[int, int]]) -> N
 
 
 @given(st.sets(numbers))
-def test_there_is_one_form_for_each_set(values: set[int]) -> None:
-    """Equal sets are equal and hash alike, whichever way they were made, with a gap between any two ranges."""
+def test_equal_sets_have_equal_ranges_and_hashes(values: set[int]) -> None:
+    """However they were made; there is a gap between any two ranges."""
     upwards = ranges_of(values)
     downwards = Ranges()
     for value in sorted(values, reverse=True):
@@ -55,22 +55,21 @@ def test_there_is_one_form_for_each_set(values: set[int]) -> None:
 
 
 @given(st.sets(numbers), st.sets(numbers))
-def test_union_is_that_of_sets(left: set[int], right: set[int]) -> None:
-    """The union holds what either holds."""
+def test_union_behaves_like_a_set(left: set[int], right: set[int]) -> None:
     assert ranges_of(left).union(ranges_of(right)) == ranges_of(left | right)
 
 
 @given(st.sets(numbers))
-def test_the_first_gap_is_the_lowest_number_missing(values: set[int]) -> None:
-    """`first_gap` is the lowest number not in it, and `prefix` the one before."""
+def test_first_gap_is_the_lowest_missing_number(values: set[int]) -> None:
+    """`prefix` is the number before it."""
     gap = next(number for number in range(1, 100) if number not in values)
     assert ranges_of(values).first_gap == gap
     assert ranges_of(values).prefix == gap - 1
 
 
 @given(st.sets(numbers), numbers)
-def test_the_range_of_a_number_is_the_longest_around_it(values: set[int], number: int) -> None:
-    """`range_of` gives the whole run of numbers that a number lies in, and None if it is not there."""
+def test_range_of_returns_the_whole_range(values: set[int], number: int) -> None:
+    """None if the number is not in the set."""
     span = ranges_of(values).range_of(number)
     if number not in values:
         assert span is None
@@ -83,8 +82,7 @@ def test_the_range_of_a_number_is_the_longest_around_it(values: set[int], number
 
 
 @given(st.sets(numbers), st.lists(numbers))
-def test_merge_says_which_numbers_were_new(before: set[int], arriving: list[int]) -> None:
-    """A number is new the first time it comes, in any order, unless it was there before."""
+def test_merge_returns_which_numbers_were_new(before: set[int], arriving: list[int]) -> None:
     expected, seen = [], set(before)
     for number in arriving:
         expected.append(number not in seen)
@@ -94,15 +92,14 @@ def test_merge_says_which_numbers_were_new(before: set[int], arriving: list[int]
     assert merged == ranges_of(seen)
 
 
-def test_merging_nothing_new_gives_the_same_value() -> None:
-    """Who keeps ranges can tell by identity that nothing changed."""
+def test_merge_of_known_numbers_returns_the_same_object() -> None:
+    """So callers can compare by identity."""
     ranges = Ranges().add_range(1, 9)
     assert ranges.merge([3, 9, 3])[0] is ranges
 
 
 @given(st.sets(numbers))
-def test_text_gives_the_ranges_back(values: set[int]) -> None:
-    """`from_text` reads what `to_text` writes."""
+def test_from_text_inverts_to_text(values: set[int]) -> None:
     ranges = ranges_of(values)
     assert Ranges.from_text(ranges.to_text()) == ranges
 
@@ -120,16 +117,14 @@ def test_text_is_compact() -> None:
         " 1", "+1", "01", "1_0", "١", "1;3", "1.5", str(HIGHEST + 1), f"1-{HIGHEST + 1}", "9" * 5000,
     ],
 )  # fmt: skip
-def test_any_other_text_is_corrupt(text: str) -> None:
-    """Text that `to_text` would not write is refused with a hint."""
+def test_other_text_raises_corruption_error_with_hint(text: str) -> None:
     with pytest.raises(CorruptionError) as caught:
         Ranges.from_text(text)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("span", [(0, 3), (-1, 1), (3, 2), (1, HIGHEST + 1)])
-def test_numbers_out_of_bounds_are_refused(span: tuple[int, int]) -> None:
-    """Ranges begin with 1, run upwards and end where 64 bits do."""
+def test_add_refuses_numbers_out_of_bounds(span: tuple[int, int]) -> None:
     with pytest.raises(InputError):
         Ranges().add_range(*span)
 
@@ -142,14 +137,12 @@ def test_merge_refuses_numbers_out_of_bounds(number: int, others: list[int]) -> 
         Ranges().merge([*others, number])
 
 
-def test_the_highest_number_has_its_place() -> None:
-    """The bounds themselves belong to what can be added."""
+def test_bounds_are_inclusive() -> None:
     ranges = Ranges().add(HIGHEST).add(1)
     assert HIGHEST in ranges
     assert Ranges.from_text(ranges.to_text()) == ranges
 
 
-def test_ranges_travel_between_processes() -> None:
-    """A pickled value comes back equal."""
+def test_ranges_can_be_pickled() -> None:
     ranges = Ranges().add_range(2, 4).add(9)
     assert pickle.loads(pickle.dumps(ranges)) == ranges

@@ -15,20 +15,19 @@ parts = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,63}", fullmatch=True)
 
 
 @given(parts, parts, parts, st.just("") | parts)
-def test_a_name_is_read_as_it_is_written(domain: str, host: str, id: str, system: str) -> None:
-    """Parsing gives back the name, with or without a system."""
+def test_parse_inverts_str(domain: str, host: str, id: str, system: str) -> None:
+    """With or without a system."""
     name = Name(domain, host, id, system)
     assert Name.parse(str(name)) == name
 
 
 @given(parts, parts, parts, st.just("") | parts)
-def test_the_home_is_told_by_the_name_alone(domain: str, host: str, id: str, system: str) -> None:
-    """The quick way to the home agrees with the parsed name."""
+def test_home_of_agrees_with_the_parsed_name(domain: str, host: str, id: str, system: str) -> None:
     name = Name(domain, host, id, system)
     assert home_of(str(name)) == name.home
 
 
-def test_the_home_of_a_name_with_a_system_is_in_that_system() -> None:
+def test_home_includes_the_system() -> None:
     """Equal domains of two systems are two homes."""
     assert Name.parse("harbour.north.pier.ann").home == "harbour.north"
     assert Name.parse("north.pier.ann").home == "north"
@@ -50,15 +49,13 @@ WRONG = (
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_name_is_refused(text: str) -> None:
-    """With an error that says what a name looks like."""
+def test_invalid_name_raises_input_error_with_hint(text: str) -> None:
     with pytest.raises(InputError) as caught:
         Name.parse(text)
     assert caught.value.hint
 
 
 @given(st.text("ab.:-_ é", max_size=12))
-def test_what_is_accepted_is_written_back_letter_by_letter(text: str) -> None:
-    """Nothing is mended."""
+def test_accepted_name_is_not_changed(text: str) -> None:
     with contextlib.suppress(InputError):
         assert str(Name.parse(text)) == text

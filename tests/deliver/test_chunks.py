@@ -1,4 +1,4 @@
-"""What a mailbox knows, in parts."""
+"""Bookkeeping in chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ names = st.text(max_size=5)
 numbers = st.dictionaries(
     names, st.sets(st.integers(1, 50), min_size=1).map(lambda some: Ranges().merge(sorted(some))[0]), max_size=4
 )
-contents = st.builds(
+bookkeeping = st.builds(
     Bookkeeping,
     st.builds(Mailbox, st.integers(1, 99), numbers),
     st.integers(0, 99),
@@ -23,29 +23,27 @@ contents = st.builds(
 )
 
 
-@given(contents, st.integers(0, 1_000))
-def test_all_parts_joined_are_the_whole(whole: Bookkeeping, size: int) -> None:
-    """Whatever they hold: each begins where the one before ended, and brings something unless nothing is left."""
-    found, after, last = Bookkeeping(), 0, False
+@given(bookkeeping, st.integers(0, 1_000))
+def test_merged_chunks_restore_the_bookkeeping(whole: Bookkeeping, size: int) -> None:
+    """Each chunk starts where the last one ended and is not empty, unless nothing is left."""
+    merged, after, last = Bookkeeping(), 0, False
     while not last:
-        part, last = cut_chunk(whole, after, size)
-        assert count_items(part) > 0 or (last and after == count_items(whole))
-        found, after = merge_chunk(found, part), after + count_items(part)
-    assert found == whole
+        chunk, last = cut_chunk(whole, after, size)
+        assert count_items(chunk) > 0 or (last and after == count_items(whole))
+        merged, after = merge_chunk(merged, chunk), after + count_items(chunk)
+    assert merged == whole
     assert after == count_items(whole)
 
 
-@given(contents)
-def test_what_fits_is_one_part(whole: Bookkeeping) -> None:
-    """As nearly everything does."""
+@given(bookkeeping)
+def test_small_bookkeeping_is_one_chunk(whole: Bookkeeping) -> None:
     assert cut_chunk(whole, 0, 1_000_000) == (whole, True)
 
 
-@given(contents, st.integers(100, 1_000))
-def test_a_part_is_not_larger_than_it_may_be(whole: Bookkeeping, size: int) -> None:
-    """Names and numbers written out, with what stands between them, fit the size that was given."""
-    part, _ = cut_chunk(whole, 0, size)
-    items = [*part.mailbox.received.items(), *part.expired.items()]
+@given(bookkeeping, st.integers(100, 1_000))
+def test_chunk_does_not_exceed_its_size(whole: Bookkeeping, size: int) -> None:
+    chunk, _ = cut_chunk(whole, 0, size)
+    items = [*chunk.mailbox.received.items(), *chunk.expired.items()]
     written = sum(2 * len(name.encode()) + len(ranges.to_text()) for name, ranges in items)
-    written += sum(2 * len(name.encode()) + len(str(number)) for name, number in part.sent.items())
+    written += sum(2 * len(name.encode()) + len(str(number)) for name, number in chunk.sent.items())
     assert written <= size

@@ -1,4 +1,4 @@
-"""The rule of a mailbox, without any store."""
+"""The rule of a mailbox, without a store."""
 
 from __future__ import annotations
 
@@ -18,71 +18,67 @@ def letter(number: int, sender: str = "s", receiver: str = "r") -> Letter:
     return Letter(receiver, sender, number, f"{sender}{number}")
 
 
-def places(receipt: FilingPlan) -> dict[tuple[str, str, int], int]:
-    """The places given, to new letters and to released ones, by receiver, sender and number."""
-    given = {(f.receiver, f.sender, f.number): place for f, place in receipt.filed if place is not None}
-    for r in receipt.released:
+def offsets(plan: FilingPlan) -> dict[tuple[str, str, int], int]:
+    """The offsets of new and released letters, by receiver, sender and number."""
+    assigned = {(f.receiver, f.sender, f.number): offset for f, offset in plan.filed if offset is not None}
+    for r in plan.released:
         for number in range(r.first, r.last + 1):
-            given[r.receiver, r.sender, number] = r.offset + number - r.first
-    return given
+            assigned[r.receiver, r.sender, number] = r.offset + number - r.first
+    return assigned
 
 
-def test_letters_in_order_get_the_next_places() -> None:
-    """Dense numbers that arrive in order are readable at once, in that order."""
-    receipt = plan_filing({}, [letter(1), letter(2), letter(3)])
-    assert [place for _, place in receipt.filed] == [1, 2, 3]
-    assert receipt.changed == {"r": Mailbox(4, {"s": Ranges().add_range(1, 3)})}
-    assert receipt.ready == {"r"}
+def test_letters_in_order_get_the_next_offsets() -> None:
+    plan = plan_filing({}, [letter(1), letter(2), letter(3)])
+    assert [offset for _, offset in plan.filed] == [1, 2, 3]
+    assert plan.changed == {"r": Mailbox(4, {"s": Ranges().add_range(1, 3)})}
+    assert plan.ready == {"r"}
 
 
-def test_a_letter_behind_a_gap_is_held_back() -> None:
-    """A letter whose predecessor is missing gets no place and wakes nobody, but counts as received."""
-    receipt = plan_filing({}, [letter(2)])
-    assert receipt.filed == [(letter(2), None)]
-    assert receipt.changed == {"r": Mailbox(1, {"s": Ranges().add(2)})}
-    assert receipt.ready == frozenset()
+def test_letter_behind_a_gap_is_held_back() -> None:
+    """It gets no offset, but counts as received."""
+    plan = plan_filing({}, [letter(2)])
+    assert plan.filed == [(letter(2), None)]
+    assert plan.changed == {"r": Mailbox(1, {"s": Ranges().add(2)})}
+    assert plan.ready == frozenset()
 
 
-def test_closing_a_gap_releases_what_waited_in_number_order() -> None:
-    """The missing letter gets the next place and the held ones follow, up to the next gap."""
+def test_closing_a_gap_releases_held_letters_in_number_order() -> None:
+    """Up to the next gap."""
     before = {"r": Mailbox(5, {"s": Ranges().add_range(2, 4).add(6)})}
-    receipt = plan_filing(before, [letter(1)])
-    assert receipt.filed == [(letter(1), 5)]
-    assert receipt.released == [Release("r", "s", first=2, last=4, offset=6)]
-    assert receipt.changed["r"].next_offset == 9
+    plan = plan_filing(before, [letter(1)])
+    assert plan.filed == [(letter(1), 5)]
+    assert plan.released == [Release("r", "s", first=2, last=4, offset=6)]
+    assert plan.changed["r"].next_offset == 9
 
 
-def test_within_one_call_letters_are_put_in_number_order() -> None:
-    """Letters that arrive together in the wrong order are readable in the right one."""
-    receipt = plan_filing({}, [letter(3), letter(2), letter(1)])
-    assert places(receipt) == {("r", "s", 1): 1, ("r", "s", 2): 2, ("r", "s", 3): 3}
+def test_letters_of_one_call_are_filed_in_number_order() -> None:
+    plan = plan_filing({}, [letter(3), letter(2), letter(1)])
+    assert offsets(plan) == {("r", "s", 1): 1, ("r", "s", 2): 2, ("r", "s", 3): 3}
 
 
-def test_letters_of_several_senders_keep_the_order_given() -> None:
-    """Where numbers say nothing, the order of arrival counts."""
-    receipt = plan_filing({}, [letter(1, "b"), letter(1, "a"), letter(2, "b"), letter(2, "a")])
-    assert [(f.sender, place) for f, place in receipt.filed] == [("b", 1), ("a", 2), ("b", 3), ("a", 4)]
+def test_letters_of_several_senders_keep_their_order() -> None:
+    plan = plan_filing({}, [letter(1, "b"), letter(1, "a"), letter(2, "b"), letter(2, "a")])
+    assert [(f.sender, offset) for f, offset in plan.filed] == [("b", 1), ("a", 2), ("b", 3), ("a", 4)]
 
 
-def test_a_letter_received_before_is_a_duplicate() -> None:
-    """Duplicates change nothing, whether readable, held back, or twice in one call."""
+def test_letter_received_before_is_a_duplicate() -> None:
+    """Whether readable, held back, or twice in one call."""
     before = {"r": Mailbox(2, {"s": Ranges().add(1).add(5)})}
-    receipt = plan_filing(before, [letter(1), letter(5), letter(7), letter(7)])
-    assert receipt.duplicates == 3
-    assert [f.number for f, _ in receipt.filed] == [7]
+    plan = plan_filing(before, [letter(1), letter(5), letter(7), letter(7)])
+    assert plan.duplicates == 3
+    assert [f.number for f, _ in plan.filed] == [7]
     assert plan_filing(before, [letter(1), letter(5)]) == FilingPlan([], [], {}, 2, frozenset())
 
 
-def test_receivers_do_not_concern_each_other() -> None:
-    """Each mailbox counts its own places and its own numbers of the same sender."""
-    receipt = plan_filing({}, [letter(1, receiver="p"), letter(2, receiver="q"), letter(1, receiver="q")])
-    assert places(receipt) == {("p", "s", 1): 1, ("q", "s", 1): 1, ("q", "s", 2): 2}
-    assert receipt.ready == {"p", "q"}
+def test_receivers_are_independent() -> None:
+    """Each mailbox has its own offsets and numbers."""
+    plan = plan_filing({}, [letter(1, receiver="p"), letter(2, receiver="q"), letter(1, receiver="q")])
+    assert offsets(plan) == {("p", "s", 1): 1, ("q", "s", 1): 1, ("q", "s", 2): 2}
+    assert plan.ready == {"p", "q"}
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63])
-def test_numbers_out_of_bounds_are_refused(number: int) -> None:
-    """A letter that no sender may number so refuses the whole call."""
+def test_number_out_of_bounds_refuses_the_whole_call(number: int) -> None:
     with pytest.raises(InputError):
         plan_filing({}, [letter(1), letter(number)])
 
@@ -93,19 +89,19 @@ some_letters = st.lists(
 
 
 @given(some_letters, st.lists(st.integers(0, 30), max_size=4))
-def test_how_letters_are_bundled_does_not_matter(letters: list[Letter], cuts: list[int]) -> None:
-    """Any bundling of the same letters gives the same places and the same mailboxes as one by one."""
+def test_grouping_of_letters_does_not_matter(letters: list[Letter], cuts: list[int]) -> None:
+    """Any grouping gives the same offsets and mailboxes as one by one."""
 
     def run(bundles: list[list[Letter]]) -> tuple[dict[tuple[str, str, int], int], dict[str, Mailbox], int]:
         mailboxes: dict[str, Mailbox] = {}
-        given: dict[tuple[str, str, int], int] = {}
+        assigned: dict[tuple[str, str, int], int] = {}
         duplicates = 0
         for bundle in bundles:
-            receipt = plan_filing(mailboxes, bundle)
-            mailboxes |= receipt.changed
-            given |= places(receipt)
-            duplicates += receipt.duplicates
-        return given, mailboxes, duplicates
+            plan = plan_filing(mailboxes, bundle)
+            mailboxes |= plan.changed
+            assigned |= offsets(plan)
+            duplicates += plan.duplicates
+        return assigned, mailboxes, duplicates
 
     bounds = sorted({0, len(letters), *(min(cut, len(letters)) for cut in cuts)})
     bundles = [letters[a:b] for a, b in pairwise(bounds)]
@@ -113,12 +109,12 @@ def test_how_letters_are_bundled_does_not_matter(letters: list[Letter], cuts: li
 
 
 @given(some_letters)
-def test_places_are_dense_and_follow_the_numbers(letters: list[Letter]) -> None:
-    """The places of a mailbox are 1, 2, 3 …, and each sender's letters lie in number order with none left out."""
-    given = places(plan_filing({}, letters))
+def test_offsets_are_dense_and_follow_the_numbers(letters: list[Letter]) -> None:
+    """Offsets are 1, 2, 3, …; each sender's letters are in number order without gaps."""
+    assigned = offsets(plan_filing({}, letters))
     for receiver in "pq":
-        in_order = sorted((place, s, n) for (r, s, n), place in given.items() if r == receiver)
-        assert [place for place, _, _ in in_order] == list(range(1, len(in_order) + 1))
+        in_order = sorted((offset, s, n) for (r, s, n), offset in assigned.items() if r == receiver)
+        assert [offset for offset, _, _ in in_order] == list(range(1, len(in_order) + 1))
         for sender in "ab":
             read = [n for _, s, n in in_order if s == sender]
             sent = {one.number for one in letters if (one.receiver, one.sender) == (receiver, sender)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from post import ANN, BEN, EVE, Post, left, served
+from post import ANN, BEN, EVE, PostNetwork, holders, served
 
 from roamcast.deliver.mailbox import START
 from roamcast.deliver.messages import AddressUpdate, ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
@@ -19,37 +19,37 @@ def letters(*numbers: int, receiver: str = ANN) -> Deposit:
 
 
 @pytest.fixture
-def post() -> Post:
-    post = Post()
+def post() -> PostNetwork:
+    post = PostNetwork()
     post.register(ANN, BEN, EVE)
     return post
 
 
-def test_a_mailbox_follows_its_subscriber(post: Post) -> None:
-    """All letters, read or not, with their places; the old mailbox is gone, the home knows."""
+def test_mailbox_follows_its_subscriber(post: PostNetwork) -> None:
+    """All letters keep their offsets; the old mailbox is dropped and the home is notified."""
     post.tell("north", letters(1, 2, 3, 5))
     post.acknowledge("north", ANN, 1)
     post.arrive("south", ANN, 2, "north")
     post.carry()
     assert [(filed.offset, filed.letter.number) for filed in post.pull("south", ANN)] == [(2, 2), (3, 3)]
-    assert (served(post, ANN), left(post, ANN)) == ([("south", 2)], ["south"])
+    assert (served(post, ANN), holders(post, ANN)) == ([("south", 2)], ["south"])
     home = post.stores["north"].last_known(ANN)
     assert (home.office, home.epoch) == ("south", 2)
     post.tell("south", letters(4))
     assert [filed.offset for filed in post.pull("south", ANN)] == [2, 3, 4, 5]
 
 
-def test_arriving_is_told_when_the_mailbox_is_there(post: Post) -> None:
-    """The new office says so to the subscriber, the old one to whoever still waits there."""
+def test_both_offices_send_notices_of_a_migration(post: PostNetwork) -> None:
+    """The new office to the subscriber, the old one to clients that still wait there."""
     post.arrive("south", ANN, 2, "north")
-    assert ("south", Arrived(ANN, 2)) not in post.heard
+    assert ("south", Arrived(ANN, 2)) not in post.emitted
     post.carry()
-    assert ("south", Arrived(ANN, 2)) in post.heard
-    assert ("north", Departed(ANN, "south", 2)) in post.heard
+    assert ("south", Arrived(ANN, 2)) in post.emitted
+    assert ("north", Departed(ANN, "south", 2)) in post.emitted
 
 
-def test_what_was_received_travels_with_the_mailbox(post: Post) -> None:
-    """A letter that comes again at the new office is dropped, though it was acknowledged at the old one."""
+def test_received_numbers_move_with_the_mailbox(post: PostNetwork) -> None:
+    """A duplicate at the new office is dropped, even if the letter was acknowledged at the old one."""
     post.tell("north", letters(1, 2))
     post.acknowledge("north", ANN, 2)
     post.arrive("south", ANN)
@@ -58,7 +58,7 @@ def test_what_was_received_travels_with_the_mailbox(post: Post) -> None:
     assert post.bodies("south", ANN) == ["3"]
 
 
-def test_numbers_of_letters_sent_travel_with_the_mailbox(post: Post) -> None:
+def test_sent_numbers_move_with_the_mailbox(post: PostNetwork) -> None:
     """The first letter from the new office follows the last from the old one."""
     post.send("north", ANN, BEN, "one")
     post.arrive("west", ANN)
@@ -68,8 +68,8 @@ def test_numbers_of_letters_sent_travel_with_the_mailbox(post: Post) -> None:
     assert post.bodies("south", BEN) == ["one", "two"]
 
 
-def test_letters_are_read_while_the_rest_is_handed_over(post: Post) -> None:
-    """After the first portion its letters can be pulled; those to come can be acknowledged too, and stay away."""
+def test_letters_can_be_read_during_the_hand_over(post: PostNetwork) -> None:
+    """Letters still to come can be acknowledged too, and are then not stored."""
     post.tell("north", letters(*range(1, 8)))
     post.arrive("south", ANN)
     post.carry(lambda message: not isinstance(message, ChunkReceipt))
@@ -81,36 +81,36 @@ def test_letters_are_read_while_the_rest_is_handed_over(post: Post) -> None:
     assert post.bodies("south", ANN) == ["6", "7"]
 
 
-def test_nothing_new_is_taken_until_everything_is_there(post: Post) -> None:
-    """A letter that comes between two portions stays with its sender, and goes behind all that was there before."""
+def test_new_letters_are_accepted_only_after_the_hand_over(post: PostNetwork) -> None:
+    """A letter that comes between two chunks stays with its sender, and is filed behind all earlier ones."""
     post.tell("north", letters(*range(1, 6)))
     post.arrive("south", ANN)
     post.carry(lambda message: not isinstance(message, ChunkReceipt))
     post.tell("south", PostMessage(ANN, (Letter(ANN, "other", 1, "new"),), "west", 2))
-    assert not post.wires
+    assert not post.in_flight
     post.send("south", BEN, ANN, "from here")
     post.ring("north")
     post.carry()
     assert post.bodies("south", ANN) == ["1", "2", "3", "4", "5", "from here"]
 
 
-def test_the_old_mailbox_stays_until_the_new_one_has_everything(post: Post) -> None:
-    """Whatever is lost on the way is sent again, and each portion is taken once."""
+def test_old_mailbox_stays_until_the_new_one_is_complete(post: PostNetwork) -> None:
+    """Lost messages are repeated, and each chunk is stored once."""
     post.tell("north", letters(*range(1, 6), 7))
     post.arrive("south", ANN)
     for lost in (MailboxClaim, MailboxChunk, ChunkReceipt, MailboxChunk, ChunkReceipt, ChunkReceipt):
         post.carry(lambda message, lost=lost: not isinstance(message, lost))
-        assert "north" in left(post, ANN)
+        assert "north" in holders(post, ANN)
         for domain in post.offices:
             post.ring(domain)
     post.carry()
-    assert left(post, ANN) == ["south"]
+    assert holders(post, ANN) == ["south"]
     assert post.bodies("south", ANN) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("crashed", ["north", "south"])
-def test_a_hand_over_goes_on_after_a_crash(post: Post, crashed: str) -> None:
-    """Of either office, in the middle of it."""
+def test_hand_over_continues_after_a_crash(post: PostNetwork, crashed: str) -> None:
+    """Of either office."""
     post.tell("north", letters(*range(1, 8)))
     post.arrive("south", ANN)
     post.carry(lambda message: not isinstance(message, ChunkReceipt))
@@ -118,10 +118,10 @@ def test_a_hand_over_goes_on_after_a_crash(post: Post, crashed: str) -> None:
     for domain in ("south", "north"):
         post.ring(domain)
     post.carry()
-    assert (left(post, ANN), len(post.pull("south", ANN))) == (["south"], 7)
+    assert (holders(post, ANN), len(post.pull("south", ANN))) == (["south"], 7)
 
 
-def test_a_claim_goes_on_after_a_crash(post: Post) -> None:
+def test_claim_continues_after_a_crash(post: PostNetwork) -> None:
     """The subscriber need not ask again."""
     post.arrive("south", ANN)
     post.lose()
@@ -131,8 +131,8 @@ def test_a_claim_goes_on_after_a_crash(post: Post) -> None:
     assert served(post, ANN) == [("south", 2)]
 
 
-def test_there_and_back_again(post: Post) -> None:
-    """A to B to A, with letters all the while; places go on, and nothing is left at B."""
+def test_mailbox_moves_there_and_back(post: PostNetwork) -> None:
+    """With letters all the time. Offsets continue, and nothing is left at the other office."""
     post.tell("north", letters(1))
     post.arrive("south", ANN, 2)
     post.carry()
@@ -142,23 +142,23 @@ def test_there_and_back_again(post: Post) -> None:
     post.tell("south", letters(3))
     post.carry()
     assert [(filed.offset, filed.letter.number) for filed in post.pull("north", ANN)] == [(1, 1), (2, 2), (3, 3)]
-    assert (served(post, ANN), left(post, ANN)) == ([("north", 3)], ["north"])
+    assert (served(post, ANN), holders(post, ANN)) == ([("north", 3)], ["north"])
 
 
-def test_back_before_the_first_hand_over_is_known_to_be_done(post: Post) -> None:
-    """The last answer of B is lost; that the mailbox comes back proves that B had everything."""
+def test_mailbox_returns_before_the_last_receipt_arrived(post: PostNetwork) -> None:
+    """That it comes back proves that the other office had everything."""
     post.tell("north", letters(1, 2))
     post.arrive("south", ANN, 2)
     post.carry(lambda message: not isinstance(message, ChunkReceipt))
-    assert left(post, ANN) == ["north", "south"]
+    assert holders(post, ANN) == ["north", "south"]
     post.arrive("north", ANN, 3, "south")
     post.carry()
-    assert (served(post, ANN), left(post, ANN)) == ([("north", 3)], ["north"])
+    assert (served(post, ANN), holders(post, ANN)) == ([("north", 3)], ["north"])
     assert post.bodies("north", ANN) == ["1", "2"]
 
 
-def test_a_second_move_during_the_first(post: Post) -> None:
-    """C asks A, is sent to B, and gets the mailbox from B when B has it."""
+def test_second_move_during_the_first(post: PostNetwork) -> None:
+    """The third office asks the first, learns of the second, and gets the mailbox from there."""
     post.tell("north", letters(*range(1, 6)))
     post.arrive("south", ANN, 2, "north")
     post.carry(lambda message: not isinstance(message, MailboxChunk))
@@ -168,22 +168,22 @@ def test_a_second_move_during_the_first(post: Post) -> None:
         for domain in post.offices:
             post.ring(domain)
         post.carry()
-    assert (served(post, ANN), left(post, ANN)) == ([("west", 3)], ["west"])
+    assert (served(post, ANN), holders(post, ANN)) == ([("west", 3)], ["west"])
     assert post.bodies("west", ANN) == ["1", "2", "3", "4", "5"]
 
 
-def test_a_mailbox_that_is_not_all_there_is_not_given_away(post: Post) -> None:
-    """A claim between two portions is left alone."""
+def test_incomplete_mailbox_is_not_given_away(post: PostNetwork) -> None:
+    """A claim between two chunks is ignored."""
     post.tell("north", letters(*range(1, 6)))
     post.arrive("south", ANN, 2)
     post.carry(lambda message: not isinstance(message, ChunkReceipt))
     post.tell("south", MailboxClaim(ANN, 3, "west", ""))
-    assert not post.wires
+    assert not post.in_flight
     assert served(post, ANN) == [("south", 2)]
 
 
-def test_who_thinks_better_of_it_and_stays_makes_the_claim_void(post: Post) -> None:
-    """Arriving where it is still served takes a new epoch; the claim for the earlier one comes to nothing."""
+def test_arrival_at_the_serving_office_voids_pending_claims(post: PostNetwork) -> None:
+    """It takes a new epoch; the claim for the earlier one fails."""
     post.arrive("south", ANN, 2, "north")
     claim = post.only(MailboxClaim)
     post.lose()
@@ -191,33 +191,33 @@ def test_who_thinks_better_of_it_and_stays_makes_the_claim_void(post: Post) -> N
     post.tell("north", claim)
     assert served(post, ANN) == [("north", 3)]
     post.carry()
-    assert ("south", ArrivalRefused(ANN, "north", 3)) in post.heard
+    assert ("south", ArrivalRefused(ANN, "north", 3)) in post.emitted
     assert post.stores["south"].pending_claim(ANN) is None
 
 
-def test_of_two_arrivals_in_one_epoch_one_wins(post: Post) -> None:
-    """The other is told, and may arrive in a later one."""
+def test_one_of_two_arrivals_in_one_epoch_wins(post: PostNetwork) -> None:
+    """The other is refused, and may arrive in a later epoch."""
     post.arrive("south", ANN, 2, "north")
     post.arrive("west", ANN, 2, "north")
     post.carry()
     assert served(post, ANN) == [("south", 2)]
-    assert ("west", ArrivalRefused(ANN, "south", 2)) in post.heard
+    assert ("west", ArrivalRefused(ANN, "south", 2)) in post.emitted
     post.arrive("west", ANN, 3)
     post.carry()
     assert served(post, ANN) == [("west", 3)]
 
 
-def test_late_messages_of_an_earlier_epoch_change_nothing(post: Post) -> None:
-    """Claims and portions of a stay that is over are answered, not acted on."""
+def test_late_claims_and_chunks_change_nothing(post: PostNetwork) -> None:
+    """They are answered."""
     post.tell("north", letters(1))
     post.arrive("south", ANN, 2, "north")
     claim = post.only(MailboxClaim)
     post.tell("north", claim)
-    portion = post.only(MailboxChunk)
+    chunk = post.only(MailboxChunk)
     post.carry()
     post.arrive("west", ANN, 3)
     post.carry()
-    post.tell("south", portion)
+    post.tell("south", chunk)
     assert post.only(ChunkReceipt) == ChunkReceipt(ANN, 2, START, complete=True)
     post.lose()
     post.tell("west", claim)
@@ -225,34 +225,34 @@ def test_late_messages_of_an_earlier_epoch_change_nothing(post: Post) -> None:
     assert served(post, ANN) == [("west", 3)]
 
 
-def test_a_portion_that_was_not_claimed_is_not_taken(post: Post) -> None:
-    """An office cannot be made to serve somebody who is not there."""
+def test_unclaimed_chunk_is_ignored(post: PostNetwork) -> None:
+    """An office cannot be made to serve an absent subscriber."""
     post.tell("north", letters(1))
     post.arrive("south", ANN, 2, "north")
     post.tell("north", post.only(MailboxClaim))
-    portion = post.only(MailboxChunk)
+    chunk = post.only(MailboxChunk)
     post.lose()
-    post.tell("west", portion)
-    assert left(post, ANN) == ["north"]
+    post.tell("west", chunk)
+    assert holders(post, ANN) == ["north"]
 
 
-def test_hearsay_does_not_make_a_mailbox_past_that_is_on_its_way(post: Post) -> None:
-    """Somebody says that the subscriber is elsewhere in a later epoch: the mailbox is taken all the same."""
+def test_reports_of_other_offices_do_not_make_a_chunk_late(post: PostNetwork) -> None:
+    """The mailbox is accepted although the subscriber is reported elsewhere in a later epoch."""
     post.tell("north", letters(1))
     post.arrive("south", ANN, 2, "north")
     post.tell("north", post.only(MailboxClaim))
-    portion = post.only(MailboxChunk)
+    chunk = post.only(MailboxChunk)
     post.lose()
     post.tell("south", AddressUpdate(ANN, "west", 99, friend=True))
     post.lose()
-    post.tell("south", portion)
+    post.tell("south", chunk)
     post.carry()
-    assert (served(post, ANN), left(post, ANN)) == ([("south", 2)], ["south"])
+    assert (served(post, ANN), holders(post, ANN)) == ([("south", 2)], ["south"])
     assert post.bodies("south", ANN) == ["1"]
 
 
-def test_a_portion_of_who_was_not_asked_for_the_mailbox_is_not_taken(post: Post) -> None:
-    """Another office cannot slip in a mailbox that it has made up; the right one is taken when it comes."""
+def test_chunk_from_an_office_that_was_not_asked_is_ignored(post: PostNetwork) -> None:
+    """The right mailbox is accepted when it comes."""
     post.tell("north", letters(1))
     post.arrive("south", ANN, 2, "north")
     post.tell("south", MailboxChunk(ANN, 2, "west", START, (), True, Bookkeeping()))
@@ -261,8 +261,8 @@ def test_a_portion_of_who_was_not_asked_for_the_mailbox_is_not_taken(post: Post)
     assert (served(post, ANN), post.bodies("south", ANN)) == ([("south", 2)], ["1"])
 
 
-def test_a_hand_over_is_answered_after_its_subscriber_has_left_for_good(post: Post) -> None:
-    """The office that handed the mailbox over lets go of it."""
+def test_chunk_for_a_removed_subscriber_gets_a_receipt(post: PostNetwork) -> None:
+    """The other office can then drop the mailbox."""
     post.arrive("south", ANN, 2, "north")
     post.carry()
     post.arrive("north", ANN, 3, "south")
@@ -270,11 +270,11 @@ def test_a_hand_over_is_answered_after_its_subscriber_has_left_for_good(post: Po
     post.tell("north", Remove(ANN))
     post.ring("south")
     post.carry()
-    assert left(post, ANN) == []
+    assert holders(post, ANN) == []
 
 
-def test_who_left_is_told_where_it_is(post: Post) -> None:
-    """Pulling and acknowledging at the old office name the new one."""
+def test_requests_at_the_old_office_name_the_new_one(post: PostNetwork) -> None:
+    """Both pull and acknowledge."""
     post.arrive("south", ANN, 2)
     post.carry()
     with pytest.raises(ElsewhereError) as caught:
@@ -282,8 +282,8 @@ def test_who_left_is_told_where_it_is(post: Post) -> None:
     assert (caught.value.office, caught.value.epoch) == ("south", 2)
 
 
-def test_registering_again_is_harmless(post: Post) -> None:
-    """At home it is answered; once the subscriber has left, with where it is."""
+def test_register_is_idempotent(post: PostNetwork) -> None:
+    """Once the mailbox has moved, it raises ElsewhereError."""
     post.tell("north", letters(1))
     assert post.tell("north", Register(ANN)) == [Arrived(ANN, 1)]
     assert post.bodies("north", ANN) == ["1"]
@@ -293,16 +293,15 @@ def test_registering_again_is_harmless(post: Post) -> None:
         post.tell("north", Register(ANN))
 
 
-def test_names_are_registered_at_their_home_only(post: Post) -> None:
-    """And must be names."""
+def test_register_needs_a_name_of_the_own_domain(post: PostNetwork) -> None:
     with pytest.raises(InputError):
         post.tell("south", Register(ANN))
     with pytest.raises(InputError):
         post.tell("south", Register("ann"))
 
 
-def test_the_warrant_goes_with_the_claim(post: Post) -> None:
-    """As the subscriber gave it, also after a crash."""
+def test_move_proof_is_sent_with_the_claim(post: PostNetwork) -> None:
+    """Unchanged, also after a crash."""
     post.tell("south", Arrive(ANN, 2, "north", "signed"))
     assert post.only(MailboxClaim).move_proof == "signed"
     post.lose()
@@ -311,8 +310,8 @@ def test_the_warrant_goes_with_the_claim(post: Post) -> None:
     assert post.only(MailboxClaim).move_proof == "signed"
 
 
-def test_the_home_is_told_until_it_knows(post: Post) -> None:
-    """Also after a crash of the office that tells."""
+def test_home_is_notified_until_it_confirms(post: PostNetwork) -> None:
+    """Also after a crash of the notifying office."""
     post.arrive("south", EVE, 2)
     post.carry(lambda message: not isinstance(message, AddressUpdate))
     post.arrive("north", EVE, 3)

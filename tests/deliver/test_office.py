@@ -1,4 +1,4 @@
-"""The office as a whole: transactions, refusals, recovery."""
+"""The office as a whole: transactions, errors, recovery."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from post import ANN, BEN, Post
+from post import ANN, BEN, PostNetwork
 
 from roamcast.deliver.messages import LetterBundle as PostMessage
 from roamcast.deliver.messages import ScheduleWork, Transmit, WorkDue
@@ -19,7 +19,7 @@ from roamcast.store.office.memory import MemoryOfficeStore
 
 
 class FullDisk(MemoryOfficeStore):
-    """Refuses while `full`; counts what it commits."""
+    """Raises StorageError while `full`; counts commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,23 +36,23 @@ class FullDisk(MemoryOfficeStore):
 
 
 @pytest.fixture
-def post() -> Post:
-    post = Post()
+def post() -> PostNetwork:
+    post = PostNetwork()
     for domain in post.offices:
         post.stores[domain] = FullDisk()
-        post.offices[domain] = Office(domain, post.stores[domain], post.rules)
+        post.offices[domain] = Office(domain, post.stores[domain], post.limits)
     post.register(ANN, BEN)
     return post
 
 
-def fill(post: Post, domain: str, *, full: bool = True) -> None:
+def fill(post: PostNetwork, domain: str, *, full: bool = True) -> None:
     store = post.stores[domain]
     assert isinstance(store, FullDisk)
     store.full = full
 
 
-def test_many_messages_take_one_commit(post: Post) -> None:
-    """Each with its own effects, or its own refusal."""
+def test_many_messages_take_one_commit(post: PostNetwork) -> None:
+    """Each has its own effects, or its own error."""
     store = post.stores["north"]
     assert isinstance(store, FullDisk)
     before = store.commits
@@ -71,19 +71,19 @@ def test_many_messages_take_one_commit(post: Post) -> None:
     assert post.bodies("north", ANN) == ["one", "two"]
 
 
-def test_when_the_disk_refuses_nothing_has_happened(post: Post) -> None:
-    """No effect leaves, and the same request works when there is room."""
+def test_full_disk_changes_nothing(post: PostNetwork) -> None:
+    """No effect leaves, and the same request works when there is space."""
     fill(post, "north")
     with pytest.raises(StorageError):
         post.tell("north", SendLetter(ANN, BEN, "one", 1))
-    assert not post.wires
+    assert not post.in_flight
     fill(post, "north", full=False)
     assert LetterSent(ANN, BEN, 1, True) in post.tell("north", SendLetter(ANN, BEN, "one", 1))
     post.carry()
     assert post.bodies("south", BEN) == ["one"]
 
 
-def test_an_office_with_a_full_disk_takes_no_letters(post: Post) -> None:
+def test_office_with_a_full_disk_accepts_no_letters(post: PostNetwork) -> None:
     """The sender's office keeps them and tries again."""
     fill(post, "south")
     post.send("north", ANN, BEN, "one")
@@ -95,17 +95,16 @@ def test_an_office_with_a_full_disk_takes_no_letters(post: Post) -> None:
     assert post.bodies("south", BEN) == ["one"]
 
 
-def test_what_is_due_while_the_disk_refuses_is_due_again(post: Post) -> None:
-    """A duty is never dropped."""
+def test_work_due_on_a_full_disk_is_rescheduled(post: PostNetwork) -> None:
     post.send("north", ANN, BEN, "one")
     post.lose()
-    duty = PendingWork(WorkKind.POST, BEN)
+    work = PendingWork(WorkKind.POST, BEN)
     fill(post, "north")
-    assert post.offices["north"].handle(WorkDue(duty), 0) == [ScheduleWork(duty, 250_000, 375_000)]
+    assert post.offices["north"].handle(WorkDue(work), 0) == [ScheduleWork(work, 250_000, 375_000)]
 
 
-def test_a_new_letter_starts_a_line_that_a_full_disk_had_stopped(post: Post) -> None:
-    """What was begun in a transaction that failed is not taken for under way."""
+def test_new_letter_restarts_a_queue_that_a_full_disk_stopped(post: PostNetwork) -> None:
+    """A bundle of a failed transaction does not count as in flight."""
     fill(post, "north")
     with pytest.raises(StorageError):
         post.tell("north", SendLetter(ANN, BEN, "one", 1))
@@ -114,8 +113,8 @@ def test_a_new_letter_starts_a_line_that_a_full_disk_had_stopped(post: Post) -> 
     assert any(isinstance(effect, Transmit) for effect in effects)
 
 
-def test_recovery_names_everything_unfinished(post: Post) -> None:
-    """Queues, hand-overs, updates and claims; soon, but not all at once."""
+def test_recovery_schedules_all_unfinished_work(post: PostNetwork) -> None:
+    """Queues, hand-overs, updates and claims; soon, but spread over time."""
     post.send("north", ANN, BEN, "one")
     post.arrive("north", BEN)
     post.arrive("south", ANN)
@@ -133,8 +132,7 @@ def test_recovery_names_everything_unfinished(post: Post) -> None:
     )
 
 
-def test_an_office_at_rest_has_nothing_to_recover(post: Post) -> None:
-    """When all is settled no duty is left anywhere."""
+def test_idle_office_has_nothing_to_recover(post: PostNetwork) -> None:
     post.send("north", ANN, BEN, "one")
     post.arrive("west", ANN)
     post.carry()
@@ -154,15 +152,17 @@ NOT_HERE = (
 
 
 @pytest.mark.parametrize("message", NOT_HERE)
-def test_refusals_leave_no_trace(post: Post, message: Pull | Acknowledge | SendLetter | Arrive | Deposit) -> None:
-    """Asked at an office that knows nothing of them."""
+def test_failed_requests_change_nothing(
+    post: PostNetwork, message: Pull | Acknowledge | SendLetter | Arrive | Deposit
+) -> None:
+    """At an office that does not know the subscriber."""
     with pytest.raises((ConflictError, InputError)):
         post.tell("west", message)
-    assert (post.offices["west"].recover(), list(post.wires)) == ([], [])
+    assert (post.offices["west"].recover(), list(post.in_flight)) == ([], [])
 
 
-def test_a_letter_that_comes_back_to_where_it_was_posted_is_filed_there(post: Post) -> None:
-    """Its receiver has arrived at the very office that posts to it."""
+def test_bundle_forwarded_back_to_its_origin_is_filed_there(post: PostNetwork) -> None:
+    """Its receiver has arrived at the office that posts to it."""
     post.send("north", ANN, BEN, "one")
     post.carry(lambda message: not isinstance(message, PostMessage))
     post.ring("north")
@@ -172,5 +172,5 @@ def test_a_letter_that_comes_back_to_where_it_was_posted_is_filed_there(post: Po
     post.carry()
     assert post.bodies("north", BEN) == ["one"]
     post.tell("north", letter)
-    assert not post.wires
+    assert not post.in_flight
     assert post.bodies("north", BEN) == ["one"]

@@ -1,9 +1,9 @@
-"""Letters on their way from office to office."""
+"""Posting letters from office to office."""
 
 from __future__ import annotations
 
 import pytest
-from post import ANN, BEN, EVE, Post
+from post import ANN, BEN, EVE, PostNetwork
 
 from roamcast.deliver.context import OfficeLimits
 from roamcast.deliver.mailbox import LetterKey
@@ -16,34 +16,34 @@ from roamcast.model import Letter
 
 
 @pytest.fixture
-def post() -> Post:
-    post = Post()
+def post() -> PostNetwork:
+    post = PostNetwork()
     post.register(ANN, BEN, EVE)
     return post
 
 
-def test_inside_a_domain_letters_need_no_network(post: Post) -> None:
+def test_letters_inside_a_domain_need_no_network(post: PostNetwork) -> None:
     """Case 1 of MailSender."""
     post.register("north.pier.ida")
     post.send("north", ANN, "north.pier.ida", "hello")
-    assert not post.wires
+    assert not post.in_flight
     assert post.bodies("north", "north.pier.ida") == ["hello"]
 
 
-def test_who_is_unknown_is_asked_for_at_home(post: Post) -> None:
-    """Case 3: query, answer, post; and the second letter goes straight there, which is case 2."""
+def test_unknown_receiver_is_looked_up_at_its_home(post: PostNetwork) -> None:
+    """Case 3: query, reply, post. The second letter goes there directly, which is case 2."""
     post.send("north", ANN, BEN, "one")
-    assert [type(message) for _, _, message in post.wires] == [LocationQuery]
+    assert [type(message) for _, _, message in post.in_flight] == [LocationQuery]
     post.carry()
     assert post.bodies("south", BEN) == ["one"]
     post.send("north", ANN, BEN, "two")
-    assert [type(message) for _, _, message in post.wires] == [PostMessage]
+    assert [type(message) for _, _, message in post.in_flight] == [PostMessage]
     post.carry()
     assert post.bodies("south", BEN) == ["one", "two"]
 
 
-def test_a_letter_is_kept_until_the_other_office_has_it(post: Post) -> None:
-    """Whatever is lost on the way, there or back, it is posted again, and comes once."""
+def test_letter_is_posted_until_there_is_a_receipt(post: PostNetwork) -> None:
+    """It is filed once, whatever is lost."""
     post.send("north", ANN, BEN, "one")
     post.carry(lambda message: not isinstance(message, PostMessage))
     assert post.stores["north"].queue_length(BEN) == 1
@@ -56,13 +56,13 @@ def test_a_letter_is_kept_until_the_other_office_has_it(post: Post) -> None:
     assert post.bodies("south", BEN) == ["one"]
 
 
-def test_waits_get_longer_and_begin_anew_after_an_answer(post: Post) -> None:
-    """Backoff; jitter is left to whoever sets the timer, between two bounds."""
+def test_retry_delays_grow_and_restart_after_a_receipt(post: PostNetwork) -> None:
+    """Exponential backoff; the caller adds jitter between two bounds."""
     post.send("north", ANN, BEN, "one")
-    duty = PendingWork(WorkKind.POST, BEN)
+    work = PendingWork(WorkKind.POST, BEN)
     waits = []
     for _ in range(7):
-        wake = post.timers["north"][duty]
+        wake = post.timers["north"][work]
         assert wake.earliest < wake.latest
         waits.append(wake.earliest)
         post.lose()
@@ -70,11 +70,10 @@ def test_waits_get_longer_and_begin_anew_after_an_answer(post: Post) -> None:
     assert waits == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000, 5_000_000, 5_000_000]
     post.carry()
     post.send("north", ANN, BEN, "two")
-    assert post.timers["north"][duty].earliest == 250_000
+    assert post.timers["north"][work].earliest == 250_000
 
 
-def test_after_a_crash_letters_go_on(post: Post) -> None:
-    """A new office on the same store posts what was accepted."""
+def test_posting_continues_after_a_crash(post: PostNetwork) -> None:
     post.send("north", ANN, BEN, "one", "two")
     post.lose()
     post.restart("north")
@@ -83,8 +82,8 @@ def test_after_a_crash_letters_go_on(post: Post) -> None:
     assert post.bodies("south", BEN) == ["one", "two"]
 
 
-def test_many_letters_go_in_bundles(post: Post) -> None:
-    """Never more than a bundle at a time, all of them in the end, in order."""
+def test_many_letters_go_in_bundles(post: PostNetwork) -> None:
+    """One bundle at a time, all letters in the end, in order."""
     post.send("north", ANN, BEN, *map(str, range(10)))
     sizes = []
 
@@ -98,8 +97,8 @@ def test_many_letters_go_in_bundles(post: Post) -> None:
     assert post.bodies("south", BEN) == [str(number) for number in range(10)]
 
 
-def test_numbers_are_dense(post: Post) -> None:
-    """The next is taken, an earlier one is acknowledged and ignored, a later one is refused."""
+def test_letter_numbers_are_dense(post: PostNetwork) -> None:
+    """The next one is accepted, an earlier one is a duplicate, a later one is refused."""
     assert LetterSent(ANN, ANN, 1, True) in post.tell("north", SendLetter(ANN, ANN, "one", 1))
     assert post.tell("north", SendLetter(ANN, ANN, "one", 1)) == [LetterSent(ANN, ANN, 1, False)]
     with pytest.raises(ConflictError, match="next letter to this receiver has number 2"):
@@ -108,22 +107,19 @@ def test_numbers_are_dense(post: Post) -> None:
     assert post.bodies("north", ANN) == ["one", "two"]
 
 
-def test_only_who_is_served_here_may_send(post: Post) -> None:
-    """For its numbers are here."""
+def test_sender_must_be_served_here(post: PostNetwork) -> None:
     with pytest.raises(ElsewhereError):
         post.send("south", ANN, BEN, "one")
 
 
-def test_a_receiver_that_cannot_be_is_refused(post: Post) -> None:
-    """A text that is no name, or a name of this domain that nobody has."""
+def test_invalid_or_unknown_local_receiver_is_refused(post: PostNetwork) -> None:
     with pytest.raises(InputError):
         post.send("north", ANN, "somebody", "one")
     with pytest.raises(NotFoundError):
         post.send("north", ANN, "north.pier.nobody", "one")
 
 
-def test_letters_wait_for_a_receiver_who_is_not_born_yet(post: Post) -> None:
-    """Its home knows nothing of it, so they stay; registered, it gets them."""
+def test_letters_wait_for_the_registration_of_their_receiver(post: PostNetwork) -> None:
     post.send("north", ANN, "south.dock.new", "early")
     post.carry()
     assert post.stores["north"].queue_length("south.dock.new") == 1
@@ -133,9 +129,9 @@ def test_letters_wait_for_a_receiver_who_is_not_born_yet(post: Post) -> None:
     assert post.bodies("south", "south.dock.new") == ["early"]
 
 
-def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
+def test_full_queue_refuses_letters(post: PostNetwork) -> None:
     """The sender keeps them; nobody else is affected."""
-    small = Post(rules=type(post.rules)(queue_letters=2))
+    small = PostNetwork(limits=type(post.limits)(queue_letters=2))
     small.register(ANN, BEN, EVE)
     small.send("north", ANN, BEN, "one", "two")
     with pytest.raises(CapacityError):
@@ -143,8 +139,8 @@ def test_too_many_letters_to_one_receiver_are_refused(post: Post) -> None:
     small.send("north", ANN, EVE, "one")
 
 
-def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> None:
-    """Whatever is tried for it meanwhile: a letter between others needs no timer, and one message, as always."""
+def test_unavailable_office_delays_nobody_else(post: PostNetwork) -> None:
+    """A letter between other offices needs no timer and one message, as always."""
     post.send("north", ANN, BEN, "before")
     post.carry()
     post.dead.add("west")
@@ -154,23 +150,23 @@ def test_an_office_that_is_away_for_a_minute_delays_nobody_else(post: Post) -> N
     while clock < minute:
         post.send("north", ANN, EVE, "waits")
         post.carry()
-        due |= {duty: clock + wake.earliest for duty, wake in post.timers["north"].items() if duty not in due}
+        due |= {work: clock + wake.earliest for work, wake in post.timers["north"].items() if work not in due}
         clock = max(clock, min(due.values()))
-        duty = min(due, key=lambda it: due[it])
-        del due[duty], post.timers["north"][duty]
-        post.tell("north", WorkDue(duty))
+        work = min(due, key=lambda it: due[it])
+        del due[work], post.timers["north"][work]
+        post.tell("north", WorkDue(work))
         sent += 1
         post.send("north", ANN, BEN, str(sent))
-        between = [type(message) for source, to, message in post.wires if "west" not in (source, to)]
+        between = [type(message) for source, to, message in post.in_flight if "west" not in (source, to)]
         assert between == [PostMessage]
         post.carry()
         assert [filed.letter.body for filed in post.pull("south", BEN, after=sent)] == [str(sent)]
     assert post.stores["north"].queue_length(EVE) == sent > 10
 
 
-def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
-    """Its next letter is refused, whoever it is to, until some have been posted; others' are taken."""
-    small = Post(rules=type(post.rules)(unposted_letters=2))
+def test_queued_letters_of_one_sender_are_limited(post: PostNetwork) -> None:
+    """To all receivers together; letters of others are accepted."""
+    small = PostNetwork(limits=type(post.limits)(unposted_letters=2))
     small.register(ANN, BEN, "north.pier.ida")
     small.send("north", ANN, BEN, "one")
     small.send("north", ANN, EVE, "one")
@@ -185,16 +181,16 @@ def test_one_sender_may_not_fill_the_queues_of_all(post: Post) -> None:
     assert small.bodies("south", BEN) == ["one", "one", "two"]
 
 
-def test_what_the_pipeline_deposits_is_always_taken(post: Post) -> None:
-    """It has no other place, and one receiver must not keep the others' letters waiting."""
-    small = Post(rules=type(post.rules)(queue_letters=1, unposted_letters=1))
+def test_deposits_are_never_refused(post: PostNetwork) -> None:
+    """The pipeline has nowhere else to put them."""
+    small = PostNetwork(limits=type(post.limits)(queue_letters=1, unposted_letters=1))
     letters = tuple(Letter(EVE, "pipeline", number, "{}") for number in (1, 2, 3))
     assert small.tell("north", Deposit(letters))[-1] == Deposited(0, 3)
 
 
-def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:
-    """A letter refused stays queued while those around it are taken."""
-    small = Post(rules=type(post.rules)(bundle_letters=5, held_letters=1))
+def test_receipt_counts_for_the_letters_it_names_only(post: PostNetwork) -> None:
+    """A rejected letter stays queued."""
+    small = PostNetwork(limits=type(post.limits)(bundle_letters=5, held_letters=1))
     small.register(ANN, BEN)
     early = tuple(Letter(BEN, "pipeline", number, str(number)) for number in (2, 3, 4))
     small.tell("north", Deposit((Letter(BEN, "other", 1, "other"), *early)))
@@ -207,9 +203,9 @@ def test_an_answer_counts_for_the_letters_it_names_only(post: Post) -> None:
     assert small.bodies("south", BEN) == ["other", "1", "2", "3", "4"]
 
 
-def test_letters_refused_do_not_keep_others_waiting(post: Post) -> None:
-    """Two offices each with a bundle of early letters in front of what the other's letters wait for."""
-    small = Post(rules=type(post.rules)(bundle_letters=2, held_letters=1))
+def test_rejected_letters_do_not_block_the_queue(post: PostNetwork) -> None:
+    """Two offices each have a bundle of early letters in front of what the other's letters wait for."""
+    small = PostNetwork(limits=type(post.limits)(bundle_letters=2, held_letters=1))
     small.register(BEN)
 
     def batch(*keys: tuple[str, int]) -> Deposit:
@@ -225,22 +221,22 @@ def test_letters_refused_do_not_keep_others_waiting(post: Post) -> None:
     assert sorted(small.bodies("south", BEN)) == ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2"]
 
 
-def test_what_passes_an_office_goes_on_to_a_later_epoch_only(post: Post) -> None:
-    """An office that knows nothing newer than the sender lets the letter lie; so there is no circle."""
+def test_bundle_is_forwarded_to_a_later_epoch_only(post: PostNetwork) -> None:
+    """Otherwise it is ignored, so there are no loops."""
     letter = Letter(BEN, "pipeline", 1, "x")
     post.arrive("west", BEN)
     post.carry()
     assert post.stores["south"].last_known(BEN).office == "west"
     post.tell("south", PostMessage(BEN, (letter,), "north", known_epoch=1))
     forwarded = post.only(PostMessage)
-    assert (post.wires[-1][1], forwarded.known_epoch) == ("west", 2)
+    assert (post.in_flight[-1][1], forwarded.known_epoch) == ("west", 2)
     post.lose()
     post.tell("south", PostMessage(BEN, (letter,), "north", known_epoch=2))
-    assert not post.wires
+    assert not post.in_flight
 
 
-def test_a_letter_passed_on_is_answered_by_who_has_it(post: Post) -> None:
-    """The sender's office learns from the answer where the receiver is, and posts there from then on."""
+def test_forwarded_bundle_gets_its_receipt_from_the_last_office(post: PostNetwork) -> None:
+    """The origin then posts there directly."""
     post.send("north", ANN, BEN, "one")
     post.carry()
     post.arrive("west", BEN)
@@ -250,14 +246,13 @@ def test_a_letter_passed_on_is_answered_by_who_has_it(post: Post) -> None:
     post.carry()
     assert post.stores["north"].last_known(BEN).office == "west"
     post.send("north", ANN, BEN, "three")
-    assert post.wires[-1][1] == "west"
+    assert post.in_flight[-1][1] == "west"
     post.carry()
     assert post.bodies("west", BEN) == ["one", "two", "three"]
 
 
-def test_a_dead_office_delays_only_who_is_there() -> None:
-    """The office on the old way does not answer; the home tells the sender the new one."""
-    post = Post(("north", "south", "west", "east"))
+def test_home_names_the_new_office_if_the_old_one_is_down() -> None:
+    post = PostNetwork(("north", "south", "west", "east"))
     post.register(ANN, EVE)
     post.arrive("south", EVE)
     post.carry()
@@ -274,29 +269,29 @@ def test_a_dead_office_delays_only_who_is_there() -> None:
     assert post.bodies("east", EVE) == ["one", "two"]
 
 
-def test_a_full_mailbox_costs_little_however_much_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time it is looked at, or something is acknowledged, a few of the letters that wait are read, not all."""
-    small = Post(rules=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
+def test_full_mailbox_is_cheap_however_long_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt or acknowledgement reads a few queued letters, not all."""
+    small = PostNetwork(limits=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
     small.register(ANN)
     letters = tuple(Letter(ANN, "pipeline", number, str(number)) for number in range(1, 301))
     small.tell("north", Deposit(letters))
-    store, looked = small.stores["north"], []
+    store, read_counts = small.stores["north"], []
     queued = store.queued
 
     def counted(receiver: str, after: LetterKey, limit: int) -> list[Letter]:
-        found = queued(receiver, after, limit)
-        looked.append(len(found))
-        return found
+        letters_queued = queued(receiver, after, limit)
+        read_counts.append(len(letters_queued))
+        return letters_queued
 
     monkeypatch.setattr(store, "queued", counted)
     small.ring("north")
     small.acknowledge("north", ANN, 1)
-    assert sum(looked) < 30
+    assert sum(read_counts) < 30
 
 
-def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
-    """As its owner reads, whoever it is from and in whatever order it lies in the queue."""
-    small = Post(rules=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
+def test_all_letters_queued_for_a_full_mailbox_arrive() -> None:
+    """As its owner reads, in whatever order they are queued."""
+    small = PostNetwork(limits=OfficeLimits(bundle_letters=3, mailbox_letters=5, held_letters=2))
     small.register(ANN)
     keys = [(sender, number) for sender in "abcdefghijklm" for number in range(1, 8)]
     small.tell("north", Deposit(tuple(Letter(ANN, sender, number, f"{sender}{number}") for sender, number in keys)))
@@ -310,9 +305,9 @@ def test_all_that_waits_for_a_full_mailbox_comes_in_the_end() -> None:
     assert small.stores["north"].queue_length(ANN) == 0
 
 
-def test_a_letter_without_a_number_is_refused_when_it_is_left() -> None:
-    """Not later, when its receiver is registered and everything that waits would fail with it."""
-    post = Post()
+def test_deposit_with_an_invalid_number_is_refused_at_once() -> None:
+    """Not later, when all queued letters would fail with it."""
+    post = PostNetwork()
     with pytest.raises(InputError):
         post.tell("north", Deposit((Letter(ANN, "pipeline", 0, "{}"), Letter(ANN, "pipeline", 1, "{}"))))
     post.register(ANN)

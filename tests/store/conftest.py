@@ -21,28 +21,28 @@ _domains = itertools.count(1)
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path | str]:
-    """Where a store of a kind may be opened."""
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path | str]:
+    """Where a store of a kind can be opened."""
     return lambda kind: request.getfixturevalue("postgresql") if kind == "postgresql" else tmp_path
 
 
 @pytest.fixture(params=KINDS)
-def registry(request: pytest.FixtureRequest, place: Callable[[str], Path | str]) -> Iterator[RegistryStore]:
+def registry(request: pytest.FixtureRequest, location: Callable[[str], Path | str]) -> Iterator[RegistryStore]:
     """A new registry of each kind."""
     kind = request.param
     store: RegistryStore
-    store = MemoryRegistry() if kind == "memory" else open_registry(place(kind), f"domain{next(_domains)}")
+    store = MemoryRegistry() if kind == "memory" else open_registry(location(kind), f"domain{next(_domains)}")
     yield store
     store.close()
 
 
 @pytest.fixture(params=KINDS)
-def office(request: pytest.FixtureRequest, place: Callable[[str], Path | str]) -> Iterator[OfficeStore]:
-    """A new store of an office, of each kind."""
+def office(request: pytest.FixtureRequest, location: Callable[[str], Path | str]) -> Iterator[OfficeStore]:
+    """A new office store of each kind."""
     kind = request.param
     if kind == "memory":
         yield MemoryOfficeStore()
     else:
-        store = open_office(place(kind), f"domain{next(_domains)}")
+        store = open_office(location(kind), f"domain{next(_domains)}")
         yield store
         store.close()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a temporary folder, on a socket and a port of its own, fsync on."""
+"""A PostgreSQL server for tests: in a temporary folder, on its own port, with fsync on."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _programs() -> Path:
 
 
 def _become() -> list[str]:
-    """How to run a command as somebody who is not root."""
+    """Command prefix to run as a user other than root."""
     if os.geteuid():
         return []
     try:

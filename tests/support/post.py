@@ -1,4 +1,4 @@
-"""A few offices and a network that does exactly what a test says."""
+"""Offices with a network that tests control message by message."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ANN, BEN, EVE = "north.pier.ann", "south.dock.ben", "west.gate.eve"
 DOMAINS = ("north", "south", "west")
 
 
-class Post:
-    """Offices whose messages lie in `wires` until they are carried. Timers ring only when told to."""
+class PostNetwork:
+    """Offices whose messages stay in `in_flight` until they are carried. Timers fire only on request."""
 
-    def __init__(self, domains: Iterable[str] = DOMAINS, rules: OfficeLimits | None = None) -> None:
-        self.rules = rules or OfficeLimits(bundle_letters=3, chunk_letters=2)
+    def __init__(self, domains: Iterable[str] = DOMAINS, limits: OfficeLimits | None = None) -> None:
+        self.limits = limits or OfficeLimits(bundle_letters=3, chunk_letters=2)
         self.stores = {domain: MemoryOfficeStore() for domain in domains}
-        self.offices = {domain: Office(domain, store, self.rules) for domain, store in self.stores.items()}
-        self.wires: deque[tuple[str, str, PeerMessage]] = deque()
+        self.offices = {domain: Office(domain, store, self.limits) for domain, store in self.stores.items()}
+        self.in_flight: deque[tuple[str, str, PeerMessage]] = deque()
         self.timers: dict[str, dict[PendingWork, ScheduleWork]] = {domain: {} for domain in self.stores}
         self.dead: set[str] = set()
-        self.heard: list[tuple[str, OfficeEffect]] = []
+        self.emitted: list[tuple[str, OfficeEffect]] = []
         self.now = 0
 
     def tell(self, domain: str, message: OfficeInput) -> list[OfficeEffect]:
-        """Hand a message to an office; its wires and timers are kept, and all effects returned."""
+        """Pass a message to an office and return its effects. Its messages and timers are recorded."""
         effects = self.offices[domain].handle(message, self.now)
         self.take(domain, effects)
         return effects
@@ -42,36 +42,36 @@ class Post:
     def take(self, domain: str, effects: Iterable[OfficeEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Transmit):
-                self.wires.append((domain, effect.to, effect.message))
+                self.in_flight.append((domain, effect.to, effect.message))
             elif isinstance(effect, ScheduleWork):
                 self.timers[domain][effect.work] = effect
             else:
-                self.heard.append((domain, effect))
+                self.emitted.append((domain, effect))
 
     def carry(self, keep: Callable[[PeerMessage], bool] = lambda _: True) -> None:
-        """Carry messages until none is left; those that `keep` is false of, and those to the dead, are lost."""
-        while self.wires:
-            _, to, message = self.wires.popleft()
+        """Deliver messages until none is left. Those that `keep` rejects, and those to dead offices, are lost."""
+        while self.in_flight:
+            _, to, message = self.in_flight.popleft()
             if keep(message) and to not in self.dead:
                 self.tell(to, message)
 
     def only(self, kind: type[T]) -> T:
-        """The one message of this kind that is under way."""
-        (found,) = [message for _, _, message in self.wires if isinstance(message, kind)]
+        """The only message of this kind in flight."""
+        (found,) = [message for _, _, message in self.in_flight if isinstance(message, kind)]
         return found
 
     def lose(self) -> None:
-        self.wires.clear()
+        self.in_flight.clear()
 
     def ring(self, domain: str) -> None:
-        """All timers of an office ring."""
+        """Fire all timers of an office."""
         due, self.timers[domain] = self.timers[domain], {}
-        for duty in due:
-            self.tell(domain, WorkDue(duty))
+        for work in due:
+            self.tell(domain, WorkDue(work))
 
     def restart(self, domain: str) -> None:
-        """A crash: only the store is left."""
-        self.offices[domain] = Office(domain, self.stores[domain], self.rules)
+        """Crash an office: only its store survives."""
+        self.offices[domain] = Office(domain, self.stores[domain], self.limits)
         self.timers[domain] = {}
         self.take(domain, self.offices[domain].recover())
 
@@ -100,12 +100,12 @@ class Post:
         self.tell(domain, Acknowledge(name, through))
 
 
-def served(post: Post, name: str) -> list[tuple[str, int]]:
+def served(post: PostNetwork, name: str) -> list[tuple[str, int]]:
     """Where a subscriber is served, and in which epoch."""
     tenures = ((domain, store.tenures([name]).get(name)) for domain, store in post.stores.items())
     return [(domain, tenure.epoch) for domain, tenure in tenures if tenure is not None and tenure.active]
 
 
-def left(post: Post, name: str) -> list[str]:
-    """Where there is a mailbox."""
+def holders(post: PostNetwork, name: str) -> list[str]:
+    """The domains that have a mailbox of a subscriber."""
     return [domain for domain, store in post.stores.items() if store.tenures([name])]

@@ -1,4 +1,4 @@
-"""The paper's experiment on post offices."""
+"""The post office paper's experiment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from roamcast.cli import app
 from roamcast.lab.experiments.postoffice import figure4, figure5
 from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
-from roamcast.lab.experiments.postoffice_run import Town
+from roamcast.lab.experiments.postoffice_run import CountingNetwork
 
 COSTS = Costs()
 
@@ -25,19 +25,19 @@ def test_formula_1_by_hand() -> None:
 
 
 def test_formula_2_by_hand() -> None:
-    """A letter between domains is carried twice, three times if its receiver moves."""
+    """A letter between domains is transferred twice, or three times if its receiver moves."""
     assert Mix(0, 1, 0).traffic(COSTS) == pytest.approx(1 + 8)
     assert Mix(0, 1, 1).traffic(COSTS) == pytest.approx(1 + 12)
     assert Mix(0, 0, 0.5).traffic(COSTS) == pytest.approx(3 + 10)
 
 
 def test_formula_3_by_hand() -> None:
-    """Friends, and two."""
+    """The friends plus two."""
     assert migration_messages(7) == 9
 
 
-def test_the_running_protocol_costs_what_figure_4_says() -> None:
-    """Time and traffic of every point; with what the paper leaves out it is never less."""
+def test_running_protocol_agrees_with_figure_4() -> None:
+    """Time and traffic of every point; the complete cost is never lower."""
     rows = figure4(COSTS, 100)
     assert len(rows) == 55
     for row in rows:
@@ -47,15 +47,15 @@ def test_the_running_protocol_costs_what_figure_4_says() -> None:
         assert row["traffic_everything"] > row["traffic_counted"]
 
 
-def test_time_is_largest_where_letters_go_by_the_home_and_receivers_move() -> None:
+def test_time_is_largest_for_home_lookups_and_moving_receivers() -> None:
     """The paper's remark on (0.1, 0.1) at large q."""
     rows = figure4(COSTS, 10)
     slowest = max(rows, key=lambda row: row["time_formula"])
     assert (slowest["rho1"], slowest["rho2"], slowest["q"]) == (0.1, 0.1, 1)
 
 
-def test_the_running_protocol_sends_what_figure_5_says() -> None:
-    """Deregistrations and address updates of every point; the rest is counted apart."""
+def test_running_protocol_agrees_with_figure_5() -> None:
+    """Deregistrations and address updates of every point; the rest is counted separately."""
     rows = figure5(COSTS)
     assert len(rows) == 30
     for row in rows:
@@ -63,19 +63,18 @@ def test_the_running_protocol_sends_what_figure_5_says() -> None:
         assert row["messages_everything"] > row["messages_counted"]
 
 
-def test_a_letter_that_waits_for_its_reader_takes_no_longer() -> None:
-    """Only the network counts."""
-    town = Town("abh", COSTS)
-    town.create("a.x.sender")
-    town.create("h.x.reader", "b")
-    first = town.write("a.x.sender", "h.x.reader")
-    second = town.write("a.x.sender", "h.x.reader")
+def test_time_in_the_mailbox_does_not_count() -> None:
+    network = CountingNetwork("abh", COSTS)
+    network.create("a.x.sender")
+    network.create("h.x.reader", "b")
+    first = network.write("a.x.sender", "h.x.reader")
+    second = network.write("a.x.sender", "h.x.reader")
     assert (first.time, second.time) == (6.5, 4.5)
     assert (first.elapsed, second.elapsed) == (6.5, 4.5)
 
 
-def test_figures_are_written_and_told(tmp_path: Path) -> None:
-    """PNG, CSV and JSON, by the command."""
+def test_command_writes_figures(tmp_path: Path) -> None:
+    """As PNG, CSV and JSON."""
     command = ["reproduce", "postoffice", "--out", str(tmp_path / "new")]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     figures = json.loads((tmp_path / "new" / "postoffice.json").read_bytes())

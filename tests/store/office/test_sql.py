@@ -1,4 +1,4 @@
-"""What an office's store in a database adds to the contract: it lasts, and costs no more as it fills."""
+"""What the SQL office store adds to the contract: durability, and constant cost as it fills."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from roamcast.store.registry.sql import open_registry
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def reopen(
-    request: pytest.FixtureRequest, place: Callable[[str], Path | str]
+    request: pytest.FixtureRequest, location: Callable[[str], Path | str]
 ) -> Iterator[Callable[[], SqlOfficeStore]]:
-    """Opens the same store, again and again."""
+    """Opens the same store repeatedly."""
     opened: list[SqlOfficeStore] = []
 
     def opening() -> SqlOfficeStore:
-        opened.append(open_office(place(request.param), f"reopened-{abs(hash(request.node.name))}"))
+        opened.append(open_office(location(request.param), f"reopened-{abs(hash(request.node.name))}"))
         return opened[-1]
 
     yield opening
@@ -53,22 +53,22 @@ def deliver(store: SqlOfficeStore, letters: list[Letter]) -> None:
         store.file(plan_filing(store.mailboxes({letter.receiver for letter in letters}), letters))
 
 
-def places(store: SqlOfficeStore, name: str = "r") -> list[tuple[int | None, int]]:
+def offsets(store: SqlOfficeStore, name: str = "r") -> list[tuple[int | None, int]]:
     with store.transaction():
-        return [(place, letter.number) for letter, place in store.readable(name, 0, 10**6)]
+        return [(offset, letter.number) for letter, offset in store.readable(name, 0, 10**6)]
 
 
-def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """Records, contents, letters readable and held, queues and claims all last."""
-    contents = Bookkeeping(sent={"q": 7}, expired={"s": Ranges().add(2)})
+def test_everything_survives_reopening(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Records, bookkeeping, letters, queues and claims."""
+    bookkeeping = Bookkeeping(sent={"q": 7}, expired={"s": Ranges().add(2)})
     tenure = Tenure("r", 3, frozenset({"a"}), frozenset({"a"}), Arriving("o", 3, START), Leaving("p", 4))
     store = reopen()
     with store.transaction():
         store.put_last_known(LastKnownOffice("r", "o", 3, True, 2))
         store.put_tenure(tenure)
-        store.put_bookkeeping("r", contents)
+        store.put_bookkeeping("r", bookkeeping)
         store.enqueue(letters(1, receiver="q"))
-        store.put_claim(PendingClaim("q", 4, None, "warrant"))
+        store.put_claim(PendingClaim("q", 4, None, "move_proof"))
     deliver(store, letters(1, 2, 3, 5))
     with store.transaction():
         store.acknowledge("r", 2)
@@ -79,24 +79,24 @@ def test_everything_is_still_there_after_reopening(reopen: Callable[[], SqlOffic
         assert store.last_known("r") == LastKnownOffice("r", "o", 3, True, 2)
         assert store.tenures(["r"]) == {"r": tenure}
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 1)}
-        found = store.bookkeeping("r")
-        assert (found.acknowledged, found.sent, found.expired) == (2, contents.sent, contents.expired)
-        assert found.mailbox.received == {"s": Ranges().add_range(1, 3).add(5)}
+        stored = store.bookkeeping("r")
+        assert (stored.acknowledged, stored.sent, stored.expired) == (2, bookkeeping.sent, bookkeeping.expired)
+        assert stored.mailbox.received == {"s": Ranges().add_range(1, 3).add(5)}
         assert store.queued("q", LetterKey("", 0), 9) == letters(1, receiver="q")
         assert (store.queue_length("q"), store.last_sent("r", "q")) == (1, 7)
-        assert store.pending_claim("q") == PendingClaim("q", 4, None, "warrant")
+        assert store.pending_claim("q") == PendingClaim("q", 4, None, "move_proof")
         assert store.pending_work() == duties
     deliver(store, letters(4))
-    assert places(store) == [(3, 3), (4, 4), (5, 5)]
+    assert offsets(store) == [(3, 3), (4, 4), (5, 5)]
 
 
-def test_what_somebody_else_wrote_is_noticed(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """Two that are open at once, each with what it remembers, still take every letter once."""
+def test_changes_of_another_process_are_noticed(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two open stores with caches still file every letter once."""
     one, other = reopen(), reopen()
     deliver(one, letters(1))
     deliver(other, letters(1, 3))
     deliver(one, letters(1, 2, 3))
-    assert places(other) == [(1, 1), (2, 2), (3, 3)]
+    assert offsets(other) == [(1, 1), (2, 2), (3, 3)]
     with one.transaction():
         one.enqueue(letters(1, receiver="q"))
         assert one.queue_length("q") == 1
@@ -106,25 +106,25 @@ def test_what_somebody_else_wrote_is_noticed(reopen: Callable[[], SqlOfficeStore
         assert one.queue_length("q") == 0
 
 
-def test_a_mailbox_that_comes_back_has_none_of_its_old_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """Neither while they are still to be deleted nor afterwards."""
+def test_returning_mailbox_has_none_of_its_old_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Neither before nor after they are swept."""
     store = reopen()
     deliver(store, letters(1, 2, 4))
     with store.transaction():
         store.drop_mailbox("r")
         store.put_bookkeeping("r", Bookkeeping())
         store.add_letters("r", [FiledLetter(letter, 1) for letter in letters(9)])
-    assert places(store) == [(1, 9)]
+    assert offsets(store) == [(1, 9)]
     with store.transaction():
         assert store.held("r", LetterKey("", 0), 9) == []
         assert store.letter("r", LetterKey("s", 1)) is None
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 0)}
 
 
-def test_the_dead_are_swept_and_the_living_stay(
+def test_dead_letters_are_swept_and_live_ones_stay(
     reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are never many more dead letters than living ones, whatever comes and goes."""
+    """There are never many more dead letters than live ones."""
     monkeypatch.setattr(office_letters, "_SLACK", 20)
     monkeypatch.setattr(office_letters, "_SWEEP_ROWS", 10)
     store = reopen()
@@ -132,29 +132,28 @@ def test_the_dead_are_swept_and_the_living_stay(
     for number in range(1, 101):
         deliver(store, [letter for name in receivers for letter in letters(number, receiver=name)])
     for name, through in (("a", 60), ("b", 99), ("a", 100)):
-        for place in range(1, through + 1):
+        for offset in range(1, through + 1):
             with store.transaction():
-                store.acknowledge(name, place)
+                store.acknowledge(name, offset)
     with store.transaction():
         store.drop_mailbox("b")
         ((rows,),) = store._session.rows("SELECT count(*) FROM letters")
     assert rows <= 100 + 100 + 20 + 10
-    assert places(store, "a") == []
-    assert places(store, "c") == [(number, number) for number in range(1, 101)]
+    assert offsets(store, "a") == []
+    assert offsets(store, "c") == [(number, number) for number in range(1, 101)]
     assert (store._live, store._live + store._dead) == (100, rows)
 
 
-def test_a_place_that_is_taken_back_does_not_raise_the_dead(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """Contents with an earlier place acknowledged show no letter that was acknowledged before."""
+def test_lower_acknowledged_offset_does_not_show_dead_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
     store = reopen()
     deliver(store, letters(1, 2, 3))
     with store.transaction():
         store.acknowledge("r", 2)
         store.put_bookkeeping("r", Bookkeeping())
-    assert places(store) == [(3, 3)]
+    assert offsets(store) == [(3, 3)]
 
 
-def test_what_is_remembered_has_a_limit(reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_has_a_limit(reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it everything is read again, and nothing is lost."""
     monkeypatch.setattr(office_accounts, "_MOST_CACHED", 3)
     store = reopen()
@@ -163,37 +162,37 @@ def test_what_is_remembered_has_a_limit(reopen: Callable[[], SqlOfficeStore], mo
             deliver(store, letters(number, receiver=name))
             with store.transaction():
                 store.put_last_sent("a", name, number)
-    assert [places(store, name) for name in "af"] == [[(1, 1), (2, 2), (3, 3)]] * 2
+    assert [offsets(store, name) for name in "af"] == [[(1, 1), (2, 2), (3, 3)]] * 2
     with store.transaction():
         assert store.bookkeeping("a").sent == dict.fromkeys("abcdef", 3)
 
 
-class Noting:
-    """A cursor that notes each statement, with parameters it had."""
+class RecordingCursor:
+    """A cursor that records each statement with its last parameters."""
 
-    def __init__(self, cursor: Any, asked: dict[str, Any]) -> None:
-        self._cursor, self._asked = cursor, asked
+    def __init__(self, cursor: Any, statements: dict[str, Any]) -> None:
+        self._cursor, self._statements = cursor, statements
 
     def execute(self, sql: str, parameters: Any) -> None:
-        self._asked[sql] = parameters
+        self._statements[sql] = parameters
         self._cursor.execute(sql, parameters)
 
     def executemany(self, sql: str, rows: Any) -> None:
-        self._asked[sql] = rows[0]
+        self._statements[sql] = rows[0]
         self._cursor.executemany(sql, rows)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
 
-def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No question about a mailbox or a queue reads others', sorts, or goes through all that is held back."""
+def test_every_query_uses_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None reads other mailboxes, sorts, or scans all held-back letters."""
     monkeypatch.setattr(office_letters, "_SLACK", -1)
-    asked: dict[str, Any] = {}
+    statements: dict[str, Any] = {}
     store = open_office(tmp_path, "north")
     deliver(store, letters(2))
     with store.transaction():
-        store._session._cursor = Noting(store._session._cursor, asked)
+        store._session._cursor = RecordingCursor(store._session._cursor, statements)
         store.file(plan_filing(store.mailboxes(["r"]), letters(1)))
         store.readable("r", 0, 9)
         store.held("r", LetterKey("a", 1), 9)
@@ -205,14 +204,14 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
         store.unposted_count("s")
         store.dequeue("q", [LetterKey("s", 1), LetterKey("s", 2)])
     with store.transaction():
-        store._session._cursor = Noting(store._session._cursor, asked)
+        store._session._cursor = RecordingCursor(store._session._cursor, statements)
         store.letter("r", LetterKey("s", 1))
         store.erase_mailbox("r")
     store.close()
     with sqlite3.connect(file) as connection:
         plans = {
             row[3].replace("COVERING ", "")
-            for sql, parameters in asked.items()
+            for sql, parameters in statements.items()
             if not sql.strip().startswith("INSERT")
             for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
             if " letters" in row[3] or " queue" in row[3]
@@ -236,16 +235,16 @@ def test_each_letter_is_found_by_an_index(tmp_path: Path, file: Path, monkeypatc
     }
 
 
-def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, file: Path) -> None:
-    """An index of all would cost each one that comes; the first is enough until another sender's comes between."""
+def test_letters_of_a_run_are_found_by_its_first(tmp_path: Path, file: Path) -> None:
+    """One index entry per run is enough."""
     store = open_office(tmp_path, "north")
     for first in range(1, 100, 10):
         deliver(store, letters(*range(first, first + 10)))
     deliver(store, letters(1, sender="t"))
     deliver(store, letters(101, 102))
     with store.transaction():
-        found = [store.letter("r", LetterKey("s", number)) for number in (1, 57, 100, 101, 102, 103)]
-    assert [filed and filed.offset for filed in found] == [1, 57, 100, 102, 103, None]
+        letters_found = [store.letter("r", LetterKey("s", number)) for number in (1, 57, 100, 101, 102, 103)]
+    assert [filed and filed.offset for filed in letters_found] == [1, 57, 100, 102, 103, None]
     store.close()
     with sqlite3.connect(file) as connection:
         heads = connection.execute(
@@ -255,8 +254,7 @@ def test_letters_of_one_sender_are_found_by_the_first_of_them(tmp_path: Path, fi
     assert heads == [("s", 1), ("t", 1), ("s", 101)]
 
 
-def test_a_letter_is_found_when_the_one_it_followed_has_expired(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """It begins a run of its own, for who began the one before is gone."""
+def test_letter_after_an_expired_one_starts_a_run(reopen: Callable[[], SqlOfficeStore]) -> None:
     store = reopen()
     deliver(store, [*letters(1, sender="t"), Letter("r", "s", 1, "s1", expires=5)])
     with store.transaction():
@@ -266,16 +264,14 @@ def test_a_letter_is_found_when_the_one_it_followed_has_expired(reopen: Callable
         assert store.letter("r", LetterKey("s", 2)) == FiledLetter(*letters(2), 3)
 
 
-def test_nothing_is_done_outside_a_transaction(tmp_path: Path) -> None:
-    """It is a mistake of the program, and said so."""
+def test_use_outside_a_transaction_raises_runtime_error(tmp_path: Path) -> None:
     store = open_office(tmp_path, "north")
     with pytest.raises(RuntimeError, match="transaction"):
         store.last_known("r")
     store.close()
 
 
-def test_spoilt_ranges_are_refused(tmp_path: Path, file: Path) -> None:
-    """What was received is never guessed."""
+def test_corrupt_ranges_raise_corruption_error(tmp_path: Path, file: Path) -> None:
     store = open_office(tmp_path, "north")
     deliver(store, letters(1))
     store.close()
@@ -288,25 +284,22 @@ def test_spoilt_ranges_are_refused(tmp_path: Path, file: Path) -> None:
     store.close()
 
 
-def test_a_registry_is_no_office(tmp_path: Path, file: Path) -> None:
-    """Each kind of store knows its own."""
+def test_office_store_is_not_opened_as_a_registry(tmp_path: Path, file: Path) -> None:
     open_office(tmp_path, "north").close()
     file.rename(tmp_path / "registry.sqlite")
     with pytest.raises(ConflictError, match="roamcast-office"):
         open_registry(tmp_path, "north")
 
 
-def test_domains_share_a_database(postgresql: str) -> None:
-    """What one stores is not seen by the other."""
+def test_domains_in_one_database_are_separate(postgresql: str) -> None:
     north, south = open_office(postgresql, "shared-north"), open_office(postgresql, "shared-south")
     deliver(north, letters(1))
-    assert (places(north), places(south)) == ([(1, 1)], [])
+    assert (offsets(north), offsets(south)) == ([(1, 1)], [])
     north.close()
     south.close()
 
 
-def test_a_database_that_is_not_there_is_named() -> None:
-    """A URL that leads nowhere, or is none, ends in an error with a hint."""
+def test_unreachable_or_invalid_url_raises_an_error_with_hint() -> None:
     with pytest.raises(StorageError) as refused:
         open_office("postgresql://nobody@127.0.0.1:1/nothing", "north")
     with pytest.raises(InputError) as unread:
@@ -316,15 +309,15 @@ def test_a_database_that_is_not_there_is_named() -> None:
     assert all(error.value.hint for error in (refused, unread, long))
 
 
-def test_what_contradicts_the_store_fails_alone(reopen: Callable[[], SqlOfficeStore]) -> None:
-    """Two letters at one place of a mailbox that arrives: what came together with it is done all the same."""
+def test_conflicting_message_fails_alone(reopen: Callable[[], SqlOfficeStore]) -> None:
+    """Two letters at one offset of an arriving mailbox; other messages of the group succeed."""
     store = reopen()
     office = Office("a", store)
     office.handle(Register("a.node.s"), 0)
     office.handle(Arrive("b.node.x", 2, "b", "w"), 0)
     wrong = tuple(FiledLetter(letter, 1) for letter in letters(1, 2, receiver="b.node.x"))
-    portion = MailboxChunk("b.node.x", 2, "b", START, wrong, last=True, bookkeeping=Bookkeeping())
-    good, bad = office.handle_all([SendLetter("a.node.s", "a.node.s", "{}"), portion], 0)
+    chunk = MailboxChunk("b.node.x", 2, "b", START, wrong, last=True, bookkeeping=Bookkeeping())
+    good, bad = office.handle_all([SendLetter("a.node.s", "a.node.s", "{}"), chunk], 0)
     assert isinstance(good, list)
     assert isinstance(bad, ConflictError)
-    assert places(store, "a.node.s") == [(1, 1)]
+    assert offsets(store, "a.node.s") == [(1, 1)]

@@ -1,8 +1,7 @@
-"""`roamcast bench deliver`: letters into mailboxes and out of them, beside NATS JetStream; one letter's way; how long a
-mailbox is out of reach while it moves; how long after a crash; and whether a letter costs more after very many.
+"""`roamcast bench deliver`: throughput in and out of mailboxes, latency, migration, restart and long-term cost.
 
-Real nodes with their default settings, each a process of its own, over HTTP. Nothing is left out: group commit, fsync,
-exactly once and in order.
+Real nodes with default settings, each in its own process, over HTTP, with group commit and fsync, exactly once and in
+order. NATS JetStream runs for comparison if it is installed.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any
 
 from roamcast.client import Client
 from roamcast.errors import UnavailableError
-from roamcast.lab.bench.deliver_ever import bench_ever
-from roamcast.lab.bench.deliver_load import Timed, in_processes, read_out, register, send_in
+from roamcast.lab.bench.deliver_load import TimedLetters, in_processes, read_out, register, send_in
+from roamcast.lab.bench.deliver_long_term import bench_long_term
 from roamcast.lab.bench.deliver_moves import bench_letter, bench_moves, percentile, two_nodes
-from roamcast.lab.bench.deliver_nats import bench_nats, missing
+from roamcast.lab.bench.deliver_nats import bench_nats, nats_missing
 from roamcast.lab.bench.processes import Process, free_port, node, until
 
 __all__ = ["bench_deliver"]
@@ -30,7 +29,7 @@ Say = Callable[[str], None]
 
 
 def bench_deliver(letters: int, clients: int, moves: int, ever: int, say: Say) -> dict[str, Any]:
-    """`letters` are stored at once; `ever` are sent in all where that is what matters."""
+    """`letters` are stored at the same time; `ever` letters are sent in total by the long-term benchmark."""
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
         data = Path(folder)
         for part in ("one", "north", "south", "ever"):
@@ -38,20 +37,25 @@ def bench_deliver(letters: int, clients: int, moves: int, ever: int, say: Say) -
         figures = _in_and_out(data / "one", letters, clients, say)
         say(f"a mailbox with {_QUEUED} letters moves {moves} times between two nodes")
         with two_nodes(data) as (first, second):
-            dark = bench_moves(first, second, _QUEUED, moves)
-        figures |= {"blackout_p50_ms": percentile(dark, 50), "blackout_p99_ms": percentile(dark, 99), "moves": moves}
+            blackouts = bench_moves(first, second, _QUEUED, moves)
+        figures |= {
+            "blackout_p50_ms": percentile(blackouts, 50),
+            "blackout_p99_ms": percentile(blackouts, 99),
+            "moves": moves,
+        }
         counts = [*(count for count in (100_000, 1_000_000) if count < ever), ever]
-        say(f"what a letter costs after {' and '.join(map(str, counts))}")
-        costs = bench_ever(data / "ever", _RECEIVERS, counts, say)
+        say(f"cost of a letter after {' and '.join(map(str, counts))}")
+        costs = bench_long_term(data / "ever", _RECEIVERS, counts, say)
         figures["cost_us"] = {str(count): cost for count, cost in costs.items()}
-    reason = missing()
+    reason = nats_missing()
     if reason is None:
-        say("the same with NATS JetStream")
+        say("the same load on NATS JetStream")
         figures["in"]["nats"], figures["out"]["nats"] = map(round, bench_nats(letters, _RECEIVERS, clients))
-        for way in ("in", "out"):
-            figures[way]["ratio"] = round(figures[way]["roamcast"] / figures[way]["nats"], 2)
+        for direction in ("in", "out"):
+            rates = figures[direction]
+            rates["ratio"] = round(rates["roamcast"] / rates["nats"], 2)
     else:
-        say(f"no peer: {reason}")
+        say(f"no comparison: {reason}")
     return figures
 
 
@@ -63,31 +67,31 @@ def _in_and_out(data: Path, letters: int, clients: int, say: Say) -> dict[str, A
         receivers = [f"r{number}" for number in range(_RECEIVERS)]
         tokens = register(url, receivers)
         senders = register(url, [f"sender{number}" for number in range(clients)])
-        say("one letter's way")
-        ways = bench_letter(url, 1_000)
-        say(f"{letters} letters in; processes that send: {clients}")
+        say("latency of single letters")
+        latencies = bench_letter(url, 1_000)
+        say(f"{letters} letters in, from {clients} client processes")
         sending = [(url, token, receivers, letters // clients) for token in senders]
-        went_in = Timed.rate(in_processes(send_in, sending))
+        rate_in = TimedLetters.rate(in_processes(send_in, sending))
         say("killing the node")
         restart = _restart(process, url, tokens[0])
         say(f"up after {restart:.1f} s; reading all letters")
-        shares = [(url, tokens[client::clients]) for client in range(clients)]
-        parts = in_processes(read_out, shares)
+        readers = [(url, tokens[client::clients]) for client in range(clients)]
+        parts = in_processes(read_out, readers)
         if sum(part.letters for part in parts) != letters // clients * clients:
-            raise UnavailableError(f"{sum(part.letters for part in parts)} letters came of {letters}")
+            raise UnavailableError(f"{sum(part.letters for part in parts)} of {letters} letters were read")
     return {
-        "in": {"roamcast": round(went_in), "nats": None},
-        "out": {"roamcast": round(Timed.rate(parts)), "nats": None},
+        "in": {"roamcast": round(rate_in), "nats": None},
+        "out": {"roamcast": round(TimedLetters.rate(parts)), "nats": None},
         "letters": letters,
         "clients": clients,
-        "letter_p50_ms": percentile(ways, 50),
-        "letter_p99_ms": percentile(ways, 99),
+        "letter_p50_ms": percentile(latencies, 50),
+        "letter_p99_ms": percentile(latencies, 99),
         "restart_s": round(restart, 2),
     }
 
 
 def _restart(process: Process, url: str, token: str) -> float:
-    """Seconds from the start after a SIGKILL until the first letter was pulled."""
+    """Kill the node and start it again. Returns the seconds until the first letter was pulled."""
     process.kill()
     began = time.monotonic()
     process.start(wait=False)

@@ -1,4 +1,4 @@
-"""One letter's way, and how long a mailbox with many letters is out of reach while it moves."""
+"""Latency of single letters, and how long a mailbox with many letters is unavailable while it moves."""
 
 from __future__ import annotations
 
@@ -17,79 +17,79 @@ from roamcast.lab.bench.processes import free_port, node, until
 
 __all__ = ["bench_letter", "bench_moves", "two_nodes"]
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 def bench_letter(url: str, count: int) -> list[float]:
-    """Milliseconds from sending a letter until its receiver has it from its stream, for each."""
+    """Milliseconds from sending each letter until the receiver has it from its stream."""
     sender, receiver = Client(url), Client(url)
-    sender.register_subscriber("way-sender")
-    receiver.register_subscriber("way-receiver")
-    came, open_ = threading.Event(), threading.Event()
+    sender.register_subscriber("latency-sender")
+    receiver.register_subscriber("latency-receiver")
+    arrived, opened = threading.Event(), threading.Event()
     at = 0.0
 
     def read() -> None:
         nonlocal at
         for letter in receiver.letters(ack=False):
             at = time.perf_counter()
-            (open_ if letter.offset == 1 else came).set()
+            (opened if letter.offset == 1 else arrived).set()
             if letter.offset > count:
                 return
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    sender.send("way-receiver", "first")
-    if not open_.wait(_PATIENCE):
-        raise UnavailableError("the first letter did not come")
-    ways = []
+    sender.send("latency-receiver", "first")
+    if not opened.wait(_TIMEOUT):
+        raise UnavailableError("the first letter did not arrive")
+    latencies = []
     for _ in range(count):
-        came.clear()
+        arrived.clear()
         began = time.perf_counter()
-        sender.send("way-receiver", "x" * LETTER)
-        if not came.wait(_PATIENCE):
-            raise UnavailableError("a letter did not come")
-        ways.append((at - began) * 1e3)
-    reader.join(_PATIENCE)
+        sender.send("latency-receiver", "x" * LETTER)
+        if not arrived.wait(_TIMEOUT):
+            raise UnavailableError("a letter did not arrive")
+        latencies.append((at - began) * 1e3)
+    reader.join(_TIMEOUT)
     sender.close()
     receiver.close()
-    return ways
+    return latencies
 
 
 def bench_moves(first: str, second: str, letters: int, moves: int) -> list[float]:
-    """Milliseconds from each arrival request until the first letter was pulled at the new office."""
+    """Milliseconds from each arrival until the first letter was pulled at the new office."""
     (token,) = register(first, ["crowd"])
     walker = Client(first)
     walker.register_subscriber("walker")
     send_in(first, token, ["walker"], letters)
-    dark = []
+    blackouts = []
     for move in range(moves):
         url = second if move % 2 == 0 else first
         began = time.perf_counter()
         walker.migrate(url)
         (letter,) = walker.pull(limit=1)
-        dark.append((time.perf_counter() - began) * 1e3)
+        blackouts.append((time.perf_counter() - began) * 1e3)
         if letter.offset != 1:
             raise UnavailableError(f"letter {letter.offset} came first")
-        until(lambda: _has_all(walker, letters), _PATIENCE, "the rest of the mailbox")
+        until(lambda: _has_all(walker, letters), _TIMEOUT, "the rest of the mailbox")
     walker.close()
-    return dark
+    return blackouts
 
 
 def _has_all(walker: Client, letters: int) -> bool:
-    """The last is there, so the others are."""
+    """Whether the last letter is there, and so all others."""
     return bool(walker.pull(limit=1, after=letters - 1))
 
 
 @contextmanager
 def two_nodes(data: Path) -> Iterator[tuple[str, str]]:
-    """Nodes of two domains that know each other."""
+    """Two nodes of different domains that have joined."""
     ports = free_port(), free_port()
     first, second = (f"http://127.0.0.1:{port}" for port in ports)
     with node(data / "north", ports[0], "--domain", "north"):
         operator = Client(first, (data / "north" / "operator.token").read_text().strip())
         invitation = operator.invite("south")
         with node(data / "south", ports[1], "--domain", "south", "--join", first, "--invitation", invitation):
-            until(lambda: all(office["answers"] for office in operator.offices()), _PATIENCE, "offices to meet")
+            until(lambda: all(office["answers"] for office in operator.offices()), _TIMEOUT, "offices to meet")
             yield first, second
         operator.close()
 

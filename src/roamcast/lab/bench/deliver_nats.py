@@ -1,4 +1,4 @@
-"""The peer: NATS JetStream, with its file store and its default sync, driven from as many processes as roamcast."""
+"""NATS JetStream for comparison: file store, default sync, as many client processes as for roamcast."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roamcast.lab.bench.deliver_load import LETTER, Timed, in_processes
+from roamcast.lab.bench.deliver_load import LETTER, TimedLetters, in_processes
 from roamcast.lab.bench.processes import free_port, until
 
-__all__ = ["bench_nats", "missing"]
+__all__ = ["bench_nats", "nats_missing"]
 
 _OUTSTANDING = 500  # publishes
 _FETCH = 500
 _PAYLOAD = b"x" * LETTER
 
 
-def missing() -> str | None:
-    """Why there is no peer, if there is none."""
+def nats_missing() -> str | None:
+    """Why NATS cannot be used; None if it can."""
     try:
         import nats  # noqa: F401
     except ImportError:
@@ -32,14 +32,14 @@ def missing() -> str | None:
 
 
 def bench_nats(letters: int, receivers: int, clients: int) -> tuple[float, float]:
-    """Letters a second in, and out."""
+    """Letters per second in and out."""
     share = letters // clients
     with _server() as url:
         asyncio.run(_prepare(url))
         rates = []
         for work in (_publish, _fetch):
             done = in_processes(work, [(url, client, clients, share, receivers) for client in range(clients)])
-            rates.append(Timed.rate(done))
+            rates.append(TimedLetters.rate(done))
     return rates[0], rates[1]
 
 
@@ -73,8 +73,8 @@ async def _prepare(url: str) -> None:
     await connection.close()
 
 
-def _publish(url: str, client: int, clients: int, count: int, receivers: int) -> Timed:
-    async def work() -> Timed:
+def _publish(url: str, client: int, clients: int, count: int, receivers: int) -> TimedLetters:
+    async def work() -> TimedLetters:
         import nats
 
         connection = await nats.connect(url)
@@ -86,26 +86,26 @@ def _publish(url: str, client: int, clients: int, count: int, receivers: int) ->
         await stream.publish_async_completed()
         ended = time.monotonic()
         await connection.close()
-        return Timed(began, ended, count)
+        return TimedLetters(began, ended, count)
 
     return asyncio.run(work())
 
 
-def _fetch(url: str, client: int, clients: int, count: int, receivers: int) -> Timed:
-    async def work() -> Timed:
+def _fetch(url: str, client: int, clients: int, count: int, receivers: int) -> TimedLetters:
+    async def work() -> TimedLetters:
         import nats
 
         connection = await nats.connect(url)
         reading = await connection.jetstream().pull_subscribe("to.*", "readers", stream="letters")
         began = time.monotonic()
-        had = 0
-        while had < count:
-            for message in await reading.fetch(min(_FETCH, count - had), timeout=60.0):
+        received = 0
+        while received < count:
+            for message in await reading.fetch(min(_FETCH, count - received), timeout=60.0):
                 await message.ack()
-                had += 1
+                received += 1
         await connection.flush(60)
         ended = time.monotonic()
         await connection.close()
-        return Timed(began, ended, had)
+        return TimedLetters(began, ended, received)
 
     return asyncio.run(work())

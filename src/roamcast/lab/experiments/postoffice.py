@@ -1,8 +1,8 @@
-"""`roamcast reproduce postoffice`: the figures of the paper on post offices, by formula and by the running protocol.
+"""`roamcast reproduce postoffice`: the figures of the post office paper, by formula and by running the protocol.
 
-Figure 4: the time of one communication against q, for several (rho1, rho2). Figure 5: the messages spent on a hundred
-migrations against xi, for several eta. Beside each curve stands the same quantity, counted while the offices of this
-package do it over a simulated network; and all that they send, with what the paper leaves out.
+Figure 4: the time of one communication against q, for several (rho1, rho2). Figure 5: the messages of a hundred
+migrations against xi, for several eta. Each curve of the formula is shown with the same quantity counted while the real
+offices run over a simulated network, and with everything they send, including what the paper leaves out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from roamcast.durable import make_folder
 from roamcast.lab.experiments.plots import Curve, Plot
 from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
-from roamcast.lab.experiments.postoffice_run import Bill, Town
+from roamcast.lab.experiments.postoffice_run import CountingNetwork, LetterCost
 from roamcast.lab.experiments.statistics import write_csv
 
 __all__ = ["ETAS", "MIXES", "figure4", "figure5", "reproduce"]
@@ -31,11 +31,11 @@ ETAS = (0.05, 0.1, 0.2)
 XIS = tuple(step / 10 for step in range(1, 11))
 MIGRATIONS = 100
 COMMUNICATIONS = 20
-"""Of the instance whose migrations are counted; xi of them go to different domains."""
+"""Communications of the migrating instance; a fraction xi of them goes to different domains."""
 
 
 def reproduce(folder: Path, say: Callable[[str], None], *, letters: int = 200) -> dict[str, Any]:
-    """Both figures, as PNG and CSV in `folder`, and as what is returned. `letters` for each point of figure 4."""
+    """Write both figures to `folder` as PNG and CSV, and return their data. `letters` per point of figure 4."""
     plots = Plot()
     make_folder(folder)
     costs = Costs()
@@ -76,18 +76,18 @@ def figure4(costs: Costs, letters: int) -> list[Row]:
     rows = []
     for (rho1, rho2), q in itertools.product(MIXES, QS):
         mix = Mix(rho1, rho2, q)
-        bills = _write(mix, costs, letters)
+        costs_of_letters = _write(mix, costs, letters)
         rows.append(
             {
                 "rho1": rho1,
                 "rho2": rho2,
                 "q": q,
                 "time_formula": mix.time(costs),
-                "time_counted": _mean([bill.time for bill in bills]),
-                "time_elapsed": _mean([bill.elapsed for bill in bills]),
+                "time_counted": _mean([cost.time for cost in costs_of_letters]),
+                "time_elapsed": _mean([cost.elapsed for cost in costs_of_letters]),
                 "traffic_formula": mix.traffic(costs),
-                "traffic_counted": _mean([bill.traffic for bill in bills]),
-                "traffic_everything": _mean([bill.everything for bill in bills]),
+                "traffic_counted": _mean([cost.traffic for cost in costs_of_letters]),
+                "traffic_everything": _mean([cost.everything for cost in costs_of_letters]),
             }
         )
     return rows
@@ -112,45 +112,44 @@ def figure5(costs: Costs) -> list[Row]:
     return rows
 
 
-def _write(mix: Mix, costs: Costs, letters: int) -> list[Bill]:
-    """So many letters, as nearly as possible in the proportions of the mix, each to a receiver of its own."""
-    town = Town(("a", "b", "c", "home"), costs)
-    town.create("a.host.sender")
+def _write(mix: Mix, costs: Costs, letters: int) -> list[LetterCost]:
+    """Send letters in the proportions of the mix, each to its own receiver. Returns the cost of each."""
+    network = CountingNetwork(("a", "b", "c", "home"), costs)
+    network.create("a.host.sender")
     local, book = round(mix.rho1 * letters), round(mix.rho2 * letters)
-    bills = []
+    costs_of_letters = []
     for kind, count in (("local", local), ("book", book), ("home", letters - local - book)):
         moving = round(mix.q * count)
         for at in range(count):
             receiver = f"{'a' if kind == 'local' else 'home'}.host.{kind}{at}"
-            town.create(receiver, None if kind == "local" else "b")
+            network.create(receiver, None if kind == "local" else "b")
             if kind == "book":
-                town.write("a.host.sender", receiver)
+                network.write("a.host.sender", receiver)
             moves_to = "c" if at < moving and kind != "local" else None
-            bills.append(town.write("a.host.sender", receiver, moves_to=moves_to))
-    return bills
+            costs_of_letters.append(network.write("a.host.sender", receiver, moves_to=moves_to))
+    return costs_of_letters
 
 
 def _travel(eta: float, friends: int, costs: Costs) -> tuple[int, int]:
-    """An instance with so many friend domains moves a hundred times: messages as the paper counts them, and all.
+    """Move an instance with `friends` friend domains a hundred times. Returns the messages as in the paper, and all.
 
-    Which of the moves cross a border is left to chance, as in the paper. Inside a domain the mailbox stands still, and
-    nobody needs to know.
+    Random moves cross a domain border, as in the paper. Inside a domain the mailbox stays and nobody is notified.
     """
-    rng = Random(friends)  # noqa: S311  # chance in a simulation, no secret
+    rng = Random(friends)  # noqa: S311  # not for security
     crossings = set(rng.sample(range(MIGRATIONS), round(eta * MIGRATIONS)))
     domains = [f"friend{at}" for at in range(friends)]
-    town = Town((*domains, "home", "x", "y"), costs)
-    town.create("home.host.agent", "x")
+    network = CountingNetwork((*domains, "home", "x", "y"), costs)
+    network.create("home.host.agent", "x")
     for domain in domains:
-        town.create(f"{domain}.host.peer")
+        network.create(f"{domain}.host.peer")
     for at in range(COMMUNICATIONS):
-        town.write("home.host.agent", f"{domains[at % friends]}.host.peer")
+        network.write("home.host.agent", f"{domains[at % friends]}.host.peer")
     here, there = "x", "y"
     counted = everything = 0
     for move in range(MIGRATIONS):
         if move in crossings:
             here, there = there, here
-            cost = town.migrate("home.host.agent", here)
+            cost = network.migrate("home.host.agent", here)
             counted += cost.messages
             everything += cost.everything
     return counted, everything
@@ -161,13 +160,13 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _deviation(rows: Sequence[Row], what: str) -> float:
-    """Of what was counted from the formula, relative to the formula, at its largest."""
+    """The largest relative deviation of the counted values from the formula."""
     return max(abs(row[f"{what}_counted"] / row[f"{what}_formula"] - 1) for row in rows)
 
 
 def _curves(rows: Sequence[Row], groups: Sequence[str], x: str, ys: Sequence[str]) -> list[Curve]:
-    """One for each group, of the three columns named."""
+    """One curve for each group, with the three given columns."""
     curves: dict[str, list[Row]] = {}
     for row in rows:
         curves.setdefault(", ".join(f"{group} {row[group]:g}" for group in groups), []).append(row)
-    return [Curve(name, *([row[column] for row in some] for column in (x, *ys))) for name, some in curves.items()]
+    return [Curve(name, *([row[column] for row in group] for column in (x, *ys))) for name, group in curves.items()]

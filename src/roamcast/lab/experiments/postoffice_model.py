@@ -26,7 +26,7 @@ class Costs:
 
     @property
     def t_intra(self) -> float:
-        """A request inside a domain, and the letter that answers it."""
+        """A request inside a domain and the letter that answers it."""
         return (self.ctl + self.mail) / self.intra
 
 
@@ -34,7 +34,8 @@ class Costs:
 class Mix:
     """How letters find their receivers.
 
-    `rho1`: in the sender's domain; `rho2`: in its address book; otherwise by the home. `q`: between two domains.
+    Probabilities: `rho1`, the receiver is in the sender's domain; `rho2`, in its address book; otherwise by the home.
+    `q`: the receiver is between two domains.
     """
 
     rho1: float
@@ -50,7 +51,7 @@ class Mix:
         return self.rho1 * intra + self.rho2 * by_book + (1 - self.rho1 - self.rho2) * by_home
 
     def traffic(self, costs: Costs) -> float:
-        """Formula (2): expected kilobytes of one communication. The print lacks the last q."""
+        """Formula (2): expected kilobytes of one communication. The last q is missing in print."""
         ctl, mail, q = costs.ctl, costs.mail, self.q
         by_book = (1 - q) * (ctl + 2 * mail) + q * (ctl + 3 * mail)
         by_home = (1 - q) * (3 * ctl + 2 * mail) + q * (3 * ctl + 3 * mail)

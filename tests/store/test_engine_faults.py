@@ -1,4 +1,4 @@
-"""The store when its process is killed and when the disk refuses."""
+"""Stores when the process is killed or the disk fails."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ while True:
     office.handle(Deposit(tuple(letters)), 0)
     number += {BUNDLE}
     print("delivered", number - 1, flush=True)
-    place = (number - 1) // 2
-    office.handle(Acknowledge("{NAME}", place), 0)
-    print("acknowledged", place, flush=True)
+    offset = (number - 1) // 2
+    office.handle(Acknowledge("{NAME}", offset), 0)
+    print("acknowledged", offset, flush=True)
 """
 
 
@@ -56,8 +56,8 @@ def letters(first: int, count: int, size: int = 200) -> list[Letter]:
     return [Letter(NAME, "s", number, "x" * size) for number in range(first, first + count)]
 
 
-class Post:
-    """An office whose only subscriber gets letters."""
+class OfficeClient:
+    """An office with one subscriber that gets letters."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = SqlOfficeStore(engine)
@@ -65,7 +65,7 @@ class Post:
         self._office.handle(Register(NAME), 0)
 
     def deliver(self, letters: list[Letter]) -> tuple[int, int]:
-        """How many were new, and how many were not."""
+        """Returns how many letters were new, and how many were not."""
         (deposited,) = [it for it in self._office.handle(Deposit(tuple(letters)), 0) if isinstance(it, Deposited)]
         return deposited.filed - deposited.duplicates, deposited.duplicates
 
@@ -77,7 +77,7 @@ class Post:
     def pull(self) -> list[tuple[int | None, int, str]]:
         (pulled,) = self._office.handle(Pull(NAME, 10**6), 0)
         assert isinstance(pulled, Pulled)
-        return [(place, letter.number, letter.body) for letter, place in pulled.letters]
+        return [(offset, letter.number, letter.body) for letter, offset in pulled.letters]
 
     def received(self) -> Ranges:
         with self._store.transaction():
@@ -103,7 +103,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def on_connect(engine: Engine, pragma: str) -> None:
-    """Have all further connections begin with `pragma`."""
+    """Run `pragma` on all further connections."""
 
     def connected(connection: sqlite3.Connection, _: object) -> None:
         connection.execute(pragma)
@@ -112,8 +112,8 @@ def on_connect(engine: Engine, pragma: str) -> None:
     engine.dispose()
 
 
-def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
-    """However often the process is killed, what it said is true, each delivery is whole, and places go on."""
+def test_committed_letters_survive_sigkill(tmp_path: Path) -> None:
+    """However often the process is killed; each deposit is complete, and offsets continue."""
     path = tmp_path / "office.sqlite"
     chance = random.Random(7)
     delivered = acknowledged = 0
@@ -124,25 +124,26 @@ def test_what_was_committed_survives_sigkill(tmp_path: Path) -> None:
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(chance.randint(3, 40))]
         child.send_signal(signal.SIGKILL)
-        said = [line.split() for line in (*lines, *child.stdout)]
+        # The kill can cut the last line short; an incomplete line says nothing.
+        reports = [line.split() for line in (*lines, *child.stdout) if line.endswith("\n")]
         child.wait()
         child.stdout.close()
 
         engine = open_sqlite(path, OFFICE_FORMAT)
-        post = Post(engine)
+        post = OfficeClient(engine)
         ranges, entries = post.received(), post.pull()
         engine.dispose()
-        had, lowest = ranges.prefix, ranges.prefix - len(entries)
-        delivered = max([delivered, *(int(n) for what, n in said if what == "delivered")])
-        acknowledged = max([acknowledged, *(int(n) for what, n in said if what == "acknowledged")])
-        assert delivered <= had
+        received, lowest = ranges.prefix, ranges.prefix - len(entries)
+        delivered = max([delivered, *(int(n) for what, n in reports if what == "delivered")])
+        acknowledged = max([acknowledged, *(int(n) for what, n in reports if what == "acknowledged")])
+        assert delivered <= received
         assert acknowledged <= lowest
-        assert had % BUNDLE == 0
-        assert entries == [(n, n, f"letter {n}") for n in range(lowest + 1, had + 1)]
+        assert received % BUNDLE == 0
+        assert entries == [(n, n, f"letter {n}") for n in range(lowest + 1, received + 1)]
 
 
-def check_full(post: Post) -> int:
-    """Deliver until the disk refuses; how many letters were accepted."""
+def check_full(post: OfficeClient) -> int:
+    """Deposit until the disk is full. Returns how many letters were accepted."""
 
     def fill() -> None:
         for first in range(1, 100_000, 100):
@@ -159,20 +160,20 @@ def check_full(post: Post) -> int:
     return count
 
 
-def test_a_full_disk_refuses_and_changes_nothing(tmp_path: Path) -> None:
-    """SQLite's own answer to a full disk becomes a StorageError; all that was delivered stays readable."""
+def test_full_database_raises_storage_error_and_changes_nothing(tmp_path: Path) -> None:
+    """All earlier letters stay readable."""
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     on_connect(engine, "PRAGMA max_page_count = 100")
-    check_full(Post(engine))
+    check_full(OfficeClient(engine))
     engine.dispose()
 
 
-def test_a_really_full_disk_refuses_and_changes_nothing(small_disk: Path) -> None:
-    """The same on a file system with no room left, and once there is room again the store goes on."""
+def test_full_file_system_raises_storage_error_and_changes_nothing(small_disk: Path) -> None:
+    """The store works again once there is space."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(400_000))
     engine = open_sqlite(small_disk / "store.db", OFFICE_FORMAT)
-    post = Post(engine)
+    post = OfficeClient(engine)
     count = check_full(post)
     ballast.unlink()
     assert post.deliver(letters(1, count + 100)) == (100, count)
@@ -180,20 +181,20 @@ def test_a_really_full_disk_refuses_and_changes_nothing(small_disk: Path) -> Non
 
 
 def test_acknowledging_works_on_a_full_disk(tmp_path: Path) -> None:
-    """Room is made by reading: what is acknowledged gives its room to new letters."""
+    """It makes room for new letters."""
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
     on_connect(engine, "PRAGMA max_page_count = 100")
-    post = Post(engine)
+    post = OfficeClient(engine)
     count = check_full(post)
     assert post.acknowledge(count) == count
     assert post.deliver(letters(count + 1, 100)) == (100, 0)
     engine.dispose()
 
 
-def test_a_read_only_office_refuses_and_changes_nothing(tmp_path: Path) -> None:
-    """Everything raises a StorageError with a hint until it can be written again."""
+def test_read_only_office_store_changes_nothing(tmp_path: Path) -> None:
+    """Everything raises a StorageError with a hint until it is writable again."""
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
-    post = Post(engine)
+    post = OfficeClient(engine)
     post.deliver(letters(1, 2))
     on_connect(engine, "PRAGMA query_only = ON")
     with pytest.raises(StorageError, match="read-only") as caught:
@@ -203,12 +204,12 @@ def test_a_read_only_office_refuses_and_changes_nothing(tmp_path: Path) -> None:
         post.acknowledge(1)
     engine.dispose()
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
-    assert [number for _, number, _ in Post(engine).pull()] == [1, 2]
+    assert [number for _, number, _ in OfficeClient(engine).pull()] == [1, 2]
     engine.dispose()
 
 
-def test_a_read_only_registry_refuses_and_changes_nothing(tmp_path: Path) -> None:
-    """A change and its record are refused as one."""
+def test_read_only_registry_changes_nothing(tmp_path: Path) -> None:
+    """Neither the change nor its control record is stored."""
     engine = open_sqlite(tmp_path / "store.db", REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
     on_connect(engine, "PRAGMA query_only = ON")
@@ -219,8 +220,8 @@ def test_a_read_only_registry_refuses_and_changes_nothing(tmp_path: Path) -> Non
     engine.dispose()
 
 
-def test_a_file_that_may_not_be_written_is_not_opened(tmp_path: Path) -> None:
-    """A file without write permission is refused at once, with a hint."""
+def test_file_without_write_permission_is_refused(tmp_path: Path) -> None:
+    """With a hint."""
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     path = tmp_path / "store.db"
@@ -230,8 +231,8 @@ def test_a_file_that_may_not_be_written_is_not_opened(tmp_path: Path) -> None:
         open_sqlite(path, REGISTRY_FORMAT)
 
 
-def test_a_read_only_file_system_is_not_opened(small_disk: Path) -> None:
-    """A store on a file system mounted read-only is refused at once, with a hint."""
+def test_read_only_file_system_is_refused(small_disk: Path) -> None:
+    """With a hint."""
     path = small_disk / "store.db"
     open_sqlite(path, REGISTRY_FORMAT).dispose()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -240,18 +241,18 @@ def test_a_read_only_file_system_is_not_opened(small_disk: Path) -> None:
     assert caught.value.hint
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """The error names the file that could not be made."""
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
+    """The error names the file."""
     path = tmp_path / "nowhere" / "store.db"
     with pytest.raises(StorageError) as caught:
         open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.where == str(path)
 
 
-def test_a_store_locked_by_somebody_else_refuses(tmp_path: Path) -> None:
-    """A foreign writer that does not end is named as the cause, and afterwards the store goes on."""
+def test_locked_store_raises_storage_error(tmp_path: Path) -> None:
+    """It works again when the other writer has ended."""
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
-    post = Post(engine)
+    post = OfficeClient(engine)
     on_connect(engine, "PRAGMA busy_timeout = 0")
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -263,10 +264,10 @@ def test_a_store_locked_by_somebody_else_refuses(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_a_delivery_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
-    """When a late statement fails, what earlier ones of the same delivery did is undone, in memory too."""
+def test_failed_deposit_is_rolled_back_completely(tmp_path: Path) -> None:
+    """In memory too."""
     engine = open_sqlite(tmp_path / "store.db", OFFICE_FORMAT)
-    post = Post(engine)
+    post = OfficeClient(engine)
     post.deliver(letters(1, 2))
     fail = "CREATE TRIGGER refuse BEFORE UPDATE ON counters BEGIN SELECT RAISE(ABORT, 'no'); END"
     with engine.begin() as connection:
@@ -277,5 +278,5 @@ def test_a_delivery_that_fails_midway_leaves_no_trace(tmp_path: Path) -> None:
         connection.exec_driver_sql("DROP TRIGGER refuse")
     assert post.waiting() == 2
     assert post.deliver(letters(3, 1)) == (1, 0)
-    assert [place for place, _, _ in post.pull()] == [1, 2, 3]
+    assert [offset for offset, _, _ in post.pull()] == [1, 2, 3]
     engine.dispose()

@@ -1,4 +1,4 @@
-"""What the store in a SQLite file adds to the contracts: it lasts, and it knows what it opens."""
+"""What a SQLite file adds to the contracts: durability, permissions and format checks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
-    """Entities, positions, bounds, subscriptions, bindings, waiting records, time and the pipeline all last."""
+def test_registry_survives_reopening(path: Path) -> None:
+    """Entities, positions, bounds, subscriptions, bindings, outbox, time and pipeline."""
     entity = Entity("s", "source", "hash", {"floor": 2.0}, Position("s", 1.0, 2.0, 3))
     subscription = Subscription(
         "q", "ann", "Select …", None, 4, ("room",), Lifecycle("active", None, 5, was_active=True)
@@ -53,8 +53,8 @@ def test_the_registry_is_still_there_after_reopening(path: Path) -> None:
     registry.close()
 
 
-def test_only_its_owner_can_read_the_files(path: Path) -> None:
-    """The database and the files beside it are readable and writable for their owner alone."""
+def test_files_are_accessible_by_their_owner_only(path: Path) -> None:
+    """The database and the files beside it."""
     store = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     store.set_pipeline("pipe")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
@@ -62,8 +62,7 @@ def test_only_its_owner_can_read_the_files(path: Path) -> None:
     assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
 
 
-def test_every_commit_is_synced(path: Path) -> None:
-    """The settings on which durability rests are those in force on a connection."""
+def test_connections_have_the_durability_settings(path: Path) -> None:
     engine = open_sqlite(path, REGISTRY_FORMAT)
     with read_transaction(engine) as connection:
         values = {
@@ -75,7 +74,7 @@ def test_every_commit_is_synced(path: Path) -> None:
 
 
 def plans(engine: Engine, act: Callable[[], object], table: str) -> list[str]:
-    """How SQLite carries out the statements on a table that `act` makes."""
+    """How SQLite executes the statements of `act` on a table."""
     statements: list[tuple[str, Any]] = []
 
     def noted(_c: object, _u: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
@@ -93,8 +92,8 @@ def plans(engine: Engine, act: Callable[[], object], table: str) -> list[str]:
         ]
 
 
-def test_bindings_are_found_by_an_index(path: Path) -> None:
-    """Neither ending one, nor the history, nor pruning reads the history of others, or all of one's own."""
+def test_binding_queries_use_an_index(path: Path) -> None:
+    """None scans the history of others, or all of one's own."""
     engine = open_sqlite(path, REGISTRY_FORMAT)
     registry = SqlRegistry(engine)
     subscription = Subscription("q", "ann", "Select …", lifecycle=Lifecycle("start", None, 1))
@@ -112,8 +111,8 @@ def test_bindings_are_found_by_an_index(path: Path) -> None:
     assert found == {expected: expected for expected in questions}
 
 
-def test_a_store_of_another_version_is_refused(path: Path) -> None:
-    """The error names both versions and says what to do."""
+def test_store_of_another_version_is_refused(path: Path) -> None:
+    """The error names both versions and has a hint."""
     open_sqlite(path, REGISTRY_FORMAT).dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
@@ -124,7 +123,7 @@ def test_a_store_of_another_version_is_refused(path: Path) -> None:
 
 
 def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> None:
-    """Their tables are part of its format: when it is opened, not when the first visitor comes."""
+    """When the store is opened, not when the first visitor comes."""
     open_sqlite(path, REGISTRY_FORMAT).dispose()
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE visitors")
@@ -139,8 +138,8 @@ FORMATS = {"roamcast-store/7": "594c91d85b13d264", "roamcast-office/3": "37e0b79
 
 
 @pytest.mark.parametrize("kind", [REGISTRY_FORMAT, OFFICE_FORMAT], ids=lambda kind: kind.name)
-def test_a_format_has_the_tables_it_always_had(path: Path, kind: StoreFormat) -> None:
-    """Who changes a column or an index gives the format another number, or old stores would fail later."""
+def test_changed_tables_need_a_new_format_version(path: Path, kind: StoreFormat) -> None:
+    """Otherwise old stores would fail later."""
     open_sqlite(path, kind).dispose()
     with sqlite3.connect(path) as connection:
         made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name").fetchall()
@@ -149,8 +148,7 @@ def test_a_format_has_the_tables_it_always_had(path: Path, kind: StoreFormat) ->
     assert digest.startswith(FORMATS[kind.version])
 
 
-def test_somebody_elses_database_is_refused(path: Path) -> None:
-    """A database that is no store of ours is left as it is."""
+def test_foreign_database_is_refused_and_unchanged(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
@@ -161,8 +159,8 @@ def test_somebody_elses_database_is_refused(path: Path) -> None:
     connection.close()
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    """Whatever is in it, the answer is an error with a hint."""
+def test_file_that_is_not_a_database_is_refused(path: Path) -> None:
+    """With a hint."""
     path.write_bytes(b"not a database at all " * 500)
     with pytest.raises(CorruptionError) as caught:
         open_sqlite(path, REGISTRY_FORMAT)

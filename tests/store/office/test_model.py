@@ -1,4 +1,4 @@
-"""Any history of an office's store in a database, compared with the one in memory."""
+"""Random histories of the SQL office store, compared with the one in memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ some_letters = st.lists(
 )
 
 
-class Histories(RuleBasedStateMachine):
-    """Each rule is a transaction; some fail at their end, and then neither store has changed."""
+class OfficeStoreMachine(RuleBasedStateMachine):
+    """Each rule is a transaction. Some fail at the end; then neither store has changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=names, through=st.integers(1, 12), again=st.integers(1, 12))
     def acknowledge(self, name: str, through: int, again: int) -> None:
-        """Only places that there have been, as an office sees to it."""
+        """Only used offsets, as an office ensures."""
 
         def act(store: OfficeStore) -> object:
             last = store.bookkeeping(name).mailbox.next_offset - 1
-            return [store.acknowledge(name, min(place, last)) for place in (through, again) if last]
+            return [store.acknowledge(name, min(offset, last)) for offset in (through, again) if last]
 
         self.both(act)
 
@@ -81,13 +81,14 @@ class Histories(RuleBasedStateMachine):
         self.both(act)
 
     @rule(name=names, limit=st.integers(1, 5))
-    def make_immortal(self, name: str, limit: int) -> None:
-        """As a first hand-out does."""
+    def clear_expiry(self, name: str, limit: int) -> None:
+        """As the first pull does."""
 
         def act(store: OfficeStore) -> None:
-            found = store.readable(name, 0, limit)
+            readable = store.readable(name, 0, limit)
             fresh = [
-                FiledLetter(Letter(name, it.letter.sender, it.letter.number, it.letter.body), it.offset) for it in found
+                FiledLetter(Letter(name, it.letter.sender, it.letter.number, it.letter.body), it.offset)
+                for it in readable
             ]
             if fresh:
                 store.add_letters(name, fresh)
@@ -96,15 +97,15 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=names, size=st.sampled_from([0, 200, 10_000]), fails=st.booleans())
     def move_away_and_back(self, name: str, size: int, fails: bool) -> None:
-        """What it knows in parts, then its letters."""
+        """Bookkeeping in chunks, then letters."""
 
         def act(store: OfficeStore) -> None:
-            contents = store.bookkeeping(name)
+            bookkeeping = store.bookkeeping(name)
             letters = store.readable(name, 0, 99) + store.held(name, LetterKey("", 0), 99)
             store.drop_mailbox(name)
             after, last = 0, False
             while not last:
-                part, last = cut_chunk(contents, after, size)
+                part, last = cut_chunk(bookkeeping, after, size)
                 store.add_bookkeeping(name, part)
                 after += count_items(part)
             if letters:
@@ -114,11 +115,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=names, epoch=st.integers(1, 9), other=names, is_leaving=st.booleans(), is_told=st.booleans())
     def put_records(self, name: str, epoch: int, other: str, is_leaving: bool, is_told: bool) -> None:
-        untold = frozenset[str]() if is_told else frozenset({"south"})
+        unnotified = frozenset[str]() if is_told else frozenset({"south"})
         leaving = Leaving("south", epoch + 1) if is_leaving else None
 
         def act(store: OfficeStore) -> None:
-            store.put_tenure(Tenure(name, epoch, frozenset({"south"}), untold, None, leaving))
+            store.put_tenure(Tenure(name, epoch, frozenset({"south"}), unnotified, None, leaving))
             store.put_last_known(LastKnownOffice(name, "north", epoch, is_told))
             store.put_last_sent(name, other, epoch)
             store.put_claim(PendingClaim(other, epoch, None, "w"))
@@ -148,7 +149,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """Whatever is dead goes now."""
+        """Delete all dead letters now."""
         self.sql._delete_all_dead = True
         with self.sql.transaction():
             self.sql.put_last_known(LastKnownOffice("somebody", "else", 1))
@@ -194,4 +195,4 @@ class Histories(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-TestHistories = Histories.TestCase
+TestHistories = OfficeStoreMachine.TestCase

@@ -1,4 +1,4 @@
-"""Several offices with a network, crashes and moves that hypothesis chooses: each letter once, in order, in the end."""
+"""Several offices with random networks, crashes and moves: each letter arrives once and in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from post import Post
+from post import PostNetwork
 from profiles import thorough
 
 from roamcast.deliver.addressing import home_of
@@ -20,12 +20,12 @@ domains = st.sampled_from(DOMAINS)
 names = st.sampled_from(NAMES)
 
 
-class Networks(RuleBasedStateMachine):
-    """The model is two lists for each pair: what was sent, and what was read."""
+class OfficeNetworkMachine(RuleBasedStateMachine):
+    """The model is two lists for each pair: letters sent and letters read."""
 
     @initialize()
     def begin(self) -> None:
-        self.post = Post(DOMAINS, OfficeLimits(bundle_letters=2, chunk_letters=1))
+        self.post = PostNetwork(DOMAINS, OfficeLimits(bundle_letters=2, chunk_letters=1))
         self.post.register(*NAMES)
         self.at = {name: home_of(name) for name in NAMES}
         self.epochs = dict.fromkeys(NAMES, 1)
@@ -50,22 +50,22 @@ class Networks(RuleBasedStateMachine):
     @rule(name=names, acknowledge=st.booleans())
     def pull(self, name: str, acknowledge: bool) -> None:
         with contextlib.suppress(ElsewhereError):
-            for letter, place in self.post.pull(self.at[name], name, self.last[name], 2):
-                assert place is not None
-                assert place > self.last[name]
-                self.last[name] = place
+            for letter, offset in self.post.pull(self.at[name], name, self.last[name], 2):
+                assert offset is not None
+                assert offset > self.last[name]
+                self.last[name] = offset
                 self.read[letter.sender, name].append(letter.body)
             if acknowledge and self.last[name]:
                 self.post.acknowledge(self.at[name], name, self.last[name])
 
-    @precondition(lambda self: self.post.wires)
-    @rule(data=st.data(), fate=st.sampled_from(["arrive", "arrive", "arrive", "repeat", "lose"]))
-    def carry(self, data: st.DataObject, fate: str) -> None:
-        at = data.draw(st.integers(0, len(self.post.wires) - 1))
-        _, to, message = self.post.wires[at]
-        if fate != "repeat":
-            del self.post.wires[at]
-        if fate != "lose":
+    @precondition(lambda self: self.post.in_flight)
+    @rule(data=st.data(), outcome=st.sampled_from(["arrive", "arrive", "arrive", "repeat", "lose"]))
+    def carry(self, data: st.DataObject, outcome: str) -> None:
+        at = data.draw(st.integers(0, len(self.post.in_flight) - 1))
+        _, to, message = self.post.in_flight[at]
+        if outcome != "repeat":
+            del self.post.in_flight[at]
+        if outcome != "lose":
             self.post.tell(to, message)
 
     @rule(domain=domains)
@@ -88,7 +88,7 @@ class Networks(RuleBasedStateMachine):
             assert read == self.sent[pair][: len(read)]
 
     def teardown(self) -> None:
-        """When all calms down, everything is read, at the last place, and everybody knows where that is."""
+        """Without faults everything is read at the last office, and every office knows where that is."""
         if not hasattr(self, "post"):
             return
         for name in NAMES:
@@ -111,5 +111,5 @@ class Networks(RuleBasedStateMachine):
         assert all(office.recover() == [] for office in self.post.offices.values())
 
 
-TestNetworks = Networks.TestCase
+TestNetworks = OfficeNetworkMachine.TestCase
 TestNetworks.settings = thorough(longer=2)

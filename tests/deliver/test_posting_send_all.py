@@ -26,21 +26,21 @@ sends = st.builds(
 )
 
 
-def told(message: OfficeInput, office: Office) -> list[OfficeEffect] | RoamcastError:
+def handle(message: OfficeInput, office: Office) -> list[OfficeEffect] | RoamcastError:
     (outcome,) = office.handle_all([message], 7)
     return outcome
 
 
-def new_office(rules: OfficeLimits) -> Office:
-    """One with three mailboxes, and one that has left."""
-    office = Office("north", MemoryOfficeStore(), rules)
+def new_office(limits: OfficeLimits) -> Office:
+    """An office with three mailboxes, and one that has left."""
+    office = Office("north", MemoryOfficeStore(), limits)
     for name in (ANN, BOB, CAT, AWAY):
-        told(Register(name), office)
-    told(MailboxClaim(AWAY, 2, "west", ""), office)
+        handle(Register(name), office)
+    handle(MailboxClaim(AWAY, 2, "west", ""), office)
     return office
 
 
-def said(outcome: list[OfficeEffect] | RoamcastError) -> str:
+def comparable(outcome: list[OfficeEffect] | RoamcastError) -> str:
     return (
         repr(outcome)
         if isinstance(outcome, RoamcastError)
@@ -50,28 +50,29 @@ def said(outcome: list[OfficeEffect] | RoamcastError) -> str:
 
 @given(
     groups=st.lists(st.lists(sends, max_size=8), max_size=4),
-    rules=st.sampled_from([RULES, OfficeLimits()]),
+    limits=st.sampled_from([RULES, OfficeLimits()]),
 )
-def test_letters_sent_together_fare_as_if_sent_one_by_one(groups: list[list[SendLetter]], rules: OfficeLimits) -> None:
-    """The same are taken, with the same numbers, the others refused for the same reason, and all is read the same."""
-    together, alone = new_office(rules), new_office(rules)
+def test_letters_sent_together_behave_as_if_sent_one_by_one(
+    groups: list[list[SendLetter]], limits: OfficeLimits
+) -> None:
+    """Same numbers, same errors, same letters read."""
+    together, alone = new_office(limits), new_office(limits)
     for group in groups:
-        outcome = told(SendLetters(tuple(group)), together)
+        outcome = handle(SendLetters(tuple(group)), together)
         assert isinstance(outcome, list)
         (sent,) = [effect for effect in outcome if isinstance(effect, LettersSent)]
         expected: list[object] = []
         for message in group:
-            single = told(message, alone)
+            single = handle(message, alone)
             expected += (
                 [single] if isinstance(single, RoamcastError) else [e for e in single if isinstance(e, LetterSent)]
             )
         assert list(map(repr, sent.outcomes)) == list(map(repr, expected))
     for name in (ANN, BOB, CAT, AWAY):
-        assert said(told(Pull(name, 99), together)) == said(told(Pull(name, 99), alone))
+        assert comparable(handle(Pull(name, 99), together)) == comparable(handle(Pull(name, 99), alone))
 
 
-def test_nobody_sends_from_where_it_is_not() -> None:
-    """Each letter of one who is elsewhere is refused."""
+def test_letters_of_an_absent_sender_are_refused() -> None:
     office = new_office(OfficeLimits())
     (effect,) = office.handle(SendLetters((SendLetter(AWAY, ANN, "{}"), SendLetter(BOB, ANN, "{}"))), 0)[-1:]
     assert isinstance(effect, LettersSent)
@@ -80,8 +81,7 @@ def test_nobody_sends_from_where_it_is_not() -> None:
     assert sent == LetterSent(BOB, ANN, 1, True)
 
 
-def test_one_who_comes_back_goes_on_counting() -> None:
-    """Numbers go on where they were."""
+def test_numbers_continue_when_the_sender_returns() -> None:
     office = new_office(OfficeLimits())
     office.handle(SendLetters((SendLetter(ANN, BOB, "{}"), SendLetter(ANN, BOB, "{}"))), 0)
     office.handle(Arrive(ANN, 5), 0)

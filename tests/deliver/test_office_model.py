@@ -1,4 +1,4 @@
-"""One office, told anything by anybody in any order, does what an obvious model says."""
+"""One office with random input behaves like a simple model."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ epochs = st.integers(1, 12)
 
 @dataclass
 class Model:
-    """All letters ever taken, in reading order as far as it is known; and who has the mailbox, in which epoch.
+    """All letters accepted, in reading order as far as known, and the office and epoch of the mailbox.
 
-    That is hearsay behind `past_epoch`; `asked_offices` are those that it was claimed from.
+    Beyond `past_epoch` the location is only reported. `asked_offices` are those the mailbox was claimed from.
     """
 
     office: str = HERE
     epoch: int = 1
-    had: set[tuple[str, int]] = field(default_factory=set)
-    lying: list[tuple[str, int]] = field(default_factory=list)
+    received: set[tuple[str, int]] = field(default_factory=set)
+    readable: list[tuple[str, int]] = field(default_factory=list)
     acknowledged: int = 0
     claimed: int | None = None
     leaving: bool = False
@@ -60,18 +60,18 @@ class Model:
 
     def take(self, keys: list[tuple[str, int]]) -> None:
         for key in keys:
-            if key in self.had:
+            if key in self.received:
                 continue
-            self.had.add(key)
+            self.received.add(key)
             sender, _ = key
-            following = sum(who == sender for who, _ in self.lying) + 1
-            while (sender, following) in self.had:
-                self.lying.append((sender, following))
+            following = sum(who == sender for who, _ in self.readable) + 1
+            while (sender, following) in self.received:
+                self.readable.append((sender, following))
                 following += 1
 
 
-class Histories(RuleBasedStateMachine):
-    """Peers are played by chance. The mailbox that leaves is kept by the model, to be handed back."""
+class OfficeMachine(RuleBasedStateMachine):
+    """Peers act randomly. The model keeps a mailbox that left, to hand it back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,23 +87,23 @@ class Histories(RuleBasedStateMachine):
     def tell(self, message: OfficeInput) -> list[OfficeEffect]:
         return self.office.handle(message, 0)
 
-    def wires(self, message: OfficeInput) -> list[tuple[str, object]]:
+    def messages(self, message: OfficeInput) -> list[tuple[str, object]]:
         return [(effect.to, effect.message) for effect in self.tell(message) if isinstance(effect, Transmit)]
 
     @rule(keys=st.lists(keys, min_size=1, max_size=6), origin=peers, known_epoch=epochs)
     def post(self, keys: list[tuple[str, int]], origin: str, known_epoch: int) -> None:
-        """Taken and answered; or passed on to where it was in a later epoch than the sender knows; or left alone."""
+        """Filed and confirmed, forwarded to a later epoch than the sender knows, or ignored."""
         letters = tuple(Letter(ANN, sender, number, f"{sender}{number}") for sender, number in keys)
-        wires = self.wires(LetterBundle(ANN, letters, origin, known_epoch))
+        messages = self.messages(LetterBundle(ANN, letters, origin, known_epoch))
         if self.model.office == HERE:
             self.model.take(keys)
-            ((to, posted),) = wires
-            assert isinstance(posted, BundleReceipt)
-            assert (to, list(posted.accepted), posted.rejected) == (origin, keys, ())
+            ((to, receipt),) = messages
+            assert isinstance(receipt, BundleReceipt)
+            assert (to, list(receipt.accepted), receipt.rejected) == (origin, keys, ())
         elif self.model.epoch > known_epoch:
-            assert wires == [(self.model.office, LetterBundle(ANN, letters, origin, self.model.epoch))]
+            assert messages == [(self.model.office, LetterBundle(ANN, letters, origin, self.model.epoch))]
         else:
-            assert wires == []
+            assert messages == []
 
     @rule(limit=st.integers(1, 20), after=st.integers(0, 20))
     def pull(self, limit: int, after: int) -> None:
@@ -113,38 +113,38 @@ class Histories(RuleBasedStateMachine):
             assert (caught.value.office, caught.value.epoch) == (self.model.office, self.model.epoch)
             return
         start = max(after, self.model.acknowledged)
-        expected = [(place, *key) for place, key in enumerate(self.model.lying, 1) if place > start][:limit]
+        expected = [(offset, *key) for offset, key in enumerate(self.model.readable, 1) if offset > start][:limit]
         (pulled,) = self.tell(Pull(ANN, limit, after))
         assert isinstance(pulled, Pulled)
-        assert [(place, letter.sender, letter.number) for letter, place in pulled.letters] == expected
+        assert [(offset, letter.sender, letter.number) for letter, offset in pulled.letters] == expected
 
     @rule(through=st.integers(1, 20))
     def acknowledge(self, through: int) -> None:
-        if self.model.office == HERE and through <= len(self.model.lying):
+        if self.model.office == HERE and through <= len(self.model.readable):
             self.tell(Acknowledge(ANN, through))
             self.model.acknowledged = max(self.model.acknowledged, through)
 
     @rule(epoch=epochs, peer=peers)
     def claim(self, epoch: int, peer: str) -> None:
-        """Granted to a later epoch, with everything in one portion; otherwise answered with where it is."""
-        wires = self.wires(MailboxClaim(ANN, epoch, peer, ""))
+        """Granted to a later epoch with everything in one chunk; otherwise answered with the location."""
+        messages = self.messages(MailboxClaim(ANN, epoch, peer, ""))
         model = self.model
         if model.office == HERE and epoch > model.epoch:
             model.office, model.epoch, model.leaving = peer, epoch, True
             model.past_epoch = epoch
-            ((to, portion),) = wires
-            assert isinstance(portion, MailboxChunk)
-            assert portion.bookkeeping is not None
-            assert (to, portion.epoch, portion.last) == (peer, epoch, True)
-            self.away = portion.bookkeeping, portion.letters
+            ((to, chunk),) = messages
+            assert isinstance(chunk, MailboxChunk)
+            assert chunk.bookkeeping is not None
+            assert (to, chunk.epoch, chunk.last) == (peer, epoch, True)
+            self.away = chunk.bookkeeping, chunk.letters
         elif model.leaving and (model.office, model.epoch) == (peer, epoch):
-            assert [(to, type(message)) for to, message in wires] == [(peer, MailboxChunk)]
+            assert [(to, type(message)) for to, message in messages] == [(peer, MailboxChunk)]
         else:
-            assert wires == [(peer, LocationReply(ANN, model.office, model.epoch))]
+            assert messages == [(peer, LocationReply(ANN, model.office, model.epoch))]
 
     @rule()
-    def take_portion(self) -> None:
-        """The other side says it has everything."""
+    def confirm_chunk(self) -> None:
+        """The other side confirms that it has everything."""
         self.tell(ChunkReceipt(ANN, self.model.epoch, START, complete=True))
         self.model.leaving = False
 
@@ -163,28 +163,28 @@ class Histories(RuleBasedStateMachine):
             if model.claimed is None:
                 model.asked_offices.clear()
             model.asked_offices.add(model.office)
-            assert self.wires(Arrive(ANN, epoch)) == [(model.office, MailboxClaim(ANN, epoch, HERE, ""))]
+            assert self.messages(Arrive(ANN, epoch)) == [(model.office, MailboxClaim(ANN, epoch, HERE, ""))]
             model.claimed = epoch
 
     @rule(epoch=epochs)
     def hand_back(self, epoch: int) -> None:
-        """A portion of a later epoch is taken if it was claimed there; one of an earlier epoch is past."""
+        """A chunk of a later epoch is accepted if it was claimed; one of an earlier epoch is late."""
         model = self.model
-        contents, letters = self.away or (Bookkeeping(), ())
+        bookkeeping, letters = self.away or (Bookkeeping(), ())
         peer = PEERS[0] if model.office == HERE else model.office
-        wires = self.wires(MailboxChunk(ANN, epoch, peer, START, letters, True, contents))
+        messages = self.messages(MailboxChunk(ANN, epoch, peer, START, letters, True, bookkeeping))
         if epoch <= model.past_epoch:
-            assert wires == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
+            assert messages == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
         elif model.office == HERE or model.claimed is None or peer not in model.asked_offices:
-            assert wires == []
+            assert messages == []
         else:
-            assert wires == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
+            assert messages == [(peer, ChunkReceipt(ANN, epoch, START, complete=True))]
             model.office, model.epoch, model.claimed = HERE, max(epoch, model.claimed), None
             model.leaving, model.past_epoch = False, model.epoch
 
     @rule(office=peers, ahead=st.integers(1, 3))
-    def hear_where_it_is(self, office: str, ahead: int) -> None:
-        """While it is claimed, the office it is with is believed."""
+    def learn_location(self, office: str, ahead: int) -> None:
+        """While it is claimed, the reply of the office that has it counts."""
         model = self.model
         if model.claimed is None or model.leaving:
             return
@@ -192,8 +192,8 @@ class Histories(RuleBasedStateMachine):
         model.office, model.epoch = office, model.epoch + ahead
 
     @rule(office=peers, ahead=st.integers(0, 3))
-    def hear_that_it_is_too_late(self, office: str, ahead: int) -> None:
-        """Word of a later epoch ends a claim; the home, which this is, does not take it for where it is."""
+    def learn_that_it_is_too_late(self, office: str, ahead: int) -> None:
+        """A later epoch ends a claim. The home, which this is, does not store the location."""
         model = self.model
         if model.claimed is not None and not model.leaving:
             self.tell(LocationReply(ANN, office, max(model.claimed, model.epoch + 1) + ahead))
@@ -201,7 +201,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is in the store is all there is; what is unfinished is due."""
+        """Only the store survives; unfinished work is due."""
         self.office = Office(HERE, self.store, OfficeLimits(chunk_letters=100))
         self.model.asked_offices |= set() if self.model.claimed is None else {self.model.office}
         for wake in self.office.recover():
@@ -211,10 +211,10 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_store_agrees(self) -> None:
         model = self.model
-        kept = self.store.last_known(ANN)
-        if kept is None:
+        stored = self.store.last_known(ANN)
+        if stored is None:
             return
-        assert (kept.office, kept.epoch, kept.past_epoch) == (model.office, model.epoch, model.past_epoch)
+        assert (stored.office, stored.epoch, stored.past_epoch) == (model.office, model.epoch, model.past_epoch)
         tenure = self.store.tenures([ANN]).get(ANN)
         assert (tenure is not None and tenure.active) == (model.office == HERE)
         assert (tenure is not None and not tenure.active) == model.leaving
@@ -222,10 +222,12 @@ class Histories(RuleBasedStateMachine):
         assert (None if claimed is None else claimed.epoch) == model.claimed
         if model.office == HERE:
             load = self.store.loads([ANN])[ANN]
-            assert load == (len(model.lying) - model.acknowledged, len(model.had) - len(model.lying))
+            assert load == (len(model.readable) - model.acknowledged, len(model.received) - len(model.readable))
             received = self.store.bookkeeping(ANN).mailbox.received
-            assert {LetterKey(s, n) for s, spans in received.items() for n in range(1, 8) if n in spans} == model.had
+            assert {
+                LetterKey(s, n) for s, spans in received.items() for n in range(1, 8) if n in spans
+            } == model.received
 
 
-TestOffice = Histories.TestCase
+TestOffice = OfficeMachine.TestCase
 TestOffice.settings = thorough()

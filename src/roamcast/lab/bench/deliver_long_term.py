@@ -1,4 +1,4 @@
-"""Does a letter cost more when very many have been sent before? An office and its store on disk, without HTTP."""
+"""Cost of a letter after very many others: an office with its store on disk, without HTTP."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from roamcast.deliver.requests import Acknowledge, Deposit, Pull, Pulled, Regist
 from roamcast.model import Letter
 from roamcast.store.office.sql import open_office
 
-__all__ = ["bench_ever"]
+__all__ = ["bench_long_term"]
 
 _BODY = '{"message":"' + "x" * 186 + '"}'
 _BATCH = 5_000
-_ROUND = 100_000  # letters that lie in the mailboxes before they are read
+_ROUND = 100_000  # letters in the mailboxes before they are read
 _GROUP = 64  # mailboxes read in one transaction
-_SAY_EVERY = 1_000_000
+_REPORT_EVERY = 1_000_000
 
 
-def bench_ever(folder: Path, receivers: int, counts: Sequence[int], say: Callable[[str], None]) -> dict[int, float]:
-    """Microseconds of processor time for a letter, in and out, in the round that ends at each count."""
+def bench_long_term(
+    folder: Path, receivers: int, counts: Sequence[int], say: Callable[[str], None]
+) -> dict[int, float]:
+    """Microseconds of processor time per letter, in and out, in the round that ends at each count."""
     names = [f"north.bench.r{number}" for number in range(receivers)]
     store = open_office(folder, "north")
     office = Office("north", store)
@@ -34,8 +36,8 @@ def bench_ever(folder: Path, receivers: int, counts: Sequence[int], say: Callabl
         _read(office, names)
         if sent in counts:
             costs[sent] = round((time.process_time() - began) / _ROUND * 1e6, 2)
-        if sent % _SAY_EVERY == 0:
-            say(f"{sent} letters sent, read and forgotten")
+        if sent % _REPORT_EVERY == 0:
+            say(f"{sent} letters sent, read and acknowledged")
     store.close()
     return costs
 
@@ -50,9 +52,9 @@ def _deposit(office: Office, names: Sequence[str], start: int) -> None:
 
 def _read(office: Office, names: Sequence[str]) -> None:
     for first in range(0, len(names), _GROUP):
-        some = names[first : first + _GROUP]
+        group = names[first : first + _GROUP]
         acknowledgements = []
-        for outcome in office.handle_all([Pull(name, 1_000) for name in some], 0):
+        for outcome in office.handle_all([Pull(name, 1_000) for name in group], 0):
             (pulled,) = outcome if isinstance(outcome, list) else []
             if isinstance(pulled, Pulled) and pulled.letters:
                 acknowledgements.append(Acknowledge(pulled.name, pulled.letters[-1].offset or 0))

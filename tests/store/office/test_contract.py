@@ -1,4 +1,4 @@
-"""What every store of an office must do."""
+"""The contract of every office store."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def deliver(store: OfficeStore, *letters: Letter) -> None:
         store.file(plan_filing(store.mailboxes({letter.receiver for letter in letters}), letters))
 
 
-def test_records_come_back_as_they_were_put(store: OfficeStore) -> None:
-    """The last one put counts; what was never put is not there."""
+def test_records_are_returned_as_stored(store: OfficeStore) -> None:
+    """The last one counts; missing ones are None."""
     arriving, leaving = Arriving("o", 3, START), Leaving("p", 4)
     whereabouts = LastKnownOffice("r", "o", 3, True, 2)
     tenure = Tenure("r", 3, frozenset({"a", "b"}), frozenset({"b"}), arriving, leaving)
-    claimed = PendingClaim("r", 4, "o", "warrant", frozenset({"o", "p"}))
+    claimed = PendingClaim("r", 4, "o", "move_proof", frozenset({"o", "p"}))
     with store.transaction():
         store.put_last_known(LastKnownOffice("r", "x", 1))
         store.put_last_known(whereabouts)
@@ -58,19 +58,19 @@ def test_records_come_back_as_they_were_put(store: OfficeStore) -> None:
         assert store.pending_claim("r") is None
 
 
-def test_contents_come_back_as_they_were_put(store: OfficeStore) -> None:
-    """Every part of them; empty where nothing was put."""
+def test_bookkeeping_is_returned_as_stored(store: OfficeStore) -> None:
+    """Empty if nothing was stored."""
     ranges = Ranges().add_range(1, 5).add(9)
-    contents = Bookkeeping(Mailbox(7, {"a": ranges}), 3, {"b": 4}, {"a": Ranges().add(2)})
+    bookkeeping = Bookkeeping(Mailbox(7, {"a": ranges}), 3, {"b": 4}, {"a": Ranges().add(2)})
     with store.transaction():
         assert store.bookkeeping("r") == Bookkeeping()
-        store.put_bookkeeping("r", contents)
-        assert store.bookkeeping("r") == contents
-        assert store.mailboxes(["r", "q"]) == {"r": contents.mailbox}
+        store.put_bookkeeping("r", bookkeeping)
+        assert store.bookkeeping("r") == bookkeeping
+        assert store.mailboxes(["r", "q"]) == {"r": bookkeeping.mailbox}
 
 
-def test_contents_that_come_in_parts_are_joined(store: OfficeStore) -> None:
-    """What a part does not name stays as it is."""
+def test_chunks_of_bookkeeping_are_merged(store: OfficeStore) -> None:
+    """What a chunk does not name is unchanged."""
     first = Bookkeeping(Mailbox(7, {"a": Ranges().add(1), "b": Ranges().add(1)}), 3, {"b": 4}, {"a": Ranges().add(2)})
     second = Bookkeeping(Mailbox(7, {"b": Ranges().add(3)}), 3, {"c": 5}, {"a": Ranges().add(4), "c": Ranges().add(1)})
     with store.transaction():
@@ -84,8 +84,8 @@ def test_contents_that_come_in_parts_are_joined(store: OfficeStore) -> None:
         assert (store.last_sent("r", "b"), store.last_sent("r", "c")) == (4, 5)
 
 
-def test_dropping_a_mailbox_drops_all_of_it(store: OfficeStore) -> None:
-    """Tenure, contents and letters; of no other."""
+def test_drop_mailbox_deletes_tenure_bookkeeping_and_letters(store: OfficeStore) -> None:
+    """Other mailboxes are unchanged."""
     with store.transaction():
         for name in ("r", "q"):
             store.put_tenure(Tenure(name, 1))
@@ -99,8 +99,8 @@ def test_dropping_a_mailbox_drops_all_of_it(store: OfficeStore) -> None:
         assert store.bookkeeping("r") == Bookkeeping()
 
 
-def test_filing_places_holds_back_and_releases(store: OfficeStore) -> None:
-    """As the rule of a mailbox says."""
+def test_filing_carries_out_the_plan(store: OfficeStore) -> None:
+    """Letters get offsets, are held back and are released."""
     deliver(store, letter(2), letter(1, "t"))
     with store.transaction():
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 1)}
@@ -118,8 +118,8 @@ def test_filing_places_holds_back_and_releases(store: OfficeStore) -> None:
         assert store.bookkeeping("r").mailbox.next_offset == 5
 
 
-def test_reading_goes_on_behind_a_place_or_key(store: OfficeStore) -> None:
-    """In order, at most so many."""
+def test_reading_continues_after_an_offset_or_key(store: OfficeStore) -> None:
+    """In order, up to the limit."""
     deliver(store, *(letter(number) for number in range(1, 6)))
     deliver(store, letter(2, "b"), letter(10, "a"), letter(9, "a"))
     with store.transaction():
@@ -129,7 +129,7 @@ def test_reading_goes_on_behind_a_place_or_key(store: OfficeStore) -> None:
         assert [filed.letter.number for filed in store.held("r", LetterKey("", 0), 1)] == [9]
 
 
-def test_a_letter_is_found_by_its_key(store: OfficeStore) -> None:
+def test_letter_is_found_by_its_key(store: OfficeStore) -> None:
     """Readable or held back."""
     deliver(store, letter(1), letter(3))
     with store.transaction():
@@ -138,8 +138,8 @@ def test_a_letter_is_found_by_its_key(store: OfficeStore) -> None:
         assert store.letter("r", LetterKey("s", 2)) is None
 
 
-def test_letters_handed_over_are_added_with_their_places(store: OfficeStore) -> None:
-    """A letter that is there is replaced."""
+def test_added_letters_keep_their_offsets(store: OfficeStore) -> None:
+    """Existing letters are replaced."""
     with store.transaction():
         store.add_letters("r", [FiledLetter(letter(4, expires=9), 7), FiledLetter(letter(6), None)])
         store.add_letters("r", [FiledLetter(letter(4), 7)])
@@ -147,8 +147,8 @@ def test_letters_handed_over_are_added_with_their_places(store: OfficeStore) -> 
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 1)}
 
 
-def test_acknowledging_deletes_through_a_place_and_notes_it(store: OfficeStore) -> None:
-    """A lower one changes nothing."""
+def test_acknowledge_deletes_through_an_offset_and_stores_it(store: OfficeStore) -> None:
+    """A lower offset changes nothing."""
     deliver(store, letter(1), letter(2), letter(3), letter(9))
     with store.transaction():
         assert (store.acknowledge("r", 2), store.acknowledge("r", 1), store.acknowledge("q", 1)) == (2, 0, 0)
@@ -157,8 +157,8 @@ def test_acknowledging_deletes_through_a_place_and_notes_it(store: OfficeStore) 
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 1)}
 
 
-def test_letters_expire_by_their_time(store: OfficeStore) -> None:
-    """Found when readable and due; deleted and noted by sender."""
+def test_overdue_letters_are_found_and_expired(store: OfficeStore) -> None:
+    """Only readable ones; they are recorded by sender."""
     deliver(store, letter(1, expires=10), letter(2), letter(3, expires=11), letter(9, expires=1))
     with store.transaction():
         assert store.overdue("r", 9) == []
@@ -170,8 +170,8 @@ def test_letters_expire_by_their_time(store: OfficeStore) -> None:
         assert [filed.letter.number for filed in store.readable("r", 0, 9)] == [2]
 
 
-def test_numbers_sent_are_kept_by_receiver(store: OfficeStore) -> None:
-    """They are part of the sender's contents."""
+def test_sent_numbers_are_stored_by_receiver(store: OfficeStore) -> None:
+    """They are part of the sender's bookkeeping."""
     with store.transaction():
         store.put_bookkeeping("s", Bookkeeping(sent={"r": 4}))
         assert (store.last_sent("s", "r"), store.last_sent("s", "q"), store.last_sent("t", "r")) == (4, 0, 0)
@@ -180,8 +180,8 @@ def test_numbers_sent_are_kept_by_receiver(store: OfficeStore) -> None:
         assert store.bookkeeping("s").sent == {"r": 5, "q": 1}
 
 
-def test_queues_keep_letters_until_they_are_taken_out(store: OfficeStore) -> None:
-    """In order of sender and number; one that is queued stays as it is."""
+def test_queue_keeps_letters_until_they_are_dequeued(store: OfficeStore) -> None:
+    """In order of sender and number; a queued letter is not replaced."""
     with store.transaction():
         store.enqueue([letter(10), letter(9), letter(1, "a"), letter(1, receiver="q")])
         store.enqueue([Letter("r", "s", 9, "another body")])
@@ -193,7 +193,7 @@ def test_queues_keep_letters_until_they_are_taken_out(store: OfficeStore) -> Non
         assert (store.unposted_count("s"), store.unposted_count("a"), store.unposted_count("r")) == (2, 1, 0)
 
 
-def test_duties_are_everything_unfinished(store: OfficeStore) -> None:
+def test_pending_work_is_everything_unfinished(store: OfficeStore) -> None:
     """And nothing else."""
     with store.transaction():
         store.put_tenure(Tenure("idle", 1))
@@ -245,8 +245,8 @@ CHANGES: dict[str, Callable[[OfficeStore], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_transaction_that_fails_leaves_everything_as_it_was(store: OfficeStore, change: str) -> None:
-    """Whatever was changed inside it, even twice, and seen changed there."""
+def test_failed_transaction_changes_nothing(store: OfficeStore, change: str) -> None:
+    """Although its changes were visible inside it."""
     with store.transaction():
         store.put_last_known(LastKnownOffice("r", "o", 1))
         store.put_tenure(Tenure("r", 1))
@@ -270,8 +270,8 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(store: OfficeStore
         assert everything(store) == before
 
 
-def test_an_erased_mailbox_leaves_nothing_behind(store: OfficeStore) -> None:
-    """No tenure, contents or letters; of others everything stays; one that is not there is erased all the same."""
+def test_erased_mailbox_leaves_nothing_behind(store: OfficeStore) -> None:
+    """Other mailboxes are unchanged; erasing a missing one does nothing."""
     with store.transaction():
         for name in ("r", "q"):
             store.put_tenure(Tenure(name, 1))

@@ -1,11 +1,11 @@
-"""Mailboxes of which so much is known that it is handed over in parts."""
+"""Mailboxes with more bookkeeping than fits one chunk."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from post import ANN, BEN, Post, left, served
+from post import ANN, BEN, PostNetwork, holders, served
 
 from roamcast.deliver.messages import ChunkReceipt, MailboxChunk, MailboxClaim
 from roamcast.deliver.messages import LetterBundle as PostMessage
@@ -15,9 +15,9 @@ from roamcast.model import Letter
 
 
 @pytest.fixture
-def small() -> Post:
-    """Of ann, who has written to many, with letters of many; and only a little fits a portion."""
-    small = Post(rules=replace(Post().rules, message_bytes=250))
+def small() -> PostNetwork:
+    """Ann has sent letters to many and received letters from many; little fits one chunk."""
+    small = PostNetwork(limits=replace(PostNetwork().limits, message_bytes=250))
     small.register(ANN, BEN)
     for name in (f"south.dock.x{at}" for at in range(5)):
         small.send("north", ANN, name, "hello")
@@ -27,30 +27,30 @@ def small() -> Post:
     return small
 
 
-def test_what_a_mailbox_knows_comes_in_parts_if_it_is_much(small: Post) -> None:
-    """It is served when all of that has come, with the first letters, and not before; nothing of it is lost."""
+def test_large_bookkeeping_moves_in_several_chunks(small: PostNetwork) -> None:
+    """The mailbox is served when all of it has arrived, and nothing is lost."""
     known = small.stores["north"].bookkeeping(ANN)
     small.arrive("south", ANN, 2, "north")
     parts = 0
     while ("south", 2) not in served(small, ANN):
         small.tell("north", small.only(ChunkReceipt if parts else MailboxClaim))
-        portion = small.only(MailboxChunk)
+        chunk = small.only(MailboxChunk)
         small.lose()
         with pytest.raises(ElsewhereError):
             small.pull("south", ANN)
-        small.tell("south", portion)
+        small.tell("south", chunk)
         parts += 1
     assert parts > 3
-    assert small.heard.count(("south", Arrived(ANN, 2))) == 1
+    assert small.emitted.count(("south", Arrived(ANN, 2))) == 1
     small.carry()
     assert small.stores["south"].bookkeeping(ANN) == known
-    assert (left(small, ANN), len(small.pull("south", ANN))) == (["south"], 6)
+    assert (holders(small, ANN), len(small.pull("south", ANN))) == (["south"], 6)
 
 
 @pytest.mark.parametrize("crashed", ["north", "south"])
 @pytest.mark.parametrize("lost", [MailboxChunk, ChunkReceipt])
-def test_parts_go_on_after_a_crash(small: Post, crashed: str, lost: type) -> None:
-    """Of either office, after any of them, with what was on the way lost: it goes on where it was."""
+def test_chunks_continue_after_a_crash(small: PostNetwork, crashed: str, lost: type) -> None:
+    """Of either office, after any chunk, with messages in flight lost."""
     known = small.stores["north"].bookkeeping(ANN)
     small.arrive("south", ANN, 2, "north")
     for _ in range(40):
@@ -59,25 +59,25 @@ def test_parts_go_on_after_a_crash(small: Post, crashed: str, lost: type) -> Non
         for domain in ("south", "north"):
             small.ring(domain)
         for _ in range(2):
-            if small.wires:
-                _, to, message = small.wires.popleft()
+            if small.in_flight:
+                _, to, message = small.in_flight.popleft()
                 small.tell(to, message)
     small.carry()
-    assert (served(small, ANN), left(small, ANN)) == ([("south", 2)], ["south"])
+    assert (served(small, ANN), holders(small, ANN)) == ([("south", 2)], ["south"])
     assert small.stores["south"].bookkeeping(ANN) == known
 
 
-def test_a_mailbox_of_which_only_a_part_has_come_is_neither_served_nor_given_away(small: Post) -> None:
-    """Letters to it wait, claims for it are left alone, and a later arrival counts when all is there."""
+def test_mailbox_without_all_bookkeeping_is_neither_served_nor_given_away(small: PostNetwork) -> None:
+    """Letters wait, claims are ignored, and a later arrival counts when all is there."""
     small.arrive("south", ANN, 2, "north")
     small.tell("north", small.only(MailboxClaim))
-    portion = small.only(MailboxChunk)
+    chunk = small.only(MailboxChunk)
     small.lose()
-    small.tell("south", portion)
+    small.tell("south", chunk)
     small.lose()
     small.tell("south", MailboxClaim(ANN, 4, "west", ""))
     small.tell("south", PostMessage(ANN, (Letter(ANN, "other", 1, "new"),), "west", 2))
-    assert not small.wires
+    assert not small.in_flight
     small.arrive("south", ANN, 3, "north")
     small.carry()
     small.ring("north")

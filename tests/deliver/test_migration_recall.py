@@ -1,9 +1,9 @@
-"""A home calls its subscriber back, and believes nobody but the subscriber about where it is."""
+"""A home recalls its subscriber, and trusts only the subscriber about where it is."""
 
 from __future__ import annotations
 
 import pytest
-from post import ANN, BEN, Post
+from post import ANN, BEN, PostNetwork
 
 from roamcast.deliver.messages import AddressUpdate, BundleReceipt, LocationReply, OfficeInput
 from roamcast.deliver.port import RECALL, LastKnownOffice
@@ -12,9 +12,9 @@ from roamcast.errors import ElsewhereError
 
 
 @pytest.fixture
-def post() -> Post:
-    """Ann, of north, is at south in epoch 9, and north knows only of epoch 2."""
-    post = Post()
+def post() -> PostNetwork:
+    """Ann, of north, is at south in epoch 9; north knows only epoch 2."""
+    post = PostNetwork()
     post.register(ANN, BEN)
     post.arrive("south", ANN, 2, "north")
     post.carry()
@@ -23,20 +23,20 @@ def post() -> Post:
     return post
 
 
-def is_at_home(post: Post) -> bool:
+def is_at_home(post: PostNetwork) -> bool:
     tenure = post.stores["north"].tenures([ANN]).get(ANN)
     return tenure is not None and tenure.complete and not post.stores["south"].tenures([ANN])
 
 
-def test_a_recall_does_not_give_up(post: Post) -> None:
-    """The mailbox comes home though it was in a later epoch than home knew."""
+def test_recall_does_not_give_up(post: PostNetwork) -> None:
+    """The mailbox returns although it was in a later epoch than the home knew."""
     post.tell("north", Arrive(ANN, move_proof=RECALL))
     post.carry()
     assert is_at_home(post)
 
 
-def test_a_recall_goes_on_after_a_crash(post: Post) -> None:
-    """Without an answer too, and whoever arrives at home meanwhile."""
+def test_recall_continues_after_a_crash(post: PostNetwork) -> None:
+    """Also without an answer, and if the subscriber arrives at home meanwhile."""
     post.tell("north", Arrive(ANN, move_proof=RECALL))
     post.lose()
     post.tell("north", Arrive(ANN, 5, move_proof="signed"))
@@ -47,7 +47,7 @@ def test_a_recall_goes_on_after_a_crash(post: Post) -> None:
     assert is_at_home(post)
 
 
-def test_any_other_claim_comes_too_late(post: Post) -> None:
+def test_other_claims_give_up(post: PostNetwork) -> None:
     """A subscriber that has arrived elsewhere since is not fetched from there."""
     post.tell("north", Arrive(ANN, 5, move_proof="signed"))
     post.carry()
@@ -63,16 +63,16 @@ def test_any_other_claim_comes_too_late(post: Post) -> None:
     ],
     ids=["located", "posted to a friend", "posted"],
 )
-def test_a_home_keeps_only_what_its_subscriber_warrants(post: Post, lie: OfficeInput) -> None:
-    """What others say of where it is may be tried, and is forgotten."""
+def test_home_stores_only_proven_locations(post: PostNetwork, lie: OfficeInput) -> None:
+    """Other reports may be tried, and are forgotten."""
     post.tell("north", Arrive(ANN))  # so that the home wants to know
     post.tell("north", lie)
-    kept = post.stores["north"].last_known(ANN)
-    assert kept is not None
-    assert (kept.office, kept.epoch) == ("south", 2)
+    stored = post.stores["north"].last_known(ANN)
+    assert stored is not None
+    assert (stored.office, stored.epoch) == ("south", 2)
 
 
-def test_a_home_has_nobody_entered_whom_it_has_not_made(post: Post) -> None:
+def test_home_stores_nothing_about_unknown_subscribers(post: PostNetwork) -> None:
     """The name can still be registered."""
     name = "north.pier.cleo"
     post.tell("north", AddressUpdate(name, "west", 7, True))
@@ -81,8 +81,8 @@ def test_a_home_has_nobody_entered_whom_it_has_not_made(post: Post) -> None:
     assert post.stores["north"].last_known(name) == LastKnownOffice(name, "north", 1, past_epoch=1)
 
 
-def test_a_home_that_is_told_late_still_refuses_what_is_past(post: Post) -> None:
-    """The subscriber's own word counts."""
+def test_home_refuses_past_epochs_after_a_late_update(post: PostNetwork) -> None:
+    """The subscriber's own proof counts."""
     post.ring("south")
     post.carry()
     with pytest.raises(ElsewhereError):

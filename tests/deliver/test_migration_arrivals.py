@@ -1,9 +1,9 @@
-"""Subscribers that arrive at an office: in which epoch, again, too late, and by which way."""
+"""Arrivals: epochs, repetition, late arrivals, and how the mailbox is found."""
 
 from __future__ import annotations
 
 import pytest
-from post import ANN, BEN, EVE, Post, served
+from post import ANN, BEN, EVE, PostNetwork, served
 
 from roamcast.deliver.messages import LocationQuery, MailboxClaim
 from roamcast.deliver.requests import Arrive, Arrived
@@ -11,21 +11,20 @@ from roamcast.errors import ElsewhereError, InputError, NotFoundError
 
 
 @pytest.fixture
-def post() -> Post:
-    post = Post()
+def post() -> PostNetwork:
+    post = PostNetwork()
     post.register(ANN, BEN, EVE)
     return post
 
 
-def test_arriving_again_in_the_same_epoch_is_harmless(post: Post) -> None:
-    """A repeated request is answered again."""
+def test_arrive_is_idempotent_within_an_epoch(post: PostNetwork) -> None:
     post.arrive("south", ANN, 2)
     post.carry()
     assert post.tell("south", Arrive(ANN, 2)) == [Arrived(ANN, 2)]
 
 
-def test_arriving_without_knowing_the_epoch_takes_the_next(post: Post) -> None:
-    """Asked of the previous office, or of the home."""
+def test_arrival_without_epoch_takes_the_next_one(post: PostNetwork) -> None:
+    """As reported by the previous office or the home."""
     post.arrive("south", ANN, previous="north")
     post.carry()
     assert served(post, ANN) == [("south", 2)]
@@ -38,8 +37,8 @@ def test_arriving_without_knowing_the_epoch_takes_the_next(post: Post) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_an_arrival_that_is_known_to_be_late_is_refused_at_once(post: Post, epoch: int) -> None:
-    """With where the subscriber is, and in which epoch."""
+def test_late_arrival_is_refused_at_once(post: PostNetwork, epoch: int) -> None:
+    """With the office and epoch of the subscriber."""
     post.arrive("south", ANN, 3)
     post.carry()
     for domain in ("north", "south"):
@@ -48,8 +47,8 @@ def test_an_arrival_that_is_known_to_be_late_is_refused_at_once(post: Post, epoc
         assert (caught.value.office, caught.value.epoch) == ("south", 3)
 
 
-def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> None:
-    """Whichever claim is granted, the mailbox is then in the later epoch; an earlier arrival is refused."""
+def test_later_arrival_at_the_same_office_replaces_the_claim(post: PostNetwork) -> None:
+    """Whichever claim is granted, the later epoch counts; an earlier arrival is refused."""
     post.arrive("south", ANN, 2, "north")
     claim = post.only(MailboxClaim)
     post.lose()
@@ -64,9 +63,9 @@ def test_a_later_arrival_at_the_same_office_overtakes_the_claim(post: Post) -> N
     assert (home.office, home.epoch) == ("south", 5)
 
 
-def test_an_arrival_tries_every_way() -> None:
-    """What the office knows is old and leads to a dead end, the home is dead too: where the subscriber says it was."""
-    wide = Post(("north", "south", "west", "east"))
+def test_arrival_tries_the_previous_office_too() -> None:
+    """The office's record is stale and the home is down."""
+    wide = PostNetwork(("north", "south", "west", "east"))
     wide.register(ANN)
     for domain in ("west", "south", "east"):
         wide.arrive(domain, ANN)
@@ -80,8 +79,8 @@ def test_an_arrival_tries_every_way() -> None:
     assert served(wide, ANN) == [("west", 9)]
 
 
-def test_who_was_never_created_cannot_arrive(post: Post) -> None:
-    """Its home says so at once; elsewhere nothing comes of it."""
+def test_unknown_subscriber_cannot_arrive(post: PostNetwork) -> None:
+    """Its home refuses at once; elsewhere the claim has no effect."""
     with pytest.raises(NotFoundError):
         post.arrive("north", "north.pier.nobody")
     post.arrive("south", "north.pier.nobody")
@@ -90,7 +89,7 @@ def test_who_was_never_created_cannot_arrive(post: Post) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, -1, 2**63 - 1])
-def test_an_epoch_that_cannot_be_is_refused(post: Post, epoch: int) -> None:
-    """Epochs count from 1, and leave room for a next."""
+def test_epoch_out_of_bounds_is_refused(post: PostNetwork, epoch: int) -> None:
+    """Epochs start at 1 and leave room for a next one."""
     with pytest.raises(InputError):
         post.arrive("south", ANN, epoch)

@@ -1,4 +1,4 @@
-"""What every RegistryStore promises of subscriptions, their bindings, and records that wait for the journal."""
+"""The contract of every RegistryStore: subscriptions, bindings and the control outbox."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from roamcast.store.registry.values import (
 @pytest.mark.parametrize("body", [None, '{"box": null}'])
 @pytest.mark.parametrize("places", [(), ("room A", "Küche")])
 @pytest.mark.parametrize("lifecycle", [None, START, Lifecycle("active", None, 2**60, was_active=True)])
-def test_a_subscription_comes_back_as_it_was_added(
+def test_subscription_is_returned_as_added(
     registry: RegistryStore, body: str | None, places: tuple[str, ...], lifecycle: Lifecycle | None
 ) -> None:
-    """Text, body or none, time, places and lifecycle or none are kept."""
+    """Text, body, time, places and lifecycle."""
     subscription = Subscription(
         "q", "ann", "Select …", body, 2**60, places, lifecycle, has_moving_region=body is not None
     )
@@ -41,8 +41,8 @@ def test_a_subscription_comes_back_as_it_was_added(
     assert registry.subscription("q") == subscription
 
 
-def test_a_subscription_id_is_taken_once(registry: RegistryStore) -> None:
-    """A second one is refused, also in one call, and its record is not kept."""
+def test_existing_subscription_id_is_refused(registry: RegistryStore) -> None:
+    """Also within one call; its control record is not stored."""
     apply(registry, added("q"), record("q"))
     for changes in ([added("q"), record("q")], [added("p"), added("p"), record("p")]):
         with pytest.raises(ConflictError):
@@ -50,8 +50,8 @@ def test_a_subscription_id_is_taken_once(registry: RegistryStore) -> None:
     assert len(registry.control_outbox()) == 1
 
 
-def test_a_removed_subscription_is_gone(registry: RegistryStore) -> None:
-    """It is not found, nor is its history, and its id may be used again."""
+def test_removed_subscription_and_its_history_are_deleted(registry: RegistryStore) -> None:
+    """Its id can be used again."""
     apply(registry, followed("q"), Bound("q", "s", 1), Unbound("q", "s", 2), Bound("q", "t", 2))
     apply(registry, SubscriptionRemoved("q"))
     with pytest.raises(NotFoundError):
@@ -61,7 +61,7 @@ def test_a_removed_subscription_is_gone(registry: RegistryStore) -> None:
     assert registry.bindings("q", 10) == registry.live_bindings() == []
 
 
-def test_with_a_subscriber_go_its_subscriptions_and_bindings(registry: RegistryStore) -> None:
+def test_subscriptions_and_bindings_are_removed_with_their_subscriber(registry: RegistryStore) -> None:
     """Those of others stay."""
     apply(registry, entity("ann", "subscriber"), entity("bob", "subscriber"))
     apply(registry, followed("p"), followed("q", "bob"), Bound("p", "s", 1), Bound("q", "s", 1))
@@ -70,8 +70,8 @@ def test_with_a_subscriber_go_its_subscriptions_and_bindings(registry: RegistryS
     assert registry.live_bindings() == [Bound("q", "s", 1)]
 
 
-def test_changes_are_made_in_their_order(registry: RegistryStore) -> None:
-    """Added, removed and added again in one call is there; entities as well."""
+def test_changes_are_applied_in_order(registry: RegistryStore) -> None:
+    """Added, removed and added again in one call exists."""
     again = Entity("s", "source", "another hash")
     apply(registry, entity("s"), EntityRemoved("s"), EntityAdded(again))
     apply(registry, added("q", "bob"), SubscriptionRemoved("q"), added("q"))
@@ -92,8 +92,7 @@ UNKNOWN: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", UNKNOWN.values(), ids=UNKNOWN)
-def test_a_change_of_something_unknown_refuses_all(registry: RegistryStore, change: Change) -> None:
-    """One unknown id and nothing of the call is done, whatever came before it."""
+def test_unknown_id_refuses_all_changes_of_a_call(registry: RegistryStore, change: Change) -> None:
     apply(registry, entity("x"), followed("q"))
     with pytest.raises(NotFoundError) as caught:
         apply(registry, record("q"), Position("x", 1, 1, 10), Bound("q", "x", 7), entity("y"), change)
@@ -104,8 +103,8 @@ def test_a_change_of_something_unknown_refuses_all(registry: RegistryStore, chan
     assert registry.control_outbox() == []
 
 
-def test_subscriptions_are_listed_by_id(registry: RegistryStore) -> None:
-    """All of them or one subscriber's, in the order of their ids, a page at a time."""
+def test_subscriptions_are_ordered_by_id(registry: RegistryStore) -> None:
+    """All or of one subscriber, in pages."""
     apply(registry, added("b"), added("c", "bob"), added("a"), added("d"))
     lists: dict[str, Callable[[], list[Subscription]]] = {
         "abcd": lambda: registry.subscriptions(),
@@ -118,14 +117,14 @@ def test_subscriptions_are_listed_by_id(registry: RegistryStore) -> None:
     assert {ids: "".join(s.id for s in ask()) for ids, ask in lists.items()} == {ids: ids for ids in lists}
 
 
-def test_subscriptions_are_counted(registry: RegistryStore) -> None:
-    """Those of one subscriber, whether they stand or not."""
+def test_subscriptions_of_a_subscriber_are_counted(registry: RegistryStore) -> None:
+    """With or without a lifecycle."""
     apply(registry, added("a"), followed("b"), added("c", "bob"))
     assert [registry.subscription_count(id) for id in ("ann", "bob", "nobody")] == [2, 1, 0]
 
 
-def test_those_with_a_standing_and_those_with_places_are_found(registry: RegistryStore) -> None:
-    """Among any number of others, which are counted."""
+def test_subscriptions_with_lifecycle_places_or_moving_region_are_found(registry: RegistryStore) -> None:
+    """The others are counted."""
     apply(
         registry,
         added("a", has_moving_region=True),
@@ -139,17 +138,17 @@ def test_those_with_a_standing_and_those_with_places_are_found(registry: Registr
     assert registry.count_without_lifecycle() == {"": 1, "x": 1}
 
 
-def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
-    """Once it has been active, it has joined for good."""
+def test_lifecycle_follows_the_state(registry: RegistryStore) -> None:
+    """`was_active` stays true."""
     apply(registry, followed("q"))
-    told = []
+    lifecycles = []
     for at, state in enumerate(
         (SubscriptionState.START, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE, SubscriptionState.STOP),
         start=10,
     ):
         apply(registry, StateChanged("q", state, f"why {at}", at))
-        told.append(registry.subscription("q").lifecycle)
-    assert told == [
+        lifecycles.append(registry.subscription("q").lifecycle)
+    assert lifecycles == [
         Lifecycle("start", "why 10", 10, was_active=False),
         Lifecycle("active", "why 11", 11, was_active=True),
         Lifecycle("inactive", "why 12", 12, was_active=True),
@@ -157,8 +156,7 @@ def test_a_standing_follows_the_state(registry: RegistryStore) -> None:
     ]
 
 
-def test_a_standing_ends(registry: RegistryStore) -> None:
-    """The subscription simply runs from then on, and may have a lifecycle again."""
+def test_lifecycle_can_end_and_start_again(registry: RegistryStore) -> None:
     apply(registry, added("q"), StateChanged("q", SubscriptionState.STOP, "why", 7))
     assert registry.subscription("q").lifecycle == Lifecycle("stop", "why", 7, was_active=False)
     apply(registry, LifecycleEnded("q"))
@@ -166,7 +164,7 @@ def test_a_standing_ends(registry: RegistryStore) -> None:
     assert (registry.subscriptions_with_lifecycle(), registry.count_without_lifecycle()) == ([], {"": 1})
 
 
-def test_the_body_is_replaced(registry: RegistryStore) -> None:
+def test_body_is_replaced(registry: RegistryStore) -> None:
     """And nothing else."""
     apply(registry, added("q", body="old", places=("room",)))
     apply(registry, BodySet("q", "new"))
@@ -174,7 +172,7 @@ def test_the_body_is_replaced(registry: RegistryStore) -> None:
 
 
 def test_bindings_begin_and_end(registry: RegistryStore) -> None:
-    """The live ones are listed, and the history of each subscription, newest first and in pages."""
+    """Live ones, and the history of each subscription, newest first and in pages."""
     apply(registry, followed("q"), followed("p"))
     apply(registry, Bound("q", "b", 10), Bound("q", "a", 10), Bound("p", "a", 11))
     apply(registry, Unbound("q", "b", 20), Bound("q", "c", 20), Unbound("q", "c", 30), Bound("q", "b", 30))
@@ -190,8 +188,8 @@ def test_bindings_begin_and_end(registry: RegistryStore) -> None:
     assert registry.bindings("nobody", 10) == []
 
 
-def test_bindings_of_some_subscriptions(registry: RegistryStore) -> None:
-    """Of those asked for and no others, however many."""
+def test_live_bindings_of_given_subscriptions(registry: RegistryStore) -> None:
+    """However many."""
     ids = [f"q{number:04}" for number in range(1200)]
     apply(registry, *map(followed, ids), *(Bound(id, "a", 1) for id in ids), Bound("q0001", "b", 2))
     apply(registry, Unbound("q0002", "a", 3))
@@ -201,15 +199,14 @@ def test_bindings_of_some_subscriptions(registry: RegistryStore) -> None:
     assert registry.live_bindings([]) == []
 
 
-def test_ending_what_is_not_bound_changes_nothing(registry: RegistryStore) -> None:
-    """No binding, no end."""
+def test_unbinding_without_a_binding_changes_nothing(registry: RegistryStore) -> None:
     apply(registry, followed("q"), Bound("q", "a", 1), Unbound("q", "a", 2))
     apply(registry, Unbound("q", "a", 3), Unbound("q", "b", 3))
     assert registry.bindings("q", 10) == [Binding("q", "a", 1, 2)]
 
 
-def test_old_history_is_pruned(registry: RegistryStore) -> None:
-    """What ended before a time, oldest first and not more than asked for; what lives stays, however old."""
+def test_old_bindings_are_pruned(registry: RegistryStore) -> None:
+    """Oldest first, up to the limit; live ones stay."""
     apply(registry, followed("q"), Bound("q", "old", 1))
     for at in range(10, 14):
         apply(registry, Bound("q", "a", at), Unbound("q", "a", at + 1))
@@ -217,8 +214,8 @@ def test_old_history_is_pruned(registry: RegistryStore) -> None:
     assert [b.bound_at for b in registry.bindings("q", 10)] == [13, 12, 1]
 
 
-def test_control_records_wait_in_the_order_of_the_changes(registry: RegistryStore) -> None:
-    """Each as it was given, behind those before it; the last ticket is told."""
+def test_outbox_keeps_records_in_order(registry: RegistryStore) -> None:
+    """`apply` returns the last ticket."""
     last = [apply(registry, record("q"), added("q")), apply(registry, record("p"), record("q", REMOVAL))]
     tickets, records = zip(*registry.control_outbox(), strict=True)
     assert records == (record("q"), record("p"), record("q", REMOVAL))
@@ -227,15 +224,14 @@ def test_control_records_wait_in_the_order_of_the_changes(registry: RegistryStor
     assert registry.control_outbox(after=tickets[0], limit=1) == [(tickets[1], record("p"))]
 
 
-def test_a_record_with_every_field_comes_back(registry: RegistryStore) -> None:
-    """Nothing of a record is lost while it waits."""
+def test_record_with_all_fields_is_returned_unchanged(registry: RegistryStore) -> None:
     whole = Record(EVENT, "s", 2**62, "s:1", 1_700_000_000_000_000, 1.5, -0.25, ("a", "é"), {"level": 0.1}, "{}")
     apply(registry, whole)
     assert [r for _, r in registry.control_outbox()] == [whole]
 
 
-def test_journalled_records_are_forgotten(registry: RegistryStore) -> None:
-    """Up to a ticket; saying it again, or of none, is harmless."""
+def test_outbox_is_trimmed_through_a_ticket(registry: RegistryStore) -> None:
+    """Idempotent."""
     apply(registry, record("p"), record("q"))
     (first, _), second = registry.control_outbox()
     for through in (first, first, 0):
@@ -243,22 +239,22 @@ def test_journalled_records_are_forgotten(registry: RegistryStore) -> None:
     assert registry.control_outbox() == [second]
 
 
-def test_records_are_forgotten_with_the_next_change(registry: RegistryStore) -> None:
-    """In one transaction: those up to the ticket, not the new ones."""
+def test_apply_trims_the_outbox(registry: RegistryStore) -> None:
+    """In the same transaction, without the new records."""
     ticket = apply(registry, record("p"))
     registry.apply([record("q")], at=1, journalled=ticket)
     assert [r for _, r in registry.control_outbox()] == [record("q")]
 
 
-def test_a_ticket_is_never_given_twice(registry: RegistryStore) -> None:
-    """A late word about an old ticket cannot make a new record forgotten."""
+def test_tickets_are_never_reused(registry: RegistryStore) -> None:
+    """So a late trim cannot remove a new record."""
     old = apply(registry, record("p"))
     registry.trim_outbox(old)
     assert apply(registry, record("q")) > old
 
 
-def test_the_pipeline_told_last_is_remembered(registry: RegistryStore) -> None:
-    """None at first, then the one set last."""
+def test_pipeline_identity_is_stored(registry: RegistryStore) -> None:
+    """None at first."""
     assert registry.pipeline() is None
     registry.set_pipeline("one")
     registry.set_pipeline("two")
