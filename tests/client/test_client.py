@@ -64,7 +64,7 @@ def test_errors_of_the_node_keep_their_class(node: RunningNode) -> None:
     node.source("taken")
     with pytest.raises(ConflictError):
         node.client().register_source("taken")
-    with pytest.raises(AuthenticationError, match="register"):
+    with pytest.raises(AuthenticationError, match="registration"):
         node.client("wrong").me()
 
 

@@ -123,7 +123,6 @@ def node(
     Example: roamcast node --domain south --join http://north.example:8080 --invitation CODE
     """
     require("node")
-    from roamcast.node.server import serve
     from roamcast.settings import node_settings
 
     settings = node_settings(
@@ -131,6 +130,8 @@ def node(
         tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space and space.value, at=at, places=places,
         scene=scene,
     )  # fmt: skip
+    from roamcast.node.server import serve  # after the settings, so that an invalid one is reported at once
+
     serve(settings, ready=lambda url: typer.echo(f"node {settings.domain} at {url}  (API: {url}/docs)"))
 
 
@@ -183,8 +184,6 @@ def pipeline(
     """
     require("pipeline")
     from roamcast.pipeline.query.batch_state import BatchSettings
-    from roamcast.pipeline.query.run import Cluster, run_pipeline
-    from roamcast.pipeline.query.stream import PipelineLimits
     from roamcast.settings import node_settings, pipeline_settings
 
     settings = pipeline_settings(
@@ -194,6 +193,9 @@ def pipeline(
     folder = node_settings(data=data).data.absolute()
     if not create:
         _check_data_folder(folder)
+    from roamcast.pipeline.query.run import Cluster, run_pipeline
+    from roamcast.pipeline.query.stream import PipelineLimits
+
     limits = PipelineLimits(
         records=settings.records,
         outbox=settings.outbox,
