@@ -25,8 +25,8 @@ from roamcast.match.port import Events, Subscriptions
 from roamcast.match.reference import ReferenceMatcher
 from roamcast.space import GEOGRAPHIC
 from roamcast.spark.batch import match_files
-from roamcast.spark.file_formats import plan, read_block
-from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, Layout
+from roamcast.spark.file_formats import plan_blocks, read_block
+from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, FileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,18 +71,18 @@ def subscription_rows(subscriptions: Sequence[SubscriptionRow]) -> list[dict[str
     ]
 
 
-def write_ndjson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+def write_ndjson(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=int(row[layout.id]) % 2 == 0) + "\n" for row in rows), "utf-8")
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+def write_csv(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, (*layout.required, "terms"))
         writer.writeheader()
         writer.writerows({**row, "terms": ";".join(row["terms"] or ())} for row in rows)
 
 
-def write_parquet(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+def write_parquet(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
     kinds = {"terms": pa.list_(pa.string())} | {name: pa.float64() for name in layout.coordinates}
     names = (*layout.required, "terms")
     pq.write_table(
@@ -90,7 +90,7 @@ def write_parquet(path: Path, rows: list[dict[str, Any]], layout: Layout) -> Non
     )
 
 
-def write_geojson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
+def write_geojson(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
     """Points; polygons, with a bbox where the box crosses the antimeridian."""
     features = []
     for row in rows:
@@ -105,7 +105,7 @@ def write_geojson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> Non
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
-WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], Layout], None]] = {
+WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], FileLayout], None]] = {
     "ndjson": write_ndjson,
     "csv": write_csv,
     "parquet": write_parquet,
@@ -165,7 +165,7 @@ def test_files_are_read_as_they_were_written(
             path = Path(folder) / f"rows.{form}"
             WRITERS[form](path, rows, layout)
             read: list[dict[str, Any]] = []
-            for block in plan(path, layout, block_bytes=block_bytes):
+            for block in plan_blocks(path, layout, block_bytes=block_bytes):
                 for _, columns, problems in read_block(block, layout, GEOGRAPHIC):
                     assert problems.tolist() == [None] * len(problems)
                     names = (layout.id, *layout.coordinates, "terms")

@@ -1,4 +1,4 @@
-"""Files are matched whole or not at all."""
+"""Matching files writes a complete result or nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
 EVENT = {"event_id": "e", "source": "s", "time": 0, "x": 1, "y": 1, "terms": ["a"]}
-WISH = {"subscription_id": "q", "min_x": 0, "min_y": 0, "max_x": 2, "max_y": 2, "terms": ["a"]}
+SUBSCRIPTION = {"subscription_id": "q", "min_x": 0, "min_y": 0, "max_x": 2, "max_y": 2, "terms": ["a"]}
 
 
 def pairs(out: Path) -> list[tuple[str, str]]:
@@ -33,9 +33,11 @@ def pairs(out: Path) -> list[tuple[str, str]]:
     return sorted((row["event_id"], row["subscription_id"]) for row in table.to_pylist())
 
 
-def files(folder: Path, events: Sequence[Any] = (EVENT,), wishes: Sequence[Any] = (WISH,)) -> tuple[Path, Path]:
-    written = folder / "events.ndjson", folder / "wishes.ndjson"
-    for path, rows in zip(written, (events, wishes), strict=True):
+def files(
+    folder: Path, events: Sequence[Any] = (EVENT,), subscriptions: Sequence[Any] = (SUBSCRIPTION,)
+) -> tuple[Path, Path]:
+    written = folder / "events.ndjson", folder / "subscriptions.ndjson"
+    for path, rows in zip(written, (events, subscriptions), strict=True):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return written
 
@@ -44,53 +46,53 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_example_gives_its_pairs(spark: SparkSession, tmp_path: Path) -> None:
-    """The example of the documentation matches as it says, in each step told."""
-    told: list[str] = []
+def test_the_documented_example(spark: SparkSession, tmp_path: Path) -> None:
+    """It has the documented pairs, and reports each step."""
+    steps: list[str] = []
     counts = match_files(
-        spark, EXAMPLES / "events.csv", EXAMPLES / "subscriptions.ndjson", tmp_path / "new" / "out", step=told.append
+        spark, EXAMPLES / "events.csv", EXAMPLES / "subscriptions.ndjson", tmp_path / "new" / "out", step=steps.append
     )
     assert pairs(tmp_path / "new" / "out") == [
         ("e1", "rome-all"), ("e1", "rome-fire"), ("e2", "rome-all"), ("e3", "fiji-waves"), ("e4", "fiji-waves"),
     ]  # fmt: skip
     assert (counts.events, counts.subscriptions, counts.matches) == (4, 3, 5)
-    assert told == ["reading subscriptions", "checking events", "matching"]
+    assert steps == ["reading subscriptions", "checking events", "matching"]
 
 
-@pytest.mark.parametrize(("events", "wishes"), [((), ()), ((EVENT,), ()), ((), (WISH,))])
+@pytest.mark.parametrize(("events", "subscriptions"), [((), ()), ((EVENT,), ()), ((), (SUBSCRIPTION,))])
 def test_empty_files_give_an_empty_result(
-    spark: SparkSession, tmp_path: Path, events: Sequence[Any], wishes: Sequence[Any]
+    spark: SparkSession, tmp_path: Path, events: Sequence[Any], subscriptions: Sequence[Any]
 ) -> None:
-    """Without events or subscriptions there is a readable folder without pairs."""
-    counts = match_files(spark, *files(tmp_path, events, wishes), tmp_path / "out")
+    """The result is a readable folder without pairs."""
+    counts = match_files(spark, *files(tmp_path, events, subscriptions), tmp_path / "out")
     assert (pairs(tmp_path / "out"), counts.matches) == ([], 0)
 
 
 def test_bad_rows_leave_nothing_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """With a bad row nothing is written, not even beside the result."""
+    """Nothing is written, not even next to the result."""
     written = files(tmp_path, [EVENT, {**EVENT, "x": 999}])
     with pytest.raises(InputError, match="line 2: x 999 is outside"):
         match_files(spark, *written, tmp_path / "out")
-    assert names(tmp_path) == {"events.ndjson", "wishes.ndjson"}
+    assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson"}
 
 
 def test_bad_rows_can_be_skipped(spark: SparkSession, tmp_path: Path) -> None:
-    """With skip the good rows are matched and the bad ones reported."""
-    written = files(tmp_path, [EVENT, {**EVENT, "x": 999}, EVENT], [WISH, {**WISH, "min_y": 9}])
+    """Good rows are matched, bad ones reported."""
+    written = files(tmp_path, [EVENT, {**EVENT, "x": 999}, EVENT], [SUBSCRIPTION, {**SUBSCRIPTION, "min_y": 9}])
     counts = match_files(spark, *written, tmp_path / "out", on_error="skip")
     assert pairs(tmp_path / "out") == [("e", "q")]
     assert (counts.bad_events.count, counts.bad_subscriptions.count) == (2, 1)
     assert counts.bad_subscriptions.first == ((f"{written[1]}, line 2", "min_y 9 is greater than max_y 2"),)
 
 
-def test_planar_space_takes_metres(spark: SparkSession, tmp_path: Path) -> None:
-    """In planar space far points match far boxes."""
-    written = files(tmp_path, [{**EVENT, "x": 5e5}], [{**WISH, "max_x": 1e6}])
+def test_planar_space_is_in_metres(spark: SparkSession, tmp_path: Path) -> None:
+    """Coordinates may be large."""
+    written = files(tmp_path, [{**EVENT, "x": 5e5}], [{**SUBSCRIPTION, "max_x": 1e6}])
     assert match_files(spark, *written, tmp_path / "out", space=PLANAR).matches == 1
 
 
 def test_a_folder_that_is_not_empty_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A result is not replaced unasked."""
+    """It is not replaced without --overwrite."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.parquet").touch()
     with pytest.raises(ConflictError, match="is not empty"):
@@ -98,23 +100,23 @@ def test_a_folder_that_is_not_empty_is_refused(spark: SparkSession, tmp_path: Pa
     assert names(tmp_path / "out") == {"mine.parquet"}
 
 
-def test_an_empty_folder_is_taken(spark: SparkSession, tmp_path: Path) -> None:
-    """A folder made beforehand becomes the result."""
+def test_an_empty_folder_is_used(spark: SparkSession, tmp_path: Path) -> None:
+    """It becomes the result."""
     (tmp_path / "out").mkdir()
     match_files(spark, *files(tmp_path), tmp_path / "out")
     assert pairs(tmp_path / "out") == [("e", "q")]
 
 
 def test_overwrite_replaces_an_earlier_result(spark: SparkSession, tmp_path: Path) -> None:
-    """The new result takes the place of the old one and nothing else stays."""
+    """Nothing of the old one is left."""
     match_files(spark, *files(tmp_path), tmp_path / "out")
     match_files(spark, *files(tmp_path, [{**EVENT, "event_id": "other"}]), tmp_path / "out", overwrite=True)
     assert pairs(tmp_path / "out") == [("other", "q")]
-    assert names(tmp_path) == {"events.ndjson", "wishes.ndjson", "out"}
+    assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson", "out"}
 
 
-def test_overwrite_spares_folders_of_other_things(spark: SparkSession, tmp_path: Path) -> None:
-    """A folder with anything but Parquet is never replaced."""
+def test_overwrite_does_not_replace_other_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder with other files than Parquet is never replaced."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").touch()
     with pytest.raises(ConflictError, match=r"thesis\.txt"):
@@ -123,24 +125,24 @@ def test_overwrite_spares_folders_of_other_things(spark: SparkSession, tmp_path:
 
 
 def test_the_input_is_never_overwritten(spark: SparkSession, tmp_path: Path) -> None:
-    """A result folder that is or holds an input is refused."""
+    """A folder that is or contains an input is refused."""
     folder = tmp_path / "events"
     folder.mkdir()
     (folder / "part.parquet").touch()
     for out in (folder, tmp_path):
-        with pytest.raises(InputError, match="holds the input"):
+        with pytest.raises(InputError, match="contains the input"):
             match_files(spark, folder, files(tmp_path)[1], out, overwrite=True)
 
 
-def test_a_file_in_the_place_of_the_result_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A file is not replaced, asked or not."""
+def test_a_file_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    """With or without --overwrite."""
     (tmp_path / "out").touch()
     with pytest.raises(ConflictError, match="is a file"):
         match_files(spark, *files(tmp_path), tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize(
-    ("failure", "named", "said"),
+    ("failure", "error", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), StorageError, "No space left on device"),
         (InputError("cannot be read", where="e.parquet"), InputError, r"^e\.parquet: cannot be read$"),
@@ -148,22 +150,22 @@ def test_a_file_in_the_place_of_the_result_is_refused(spark: SparkSession, tmp_p
     ],
 )
 def test_a_failure_while_matching_keeps_the_earlier_result(
-    spark: SparkSession, tmp_path: Path, failure: Exception, named: type[Exception], said: str
+    spark: SparkSession, tmp_path: Path, failure: Exception, error: type[Exception], message: str
 ) -> None:
-    """If a worker fails half way the folder is as it was, and the error is one of ours."""
+    """The folder is unchanged, and the error is one of ours."""
 
     def failing(folder: Path, stack: tuple[SegmentRef, ...]) -> Index:
         raise failure
 
     match_files(spark, *files(tmp_path), tmp_path / "out")
-    with pytest.raises(named, match=said):
-        match_files(spark, *files(tmp_path), tmp_path / "out", overwrite=True, opened=failing)
+    with pytest.raises(error, match=message):
+        match_files(spark, *files(tmp_path), tmp_path / "out", overwrite=True, opener=failing)
     assert pairs(tmp_path / "out") == [("e", "q")]
-    assert names(tmp_path) == {"events.ndjson", "wishes.ndjson", "out"}
+    assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson", "out"}
 
 
-def test_a_folder_that_cannot_be_made_is_a_storage_error(spark: SparkSession, tmp_path: Path) -> None:
-    """Where the disk refuses the folder, the error says so."""
+def test_a_folder_that_cannot_be_created_is_a_storage_error(spark: SparkSession, tmp_path: Path) -> None:
+    """The operating system refuses it."""
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         match_files(spark, *files(tmp_path), tmp_path / "file" / "out")

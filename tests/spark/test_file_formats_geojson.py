@@ -1,4 +1,4 @@
-"""GeoJSON and Parquet give the rows they hold, say what is wrong with a bad one, and where it is."""
+"""Reading GeoJSON and Parquet. Bad rows are reported with their location."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from formats import MOMENT, everything, feature, features, point
+from formats import MOMENT, feature, features, point, read_all
 
 from roamcast.errors import InputError
 from roamcast.space import GEOGRAPHIC
-from roamcast.spark.file_formats import plan, read_block
+from roamcast.spark.file_formats import plan_blocks, read_block
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
 
 
@@ -27,20 +27,20 @@ from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
         (feature(point("1", 2), event_id="e", source="s", time=0), "x must be a number, not '1'"),
         (
             feature(point(1, 2), event_id="e", source="s", time=0, x=3),
-            "unknown property 'x': coordinates belong into the geometry",
+            "unknown property 'x': coordinates belong in the geometry",
         ),
         (feature(point(1, 2), event_id="e", source="s"), "time is missing"),
     ],
 )
-def test_bad_event_features_are_named(row: Any, problem: str, tmp_path: Path) -> None:
+def test_bad_event_features_are_reported(row: Any, problem: str, tmp_path: Path) -> None:
     """Features are counted from 1."""
-    good_one = feature(point(1, 2), event_id="e", source="s", time=0)
-    good, bad = everything(features(tmp_path / "e.geojson", good_one, row))
+    valid = feature(point(1, 2), event_id="e", source="s", time=0)
+    good, bad = read_all(features(tmp_path / "e.geojson", valid, row))
     assert (len(good), bad) == (1, {"e.geojson, feature 2": problem})
 
 
 TRIANGLE = {"type": "Polygon", "coordinates": [[[0, 0], [4, 1], [2, 3.5], [0, 0]]]}
-CUT = {"type": "MultiPolygon", "coordinates": []}
+SPLIT = {"type": "MultiPolygon", "coordinates": []}
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,23 @@ CUT = {"type": "MultiPolygon", "coordinates": []}
     [
         (TRIANGLE, None, (0, 0, 4, 3.5)),
         (TRIANGLE, [170, -1, -170, 1], (170, -1, -170, 1)),
-        (CUT, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (SPLIT, [170, -1, -170, 1], (170, -1, -170, 1)),
         (TRIANGLE, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
     ],
 )
-def test_a_subscription_feature_is_its_bounding_rectangle(
+def test_the_box_of_a_subscription_feature(
     geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path
 ) -> None:
-    """The bbox counts; without one the rectangle around the Polygon."""
+    """Its bbox or, without one, the bounding rectangle of its Polygon."""
     path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q", terms=["a"]))
-    good, bad = everything(path, SUBSCRIPTIONS)
+    good, bad = read_all(path, SUBSCRIPTIONS)
     assert (tuple(good[0][side] for side in ("min_x", "min_y", "max_x", "max_y")), bad) == (expected, {})
 
 
 @pytest.mark.parametrize(
     ("geometry", "bbox", "problem"),
     [
-        (CUT, None, "the geometry of a subscription must be a Polygon, not MultiPolygon, unless it has a bbox"),
+        (SPLIT, None, "the geometry of a subscription must be a Polygon, not MultiPolygon, unless it has a bbox"),
         ({"type": "Polygon", "coordinates": []}, None, "the Polygon has no coordinates"),
         ({"type": "Polygon", "coordinates": [[[0]]]}, None, "the Polygon has no coordinates"),
         ({"type": "Polygon", "coordinates": [[[0, "a"]]]}, None, "the Polygon has coordinates that are not numbers"),
@@ -72,10 +72,10 @@ def test_a_subscription_feature_is_its_bounding_rectangle(
         (TRIANGLE, [1, "a", 3, 4], "min_y must be a number, not 'a'"),
     ],
 )
-def test_bad_subscription_features_are_named(geometry: Any, bbox: Any, problem: str, tmp_path: Path) -> None:
-    """A feature without a readable rectangle is bad."""
+def test_bad_subscription_features_are_reported(geometry: Any, bbox: Any, problem: str, tmp_path: Path) -> None:
+    """They have no readable rectangle."""
     path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q"))
-    assert everything(path, SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
+    assert read_all(path, SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
 
 
 def events_table(**changes: Any) -> pa.Table:
@@ -96,18 +96,18 @@ def events_table(**changes: Any) -> pa.Table:
         ({"event_id": ["a", None, "c"]}, "event_id is missing"),
         ({"x": [1.0, math.nan, 1.0]}, "x is not a number"),
         ({"y": [1.0, None, 1.0]}, "y is missing"),
-        ({"terms": [["t"], ["t", None], []]}, "terms holds a null"),
-        ({"terms": [["t"], ["t", ""], []]}, "terms holds an empty text"),
+        ({"terms": [["t"], ["t", None], []]}, "terms has a null"),
+        ({"terms": [["t"], ["t", ""], []]}, "terms has an empty text"),
         ({"seq": [1, -4, None]}, "seq is below 1"),
         ({"time": ["2026-03-01", "soon", "2026-03-01"]}, "time must be ISO 8601 or seconds since 1970, not 'soon'"),
         ({"time": pa.array([0, 2**60, 0], pa.timestamp("us"))}, "time is not between the years 1 and 9999"),
-        ({"readings": [{"a": 1.0}, {"a": math.inf}, None]}, "readings holds a value that is not a finite number"),
+        ({"readings": [{"a": 1.0}, {"a": math.inf}, None]}, "readings has a value that is not a finite number"),
     ],
 )
-def test_bad_parquet_rows_are_named(changes: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_bad_parquet_rows_are_reported(changes: dict[str, Any], problem: str, tmp_path: Path) -> None:
     """Rows are counted from 1."""
     pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    good, bad = everything(tmp_path / "e.parquet")
+    good, bad = read_all(tmp_path / "e.parquet")
     assert (len(good), bad) == (2, {"e.parquet, row 2": problem})
 
 
@@ -122,18 +122,18 @@ def test_bad_parquet_rows_are_named(changes: dict[str, Any], problem: str, tmp_p
         {"x": pa.array([1, 2, 3], pa.float32())},
     ],
 )
-def test_parquet_types_that_mean_the_same_are_taken(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_compatible_parquet_types_are_accepted(changes: dict[str, Any], tmp_path: Path) -> None:
     """Narrow numbers, dictionaries, large lists and columns of nulls are cast."""
     pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    good, bad = everything(tmp_path / "e.parquet")
+    good, bad = read_all(tmp_path / "e.parquet")
     assert (len(good), bad) == (3, {})
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"x": None}, "no column 'x'"),
-        ({"terms": None}, "no column 'terms'"),
+        ({"x": None}, "missing column 'x'"),
+        ({"terms": None}, "missing column 'terms'"),
         ({"colour": ["r", "g", "b"]}, "unknown column 'colour'"),
         ({"x": ["1", "2", "3"]}, "column 'x' is string"),
         ({"event_id": [1, 2, 3]}, "column 'event_id' is int64"),
@@ -142,36 +142,36 @@ def test_parquet_types_that_mean_the_same_are_taken(changes: dict[str, Any], tmp
         ({"readings": [[1], [2], [3]]}, "column 'readings' is list"),
     ],
 )
-def test_parquet_with_wrong_columns_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """A column that is missing, unknown or of a wrong type is bad input for the whole file."""
+def test_parquet_with_wrong_columns_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """For a missing or unknown column, or one of a wrong type."""
     pq.write_table(events_table(**changes), tmp_path / "e.parquet")
-    with pytest.raises(InputError, match=said) as caught:
-        plan(tmp_path / "e.parquet", EVENTS)
+    with pytest.raises(InputError, match=message) as caught:
+        plan_blocks(tmp_path / "e.parquet", EVENTS)
     assert caught.value.hint
 
 
 def test_empty_collections_and_tables_have_no_rows(tmp_path: Path) -> None:
-    """A FeatureCollection without features and a Parquet file without rows are good."""
+    """They are valid."""
     pq.write_table(events_table().slice(0, 0), tmp_path / "e.parquet")
-    assert everything(features(tmp_path / "e.geojson")) == ([], {})
-    assert everything(tmp_path / "e.parquet") == ([], {})
+    assert read_all(features(tmp_path / "e.geojson")) == ([], {})
+    assert read_all(tmp_path / "e.parquet") == ([], {})
 
 
 def test_a_folder_of_parquet_counts_rows_file_by_file(tmp_path: Path) -> None:
-    """Files are read in order of name, hidden ones and markers are not."""
+    """Files are ordered by name; hidden files and markers are ignored."""
     folder = tmp_path / "events"
     folder.mkdir()
     (folder / "_SUCCESS").touch()
     (folder / ".part.parquet").touch()
     pq.write_table(events_table(), folder / "part-1.parquet")
     pq.write_table(events_table(x=[1.0, 2.0, 999.0]), folder / "part-2.parquet", row_group_size=1)
-    good, bad = everything(folder)
+    good, bad = read_all(folder)
     assert len(good) == 5
     assert bad == {"events/part-2.parquet, row 3": "x 999 is outside -180 to 180"}
 
 
-def test_parquet_is_cut_at_row_groups(tmp_path: Path) -> None:
-    """Large files have several blocks, whose rows are numbered through."""
+def test_parquet_is_split_at_row_groups(tmp_path: Path) -> None:
+    """Rows are numbered across blocks."""
     count = 500_000
     table = pa.table(
         {
@@ -184,7 +184,7 @@ def test_parquet_is_cut_at_row_groups(tmp_path: Path) -> None:
         }
     )
     pq.write_table(table, tmp_path / "e.parquet", row_group_size=30_000)
-    blocks = plan(tmp_path / "e.parquet", EVENTS)
+    blocks = plan_blocks(tmp_path / "e.parquet", EVENTS)
     assert [block.first for block in blocks] == [1, 210_001, 420_001]
     last = list(read_block(blocks[-1], EVENTS, GEOGRAPHIC))[-1]
     assert blocks[-1].where(int(last.rows[-1])).endswith(f"row {count}")

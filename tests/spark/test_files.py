@@ -1,4 +1,4 @@
-"""Files become data frames of their good rows; bad rows stop it or are left out, each named with its place."""
+"""Files as data frames: good rows are read, bad rows are errors or skipped, with their location."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_events(path: Path, rows: Iterable[tuple[str, float]]) -> Path:
 
 
 def test_good_rows_become_a_frame(spark: SparkSession, tmp_path: Path) -> None:
-    """All columns are there, typed, optional ones too."""
+    """With all columns, also optional ones."""
     read = read_events(spark, write_events(tmp_path / "e.ndjson", [("a", 1), ("b", 2)]))
     assert [field.simpleString() for field in read.frame.schema] == [
         "event_id:string", "source:string", "time:timestamp", "x:double", "y:double", "terms:array<string>",
@@ -43,25 +43,25 @@ def test_good_rows_become_a_frame(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_an_empty_file_becomes_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
-    """A file without rows has a frame with columns and no rows."""
+    """It has all columns."""
     (tmp_path / "q.ndjson").touch()
     read = read_subscriptions(spark, tmp_path / "q.ndjson")
     assert (read.frame.count(), read.count, len(read.frame.columns)) == (0, 0, 6)
 
 
-def test_bad_rows_fail_with_the_first_and_their_number(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the first bad row of the file, repeated ids among them, and counts all."""
+def test_bad_rows_are_an_error_with_the_first_and_their_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Repeated ids are bad rows, too."""
     rows = [("a", 1), ("b", 2), ("a", 3), ("c", 400), ("d", 5), ("d", 6)]
     with pytest.raises(InputError) as caught:
         read_events(spark, write_events(tmp_path / "e.ndjson", rows), block_bytes=50)
     path = tmp_path / "e.ndjson"
     assert caught.value.where == f"{path}, line 3"
-    assert caught.value.message == f"event_id 'a' is that of {path}, line 1; 3 of 6 rows are bad"
+    assert caught.value.message == f"event_id 'a' is also that of {path}, line 1; 3 of 6 rows are bad"
     assert "--on-error skip" in (caught.value.hint or "")
 
 
-def test_bad_rows_are_skipped_and_told(spark: SparkSession, tmp_path: Path) -> None:
-    """With skip the good rows stay, of repeated ids the first good one."""
+def test_bad_rows_are_skipped_and_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """Of repeated ids the first good row is kept."""
     rows = [("a", 999), ("a", 1), ("b", 2), ("a", 3), ("c", 400)]
     path = write_events(tmp_path / "e.ndjson", rows)
     read = read_events(spark, path, on_error="skip", block_bytes=100)
@@ -69,13 +69,13 @@ def test_bad_rows_are_skipped_and_told(spark: SparkSession, tmp_path: Path) -> N
     assert (read.count, read.bad.count) == (2, 3)
     assert read.bad.first == (
         (f"{path}, line 1", "x 999 is outside -180 to 180"),
-        (f"{path}, line 4", f"event_id 'a' is that of {path}, line 2"),
+        (f"{path}, line 4", f"event_id 'a' is also that of {path}, line 2"),
         (f"{path}, line 5", "x 400 is outside -180 to 180"),
     )
 
 
-def test_only_the_first_twenty_bad_rows_are_told(spark: SparkSession, tmp_path: Path) -> None:
-    """Bad rows are counted all and told in the order of the file, across blocks, up to twenty."""
+def test_the_first_twenty_bad_rows_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """In the order of the file, across blocks. All are counted."""
     path = write_events(tmp_path / "e.ndjson", [("same", 1)] * 30 + [("far", 999)] * 30)
     read = read_events(spark, path, on_error="skip", block_bytes=300)
     assert (read.count, read.bad.count) == (1, 59)
@@ -83,8 +83,8 @@ def test_only_the_first_twenty_bad_rows_are_told(spark: SparkSession, tmp_path: 
 
 
 def test_ids_are_unique_across_a_folder(spark: SparkSession, tmp_path: Path) -> None:
-    """The same id in two files of a folder is a repeated one."""
-    folder = tmp_path / "wishes"
+    """The same id in two files is repeated."""
+    folder = tmp_path / "subscriptions"
     folder.mkdir()
     sides = {side: [0.0, 0.0] for side in ("min_x", "min_y", "max_x", "max_y")}
     for name in ("1.parquet", "2.parquet"):
@@ -93,10 +93,10 @@ def test_ids_are_unique_across_a_folder(spark: SparkSession, tmp_path: Path) -> 
     read = read_subscriptions(spark, folder, on_error="skip")
     assert sorted(row.subscription_id for row in read.frame.collect()) == ["1.parquet", "2.parquet", "q"]
     assert read.bad.first == (
-        (f"{folder}/2.parquet, row 1", f"subscription_id 'q' is that of {folder}/1.parquet, row 1"),
+        (f"{folder}/2.parquet, row 1", f"subscription_id 'q' is also that of {folder}/1.parquet, row 1"),
     )
 
 
 def test_the_space_decides_what_is_in_range(spark: SparkSession, tmp_path: Path) -> None:
-    """In planar space coordinates are metres of any size."""
+    """In planar space coordinates may be large."""
     assert read_events(spark, write_events(tmp_path / "e.ndjson", [("a", 5e6)]), space=PLANAR).count == 1

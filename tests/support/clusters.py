@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of real processes, for tests."""
+"""A Spark standalone cluster of real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MASTER = r"spark://127\.0\.0\.1:\d+"
 
 @dataclass
 class Daemon:
-    """A master or worker, with all it starts in a group of its own."""
+    """A master or worker, in a process group of its own."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -33,7 +33,7 @@ class Daemon:
 
 @dataclass
 class StandaloneCluster:
-    """Workers see the folder `hidden` as an empty one, where the system lets us do that."""
+    """Workers see the folder `hidden` as empty, if the system allows it."""
 
     folder: Path
     hidden: Path
@@ -52,14 +52,14 @@ class StandaloneCluster:
         return self._daemon(name, [*command, "--work-dir", str(self.folder / name), self.master], hide=True)
 
     def kill(self, name: str) -> None:
-        """With SIGKILL, and its executors with it."""
+        """Kill a daemon and its executors with SIGKILL."""
         daemon = self.daemons.pop(name)
         with suppress(ProcessLookupError):
             os.killpg(daemon.process.pid, signal.SIGKILL)
         daemon.process.wait(30)
 
     def has_fetched(self, name: str) -> bool:
-        """Whether a worker has files of the state in its cache."""
+        """Whether the cache of a worker has files of the state."""
         return any(self._cache(name).glob("segments/*"))
 
     def _cache(self, name: str) -> Path:
@@ -108,7 +108,7 @@ def standalone(folder: Path, workers: Sequence[str], *, hidden: Path) -> Iterato
 
 
 def _can_hide() -> bool:
-    """Whether this system lets us give a process other mounts."""
+    """Whether this system allows private mounts."""
     tried = subprocess.run(
         ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What tests of files share: features to write, and all that is read from a file."""
+"""Helpers for tests of file formats: writing features, and reading a file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 
 from roamcast.space import GEOGRAPHIC, Space
-from roamcast.spark.file_formats import plan, read_block
-from roamcast.spark.file_rows import EVENTS, Layout
+from roamcast.spark.file_formats import plan_blocks, read_block
+from roamcast.spark.file_rows import EVENTS, FileLayout
 
 MOMENT = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
-def everything(
-    path: Path, layout: Layout = EVENTS, space: Space = GEOGRAPHIC, block_bytes: int = 1 << 20
+def read_all(
+    path: Path, layout: FileLayout = EVENTS, space: Space = GEOGRAPHIC, block_bytes: int = 1 << 20
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The good rows, and the problem of each bad one by its place."""
+    """The good rows, and the problem of each bad row by its location."""
     good: list[dict[str, Any]] = []
     bad: dict[str, str] = {}
-    for block in plan(path, layout, block_bytes=block_bytes):
+    for block in plan_blocks(path, layout, block_bytes=block_bytes):
         for rows, columns, problems in read_block(block, layout, space):
             table = pa.RecordBatch.from_arrays(list(columns.values()), schema=layout.schema)
             good += table.filter(pa.array([problem is None for problem in problems])).to_pylist()

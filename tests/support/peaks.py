@@ -1,4 +1,4 @@
-"""How much memory Python and numpy take for something, at most at one time."""
+"""Peak memory of Python and numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def peak_of(run: Callable[[], T]) -> tuple[T, int]:
-    """What `run` returns, and the bytes it took beyond what was there before; Arrow's own are not counted."""
+    """The result of `run`, and the peak of the bytes it allocated. Arrow's memory is not counted."""
     tracemalloc.start()
     try:
         result = run()

@@ -1,4 +1,4 @@
-"""The embedded journal's writer: group commit into Parquet segments."""
+"""The writer of a journal in the data folder: group commit into Parquet segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roamcast.journal.segments import encode
 
 __all__ = ["FileJournal"]
 
-_LONGEST_LINGER = 0.05
+_MAX_LINGER_S = 0.05
 _SEGMENT_ROWS = 50_000
 
 
@@ -27,28 +27,27 @@ _Append = Submission[tuple[Record, ...]]
 
 
 class FileJournal:
-    """A JournalWriter that keeps the log of `node` in segments under `root` (see `segments`).
+    """A JournalWriter that writes the journal of `node` as segments under `root` (see `segments`).
 
-    The first append that waits opens a window of `linger` seconds; all that arrives in it is written and
-    synced as one segment, while the next group collects. An append is never split. What was appended cannot
-    be cancelled, and its records must not be changed afterwards. An append fails through its future:
+    The first append of a group waits `linger` seconds for others. The group is written and synced as one segment while
+    the next group collects. An append is never split. It cannot be cancelled, and its records must not be changed
+    afterwards. An append fails through its future:
 
     - InputError: the records do not fit the schema, or there are none. Other appends are not affected.
-    - StorageError: the disk refused. The records are not in the journal, their offsets go to others, and
-      later appends may succeed. One case is different: the segment is in place, but the folder cannot be
-      synced. A reader may have seen it, so it stays, and its offsets are used up; whether it would survive
-      a crash of the machine is unknown. The error says so, and all later appends are refused until the
-      journal is opened again.
+    - StorageError: the disk refused. The records are not in the journal, their offsets are used by others, and later
+      appends may succeed. One case is different: the segment is in place, but the folder cannot be synced. A reader may
+      have seen it, so it stays; whether it would survive a crash of the machine is unknown. The error says so, and all
+      later appends are refused until the journal is opened again.
     - UnavailableError: the journal is closed.
 
-    As long as it is open, a second writer for the same node, in this process or another, is refused with
-    ConflictError. Opening raises CorruptionError if segments are missing, overlap or are of another format.
+    Opening raises ConflictError if another writer of the node is open, in this process or another. It raises
+    CorruptionError if segments are missing, overlap or are of another format.
     """
 
     def __init__(self, root: Path, node: str, *, linger: float = 0.02) -> None:
-        if not 0 <= linger <= _LONGEST_LINGER:
+        if not 0 <= linger <= _MAX_LINGER_S:
             raise InputError(
-                f"{linger} s is no time to wait for more records",
+                f"linger is {linger} s",
                 where="linger",
                 hint="use 0 to 0.05 seconds",
             )
@@ -74,26 +73,26 @@ class FileJournal:
 
     @property
     def last_offset(self) -> int:
-        """Of the last record that is on disk; 0 before the first."""
+        """The offset of the last record on disk; 0 before the first."""
         return self._next - 1
 
     def append(self, records: Sequence[Record]) -> Future[int]:
         """See JournalWriter. Any thread may call; never blocks on the disk."""
         if not records:
             empty: Future[int] = Future()
-            empty.set_exception(InputError("there is nothing to append", hint="give at least one record"))
+            empty.set_exception(InputError("no records to append", hint="pass at least one record"))
             return empty
         return self._commits.submit(tuple(records))
 
     def close(self) -> None:
-        """Write what is under way, then refuse. Idempotent."""
+        """Write what is pending, then refuse further appends. Idempotent."""
         self._commits.close()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
 
     def _recover(self) -> int:
-        """Clear away what a crash left behind; the next offset."""
+        """Remove what a crash left behind; return the next offset."""
         folder = self._folder.path
         make_folder(folder)
         with storage_errors(folder):
@@ -106,14 +105,14 @@ class FileJournal:
         if self._doubt:
             fail(group, self._doubt)
             return
-        group, batches = self._encoded(group)
+        group, batches = self._encode(group)
         if not group:
             return
         last = self._next - 1 + sum(batch.num_rows for batch in batches)
         path = self._folder.path_of(self._next, last)
         try:
             write_atomic(path, encode(batches))
-        except Exception as error:  # whatever it was, nobody is to wait for ever
+        except Exception as error:  # whatever it was, the futures must be completed
             fail(group, self._refusal(path, error))
             return
         offset, self._next = self._next, last + 1
@@ -121,14 +120,14 @@ class FileJournal:
             append.future.set_result(offset)
             offset += len(append.request)
 
-    def _encoded(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
-        """The rows of the group, and those appends whose rows they are; the others are refused.
+    def _encode(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
+        """Encode the rows of the group; return them and their appends. Appends with bad records fail.
 
-        All at once is by far the quickest; only when that fails are they tried one by one.
+        Encoding all at once is by far the fastest. Only if that fails are they encoded one by one.
         """
         try:
             return group, [_rows(self._node, self._next, [record for append in group for record in append.request])]
-        except Exception:  # records come from outside: anything may be in them
+        except Exception:  # records may contain anything
             offset = self._next
         good: list[_Append] = []
         batches: list[pa.RecordBatch] = []
@@ -144,7 +143,7 @@ class FileJournal:
         return good, batches
 
     def _refusal(self, path: Path, error: Exception) -> RoamcastError:
-        """What to tell those who wait for the segment at `path`; if it is in place, no other follows."""
+        """The error of a failed write of `path`. If the segment is in place, later appends are refused."""
         refusal = error
         if not isinstance(refusal, StorageError):
             refusal = StorageError(f"not written: {error!r}", where=str(path), hint="check memory and disk")
@@ -170,9 +169,9 @@ def _rows(node: str, first: int, records: Sequence[Record]) -> pa.RecordBatch:
 
 
 def _lock(root: Path, node: str) -> int:
-    """Hold the writer's lock of `node` until the descriptor is closed, by us or by the end of the process.
+    """Take the writer's lock of `node`. It is held until the descriptor is closed or the process ends.
 
-    The lock file stays: removing it would let two writers lock two files of the same name.
+    The lock file is never removed: otherwise two writers could lock two files with the same name.
     """
     path = root / (node + LOCK)
     make_folder(root)
@@ -183,9 +182,9 @@ def _lock(root: Path, node: str) -> int:
         except BlockingIOError as error:
             os.close(descriptor)
             raise ConflictError(
-                f"the journal of node {node} has a writer already",
+                f"the journal of node {node} already has a writer",
                 where=str(path),
-                hint=f"stop the other process that runs node {node}, or choose another folder with --data",
+                hint=f"stop the other process that runs node {node}, or use another folder with --data",
             ) from error
         except OSError:
             os.close(descriptor)

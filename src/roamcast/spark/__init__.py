@@ -1,1 +1,1 @@
-"""Matching on Spark: files and data frames."""
+"""Matching on Spark: files of events and subscriptions as data frames. Not stable yet: it may change at any time."""

@@ -1,4 +1,4 @@
-"""Files matched in one go: every pair (event, subscription) that belongs together, as a folder of Parquet."""
+"""Matching files: writes every matching pair (event, subscription) to a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,20 +28,22 @@ from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.indexing import open_index
 from roamcast.space import GEOGRAPHIC, Space
-from roamcast.spark.file_formats import plan
+from roamcast.spark.file_formats import plan_blocks
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
 from roamcast.spark.files import BadRows, OnError, read_events, read_subscriptions
 
-__all__ = ["PAIRS_SCHEMA", "Counts", "check_request", "match_files"]
+__all__ = ["PAIRS_SCHEMA", "MatchCounts", "check_request", "match_files"]
 
 PAIRS_SCHEMA: Final = pa.schema([pa.field("event_id", pa.string()), pa.field("subscription_id", pa.string())])
 
 _ROWS_OUT: Final = 100_000
 
+IndexOpener: TypeAlias = Callable[[Path, tuple[SegmentRef, ...]], Index]
+
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What was matched, and which rows were left out."""
+class MatchCounts:
+    """What was matched, and the rows that were left out."""
 
     events: int
     subscriptions: int
@@ -59,105 +61,107 @@ def match_files(
     space: Space = GEOGRAPHIC,
     on_error: OnError = "fail",
     overwrite: bool = False,
-    opened: Callable[[Path, tuple[SegmentRef, ...]], Index] = open_index,
+    opener: IndexOpener = open_index,
     step: Callable[[str], None] = lambda _: None,
-) -> Counts:
-    """Write each matching pair once, in no order, to the new folder `out`, which appears whole or not at all.
+) -> MatchCounts:
+    """Write each matching pair once, unordered, to the folder `out`, which appears complete or not at all.
 
-    `step` is told what is being done; `opened` opens the index in the tasks. Raises InputError for bad input (bad rows
-    only if they are not to be skipped), ConflictError when `out` is taken, StorageError when the disk refuses; then
-    `out` is as it was.
+    `step` is called with the name of each step; `opener` opens the index in tasks. Raises InputError for bad
+    input (for bad rows unless `on_error` is "skip"), ConflictError if `out` must not be replaced, StorageError if the
+    disk refuses. After an error `out` is unchanged.
     """
     check_request(events, subscriptions, out, overwrite=overwrite)
-    with _failures_named():
+    with _spark_errors():
         step("reading subscriptions")
-        wanted = read_subscriptions(spark, subscriptions, space=space, on_error=on_error)
+        subscription_rows = read_subscriptions(spark, subscriptions, space=space, on_error=on_error)
         with tempfile.TemporaryDirectory(prefix="roamcast-match-") as scratch:
-            held = _hold(wanted.frame.toArrow(), Path(scratch))
+            files = _write_index(subscription_rows.frame.toArrow(), Path(scratch))
             step("checking events")
-            happened = read_events(spark, events, space=space, on_error=on_error)
-            points = happened.frame.select("event_id", "x", "y", "terms")
-            pairs = points.mapInArrow(_matching(held, opened), spark_schema(PAIRS_SCHEMA))
+            event_rows = read_events(spark, events, space=space, on_error=on_error)
+            points = event_rows.frame.select("event_id", "x", "y", "terms")
+            pairs = points.mapInArrow(_match_points(files, opener), spark_schema(PAIRS_SCHEMA))
             step("matching")
-            with _replaced(out) as folder:
+            with _replace_folder(out) as folder:
                 pairs.write.parquet(str(folder))
                 matches = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
-    return Counts(happened.count, wanted.count, matches, happened.bad, wanted.bad)
+    return MatchCounts(event_rows.count, subscription_rows.count, matches, event_rows.bad, subscription_rows.bad)
 
 
 def check_request(events: Path, subscriptions: Path, out: Path, *, overwrite: bool = False) -> None:
-    """Raises what `match_files` would, for all that shows before Spark is needed."""
+    """Raises the errors of `match_files` that can be found without Spark."""
     _check_out(out, (events, subscriptions), overwrite)
-    plan(subscriptions, SUBSCRIPTIONS)
-    plan(events, EVENTS)
+    plan_blocks(subscriptions, SUBSCRIPTIONS)
+    plan_blocks(events, EVENTS)
 
 
-class _Held(NamedTuple):
-    """Subscriptions in files that the tasks map: the index, in which a handle is a row number, and the ids by row."""
+class _IndexFiles(NamedTuple):
+    """Files that tasks map: the index, in which a handle is a row number, and the ids by row."""
 
     folder: Path
     stack: tuple[SegmentRef, ...]
 
     @property
-    def names(self) -> Path:
-        return self.folder / "names.arrow"
+    def ids(self) -> Path:
+        return self.folder / "ids.arrow"
 
 
-def _hold(table: pa.Table, folder: Path) -> _Held:
+def _write_index(table: pa.Table, folder: Path) -> _IndexFiles:
     min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
-    wanted = Subscriptions(min_x, min_y, max_x, max_y, _one(table["terms"]))
+    subscriptions = Subscriptions(min_x, min_y, max_x, max_y, _combine(table["terms"]))
     with storage_errors(folder):
-        stack = IndexStore(folder).apply((), added=index_rows(np.arange(table.num_rows), wanted))
-        held = _Held(folder, stack)
-        names = table.select(["subscription_id"])
-        with pa.ipc.new_file(str(held.names), names.schema) as writer:
-            writer.write_table(names)
-    return held
+        stack = IndexStore(folder).apply((), added=index_rows(np.arange(table.num_rows), subscriptions))
+        files = _IndexFiles(folder, stack)
+        ids = table.select(["subscription_id"])
+        with pa.ipc.new_file(str(files.ids), ids.schema) as writer:
+            writer.write_table(ids)
+    return files
 
 
-def _matching(
-    held: _Held, opened: Callable[[Path, tuple[SegmentRef, ...]], Index]
+def _match_points(
+    files: _IndexFiles, opener: IndexOpener
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        names = pa.ipc.open_file(pa.memory_map(str(held.names))).read_all()["subscription_id"]
-        index = opened(held.folder, held.stack)
+        subscription_ids = pa.ipc.open_file(pa.memory_map(str(files.ids))).read_all()["subscription_id"]
+        index = opener(files.folder, files.stack)
         for events in batches:
             points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
-            for found in index.matches(points):
-                for first in range(0, len(found.event), _ROWS_OUT):
-                    some = slice(first, first + _ROWS_OUT)
-                    ids = events["event_id"].take(pa.array(found.event[some]))
-                    wanted_by = _one(names.take(pa.array(found.subscription[some])))
-                    yield pa.RecordBatch.from_arrays([ids, wanted_by], schema=PAIRS_SCHEMA)
+            for matches in index.matches(points):
+                for first in range(0, len(matches.event), _ROWS_OUT):
+                    portion = slice(first, first + _ROWS_OUT)
+                    columns = [
+                        events["event_id"].take(pa.array(matches.event[portion])),
+                        _combine(subscription_ids.take(pa.array(matches.subscription[portion]))),
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=PAIRS_SCHEMA)
 
     return run
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _combine(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _check_out(out: Path, inputs: tuple[Path, ...], overwrite: bool) -> None:
-    """Refuse what must not be replaced: a file, a folder that is not empty, an input, a folder of other things."""
+    """Refuse to replace a file, a folder that is not empty, an input, or a folder with other files."""
     if not out.exists():
         return
     where = str(out)
     if not out.is_dir():
-        raise ConflictError("is a file", where=where, hint="give a folder for --out")
+        raise ConflictError("is a file", where=where, hint="pass a folder with --out")
     if any(path.resolve().is_relative_to(out.resolve()) for path in inputs):
-        raise InputError("holds the input", where=where, hint="give another folder for --out")
+        raise InputError("contains the input", where=where, hint="pass another folder with --out")
     names = [entry.name for entry in out.iterdir()]
     if names and not overwrite:
-        raise ConflictError("is not empty", where=where, hint="give another folder for --out, or --overwrite")
+        raise ConflictError("is not empty", where=where, hint="pass another folder with --out, or --overwrite")
     foreign = [name for name in names if not name.endswith((".parquet", "_SUCCESS", ".crc"))]
     if foreign:
-        hint = "--overwrite replaces folders of Parquet files only; give another folder for --out"
-        raise ConflictError(f"holds {foreign[0]!r}, which is not a result of matching", where=where, hint=hint)
+        hint = "--overwrite replaces folders of Parquet files only; pass another folder with --out"
+        raise ConflictError(f"contains {foreign[0]!r}, which is not a result of matching", where=where, hint=hint)
 
 
 @contextmanager
-def _replaced(out: Path) -> Iterator[Path]:
-    """A folder to write that takes the place of `out` at the end; if anything fails `out` stays as it was."""
+def _replace_folder(out: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces `out` at the end. If anything fails, `out` is unchanged."""
     out = out.absolute()
     mark = uuid.uuid4().hex[:12]
     folder, old = (out.with_name(f".{out.name}.{mark}.{state}") for state in ("new", "old"))
@@ -194,15 +198,15 @@ def _sync_all(folder: Path) -> None:
 
 
 @contextmanager
-def _failures_named() -> Iterator[None]:
-    """What Spark reports, as one of our errors."""
+def _spark_errors() -> Iterator[None]:
+    """Turn Spark's errors into ours."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise _named(str(error)) from error
+        raise _translate(str(error)) from error
 
 
-def _named(report: str) -> RoamcastError:
+def _translate(report: str) -> RoamcastError:
     for refusal in ("No space left on device", "Read-only file system", "Permission denied", "Disk quota exceeded"):
         if refusal in report:
             hint = "free some space or choose another folder; nothing was written"

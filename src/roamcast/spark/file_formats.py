@@ -1,17 +1,17 @@
-"""Formats of event and subscription files: cut into blocks that are read independently. No Spark here.
+"""Formats of event and subscription files, split into blocks that are read independently. Does not use Spark.
 
 | suffix                       | rows                                                        | counted as             |
 | ---------------------------- | ----------------------------------------------------------- | ---------------------- |
-| `.parquet`, or a folder      | of all its Parquet files, in order of name                  | rows of a file, from 1 |
+| `.parquet`, or a folder      | those of all its Parquet files, ordered by name             | rows of a file, from 1 |
 | `.ndjson`, `.jsonl`, `.json` | one JSON object on each line                                | lines                  |
 | `.csv`                       | a header, then one row on each line; `;` between terms,     | lines                  |
 |                              | `readings` as a JSON object                                 |                        |
 | `.geojson`                   | features of a FeatureCollection; their properties are the   | features, from 1       |
 |                              | fields, their geometry the coordinates                      |                        |
 
-Text is UTF-8. Blank lines are counted but hold no row. A row of CSV is one line: no line breaks inside fields. In
-GeoJSON an event is a Point; a subscription's box is its `bbox` if it has one (which may cross the antimeridian), else
-the bounding rectangle of its Polygon. A GeoJSON file is read in one piece; for much data the other formats are better.
+Text is UTF-8. Blank lines are counted but have no row. A row of CSV is one line, without line breaks in fields. In
+GeoJSON, an event is a Point; the box of a subscription is its `bbox` (which may cross the antimeridian), or else the
+bounding rectangle of its Polygon. A GeoJSON file is read as a whole, so the other formats are better for much data.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ import pyarrow.parquet as pq
 
 from roamcast.errors import InputError
 from roamcast.space import Reasons, Space
-from roamcast.spark.file_checks import check
 from roamcast.spark.file_rows import (
     Columns,
-    Layout,
+    FileLayout,
     check_fields,
     check_types,
+    check_values,
     from_arrow,
     from_values,
 )
-from roamcast.spark.geojson import collection, fields_of
+from roamcast.spark.geojson import CONVERTERS, read_features
 
-__all__ = ["BLOCK_BYTES", "Block", "Chunk", "plan", "read_block"]
+__all__ = ["BLOCK_BYTES", "FileBlock", "RowChunk", "plan_blocks", "read_block"]
 
 _FORMATS: Final = {
     ".parquet": "parquet", ".pq": "parquet", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson",
@@ -53,14 +53,15 @@ BLOCK_BYTES: Final = 32 << 20
 _BLOCK_ROWS: Final = 200_000
 _CHUNK_ROWS: Final = 10_000
 _CHUNK_BYTES: Final = 8 << 20
-_MARK: Final = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A part of a file: bytes of text (the lines that begin there), row groups of Parquet, or a whole GeoJSON file.
+class FileBlock:
+    """A part of a file: bytes of text (the lines that start there), row groups of Parquet, or a whole GeoJSON file.
 
-    Rows are counted inside a block from 0; the blocks of a plan and the rows in each follow the order of the input.
+    Rows of a block are counted from 0. Blocks, and the rows in each, are in the order of the input. `given` is the path
+    as the user wrote it.
     """
 
     path: Path
@@ -72,50 +73,50 @@ class Block:
     header: tuple[str, ...] = ()
 
     def where(self, row: int) -> str:
-        """How a person finds a row of this block. Counts the lines before it, so not for every row of a file."""
+        """The location of a row for a message. Counts the lines before it, so do not call it for every row."""
         first = self.first
         if self.format in ("ndjson", "csv") and self.start:
             first = 2 + _count_newlines(self.path, self.start - 1)
         return f"{self.given}, {_COUNTED[self.format]} {first + row}"
 
 
-class Chunk(NamedTuple):
-    """Some rows of a block: their numbers in it, their columns, and what is wrong with each (None: nothing)."""
+class RowChunk(NamedTuple):
+    """Some rows of a block: their numbers in it, their columns, and the problem of each, or None."""
 
     rows: npt.NDArray[np.int64]
     columns: Columns
     problems: Reasons
 
 
-def plan(path: Path, layout: Layout, *, block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """Cut a file, or a folder of Parquet files, into blocks. Raises InputError for what is wrong with it as a whole."""
+def plan_blocks(path: Path, layout: FileLayout, *, block_bytes: int = BLOCK_BYTES) -> list[FileBlock]:
+    """Split a file, or a folder of Parquet files, into blocks. Raises InputError if it is unreadable as a whole."""
     given = str(path)
     if not path.exists():
         raise InputError("no such file", where=given, hint="check the path")
-    form = "parquet" if path.is_dir() else _FORMATS.get(path.suffix.lower())
-    if form is None:
+    format = "parquet" if path.is_dir() else _FORMATS.get(path.suffix.lower())
+    if format is None:
         raise InputError("unknown format", where=given, hint=f"use one of {', '.join(_FORMATS)}")
     path = path.absolute()
     try:
-        if form == "parquet":
+        if format == "parquet":
             return _plan_parquet(path, given, layout)
-        if form == "geojson":
-            collection(path, given)
-            return [Block(path, given, form)]
-        header = _header(path, given, layout) if form == "csv" else ()
+        if format == "geojson":
+            read_features(path, given)
+            return [FileBlock(path, given, format)]
+        header = _header(path, given, layout) if format == "csv" else ()
         size = path.stat().st_size
         starts = range(0, size, block_bytes)
-        return [Block(path, given, form, at, min(at + block_bytes, size), header=header) for at in starts]
+        return [FileBlock(path, given, format, at, min(at + block_bytes, size), header=header) for at in starts]
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=given, hint="check the file") from error
 
 
-def _plan_parquet(path: Path, given: str, layout: Layout) -> list[Block]:
+def _plan_parquet(path: Path, given: str, layout: FileLayout) -> list[FileBlock]:
     files = [path]
     if path.is_dir():
         files = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
         if not files:
-            raise InputError("holds no Parquet file", where=given, hint="only folders of .parquet files can be read")
+            raise InputError("has no Parquet files", where=given, hint="only folders of .parquet files can be read")
     blocks = []
     for file in files:
         shown = given if file == path else str(Path(given) / file.relative_to(path))
@@ -130,65 +131,65 @@ def _plan_parquet(path: Path, given: str, layout: Layout) -> list[Block]:
         for group in range(metadata.num_row_groups):
             rows += metadata.row_group(group).num_rows
             if rows >= _BLOCK_ROWS or group == metadata.num_row_groups - 1:
-                blocks.append(Block(file, shown, "parquet", start, group + 1, first))
+                blocks.append(FileBlock(file, shown, "parquet", start, group + 1, first))
                 start, rows, first = group + 1, 0, first + rows
     return blocks
 
 
-def _header(path: Path, given: str, layout: Layout) -> tuple[str, ...]:
+def _header(path: Path, given: str, layout: FileLayout) -> tuple[str, ...]:
     with path.open("rb") as file:
         line = file.readline()
     if not line:
         return ()
     try:
-        header = tuple(_cells(line.removeprefix(_MARK)))
+        header = tuple(_cells(line.removeprefix(_BYTE_ORDER_MARK)))
     except ValueError as error:
-        raise InputError(str(error), where=f"{given}, line 1", hint="line 1 holds the names of the columns") from error
+        raise InputError(str(error), where=f"{given}, line 1", hint="line 1 must name the columns") from error
     check_fields(header, layout, given)
     return header
 
 
-def read_block(block: Block, layout: Layout, space: Space) -> Iterator[Chunk]:
-    """All rows of a block in order, good and bad, in chunks. Raises InputError if it cannot be read at all."""
+def read_block(block: FileBlock, layout: FileLayout, space: Space) -> Iterator[RowChunk]:
+    """Yield all rows of a block in order, good and bad. Raises InputError if it cannot be read at all."""
     try:
         for rows, columns, problems in _READERS[block.format](block, layout):
-            check(columns, layout, space, problems)
-            yield Chunk(rows, columns, problems)
+            check_values(columns, layout, space, problems)
+            yield RowChunk(rows, columns, problems)
     except (OSError, pa.ArrowException) as error:
         raise InputError("cannot be read", where=block.given, hint=_first_line(error)) from error
 
 
-def _read_parquet(block: Block, layout: Layout) -> Iterator[Chunk]:
+def _read_parquet(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
     first = 0
     with pq.ParquetFile(block.path) as file:
         for batch in file.iter_batches(_CHUNK_ROWS, row_groups=range(block.start, block.stop)):
             problems = _no_problems(batch.num_rows)
             rows = np.arange(first, first + batch.num_rows, dtype=np.int64)
-            yield Chunk(rows, from_arrow(batch, layout, problems), problems)
+            yield RowChunk(rows, from_arrow(batch, layout, problems), problems)
             first += batch.num_rows
 
 
-def _read_lines(block: Block, layout: Layout) -> Iterator[Chunk]:
-    parse = _object if block.format == "ndjson" else _csv_row(block.header)
+def _read_lines(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
+    parse = _parse_object if block.format == "ndjson" else _csv_row(block.header)
     for lines in _chunks(_lines(block)):
         problems = _no_problems(len(lines))
-        values = [_parsed(parse, line, at, problems) for at, (_, line) in enumerate(lines)]
+        values = [_parse_or_note(parse, line, at, problems) for at, (_, line) in enumerate(lines)]
         rows = np.array([row for row, _ in lines], np.int64)
-        yield Chunk(rows, from_values(values, layout, problems), problems)
+        yield RowChunk(rows, from_values(values, layout, problems), problems)
 
 
-def _read_geojson(block: Block, layout: Layout) -> Iterator[Chunk]:
-    features = collection(block.path, block.given)
+def _read_geojson(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
+    features = read_features(block.path, block.given)
     for first in range(0, len(features), _CHUNK_ROWS):
-        some = features[first : first + _CHUNK_ROWS]
-        problems = _no_problems(len(some))
-        convert = fields_of[layout.noun]
-        values = [_parsed(convert, feature, at, problems) for at, feature in enumerate(some)]
-        rows = np.arange(first, first + len(some), dtype=np.int64)
-        yield Chunk(rows, from_values(values, layout, problems), problems)
+        portion = features[first : first + _CHUNK_ROWS]
+        problems = _no_problems(len(portion))
+        convert = CONVERTERS[layout.noun]
+        values = [_parse_or_note(convert, feature, at, problems) for at, feature in enumerate(portion)]
+        rows = np.arange(first, first + len(portion), dtype=np.int64)
+        yield RowChunk(rows, from_values(values, layout, problems), problems)
 
 
-_READERS: Final[Mapping[str, Callable[[Block, Layout], Iterator[Chunk]]]] = {
+_READERS: Final[Mapping[str, Callable[[FileBlock, FileLayout], Iterator[RowChunk]]]] = {
     "parquet": _read_parquet, "ndjson": _read_lines, "csv": _read_lines, "geojson": _read_geojson,
 }  # fmt: skip
 
@@ -197,7 +198,7 @@ def _no_problems(count: int) -> Reasons:
     return np.full(count, None, np.object_)
 
 
-def _parsed(parse: Callable[[Any], dict[str, Any]], raw: Any, at: int, problems: Reasons) -> dict[str, Any]:
+def _parse_or_note(parse: Callable[[Any], dict[str, Any]], raw: Any, at: int, problems: Reasons) -> dict[str, Any]:
     try:
         return parse(raw)
     except ValueError as error:
@@ -205,8 +206,8 @@ def _parsed(parse: Callable[[Any], dict[str, Any]], raw: Any, at: int, problems:
         return {}
 
 
-def _lines(block: Block) -> Iterator[tuple[int, bytes]]:
-    """The lines that begin in the block, numbered in it, without the header and blank ones."""
+def _lines(block: FileBlock) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that start in the block with their numbers, except for the header and blank lines."""
     with block.path.open("rb") as file:
         if block.start:
             file.seek(block.start - 1)
@@ -215,7 +216,7 @@ def _lines(block: Block) -> Iterator[tuple[int, bytes]]:
         while file.tell() < block.stop:
             line = file.readline()
             if not block.start and not row:
-                line = b"" if block.header else line.removeprefix(_MARK)
+                line = b"" if block.header else line.removeprefix(_BYTE_ORDER_MARK)
             if not line.isspace() and line:
                 yield row, line
             row += 1
@@ -234,7 +235,7 @@ def _chunks(lines: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
         yield chunk
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _parse_object(line: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -245,7 +246,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _cells(line: bytes) -> list[str]:
-    # A row with very many terms is one long cell; how many terms are too many is checked behind this.
+    # A row with very many terms is one long cell. The number of terms is checked later.
     csv.field_size_limit(1 << 30)
     try:
         rows = list(csv.reader([line.decode()], strict=True))
@@ -262,14 +263,14 @@ def _csv_row(header: tuple[str, ...]) -> Callable[[bytes], dict[str, Any]]:
     def parse(line: bytes) -> dict[str, Any]:
         cells = _cells(line)
         if len(cells) != len(header):
-            raise ValueError(f"has {len(cells)} cells, the header has {len(header)}")
+            raise ValueError(f"has {len(cells)} cells, but the header has {len(header)}")
         return {n: convert(cell) for n, convert, cell in zip(header, converters, cells, strict=True) if cell}
 
     return parse
 
 
 def _number(cell: str) -> float | str:
-    """What is no number stays text, which is reported as such."""
+    """A number, or the text as it is, which is reported later."""
     try:
         return cell if "_" in cell else float(cell)
     except ValueError:

@@ -1,18 +1,19 @@
-"""Rows of event and subscription files, as typed columns. No Spark here.
+"""Rows of event and subscription files as typed, checked columns. Does not use Spark.
 
-| field                         | takes                                                                         |
+| field                         | values                                                                        |
 | ----------------------------- | ----------------------------------------------------------------------------- |
-| `event_id`, `subscription_id` | a text that is not empty, once in a file                                      |
-| `source`                      | a text that is not empty                                                      |
+| `event_id`, `subscription_id` | a non-empty text, unique in its file                                          |
+| `source`                      | a non-empty text                                                              |
 | `time`                        | ISO 8601 (without an offset: UTC), seconds since 1970, or a Parquet timestamp |
-| `x`, `y`, `min_x` … `max_y`   | finite numbers that are good in the space                                     |
-| `terms`                       | a list of texts that are not empty; absent: none                              |
-| `seq` (optional)              | a whole number from 1 on                                                      |
+| `x`, `y`, `min_x` … `max_y`   | finite numbers that are valid in the space                                    |
+| `terms`                       | a list of non-empty texts; absent: none                                       |
+| `seq` (optional)              | an integer from 1                                                             |
 | `readings` (optional)         | names to finite numbers                                                       |
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,30 +21,31 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.errors import InputError
-from roamcast.space import Reasons
+from roamcast.space import Reasons, Space
 
 __all__ = [
-    "EARLIEST",
     "EVENTS",
-    "LATEST",
+    "MAX_TERMS",
     "SUBSCRIPTIONS",
     "Columns",
-    "Layout",
+    "FileLayout",
     "check_fields",
     "check_types",
+    "check_values",
     "from_arrow",
     "from_values",
-    "note",
-    "shown",
+    "quote_value",
 ]
 
 Columns = dict[str, pa.Array]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST, LATEST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 to 9999
+_EARLIEST, _LATEST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 to 9999
 _HIGHEST_SEQ: Final = 2**63 - 1
+MAX_TERMS: Final = 100_000
 _POINT: Final = ("x", "y")
 _BOX: Final = ("min_x", "min_y", "max_x", "max_y")
 
@@ -60,8 +62,8 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The fields of one kind of file. `coordinates` are those of a point or of a box."""
+class FileLayout:
+    """The fields of one kind of file. `coordinates` are the names of those of a point or a box."""
 
     noun: str
     coordinates: tuple[str, ...]
@@ -81,12 +83,12 @@ class Layout:
         return pa.schema([pa.field(name, _TYPES[name]) for name in self.fields])
 
 
-EVENTS: Final = Layout("event", _POINT, ("event_id", "source", "time", *_POINT), ("seq", "readings"))
-SUBSCRIPTIONS: Final = Layout("subscription", _BOX, ("subscription_id", *_BOX))
+EVENTS: Final = FileLayout("event", _POINT, ("event_id", "source", "time", *_POINT), ("seq", "readings"))
+SUBSCRIPTIONS: Final = FileLayout("subscription", _BOX, ("subscription_id", *_BOX))
 
 
-def check_fields(names: Sequence[str], layout: Layout, where: str) -> None:
-    """Refuse the header of a table that lacks a column, has one twice, or has one that means nothing here."""
+def check_fields(names: Sequence[str], layout: FileLayout, where: str) -> None:
+    """Raises InputError for a header with missing, duplicate or unknown columns."""
     expected = f"{layout.noun} files have {', '.join((*layout.required, 'terms'))}"
     if layout.optional:
         expected += f" and may have {', '.join(layout.optional)}"
@@ -94,30 +96,31 @@ def check_fields(names: Sequence[str], layout: Layout, where: str) -> None:
         if name not in layout.fields:
             raise InputError(f"unknown column {name!r}", where=where, hint=expected)
         if list(names).count(name) > 1:
-            raise InputError(f"column {name!r} comes twice", where=where, hint=expected)
+            raise InputError(f"duplicate column {name!r}", where=where, hint=expected)
     missing = [name for name in (*layout.required, "terms") if name not in names]
     if missing:
-        raise InputError(f"no column {', '.join(map(repr, missing))}", where=where, hint=expected)
+        raise InputError(f"missing column {', '.join(map(repr, missing))}", where=where, hint=expected)
 
 
-def note(problems: Reasons, row: int, problem: str) -> None:
-    """The first problem of a row is the one that is told."""
+def add_problem(problems: Reasons, row: int, problem: str) -> None:
+    """Record a problem of a row. Only the first one of each row is kept."""
     if problems[row] is None:
         problems[row] = problem
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
+    """A value for a message, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def from_values(rows: Sequence[Mapping[str, Any]], layout: Layout, problems: Reasons) -> Columns:
-    """Columns from rows of plain values, as JSON has them. A value of the wrong type is noted and taken as absent."""
+def from_values(rows: Sequence[Mapping[str, Any]], layout: FileLayout, problems: Reasons) -> Columns:
+    """Build columns from rows of JSON values. A value of the wrong type is a problem, and counts as absent."""
     known = set(layout.fields)
     for row, values in enumerate(rows):
         if not values.keys() <= known:
             name = next(name for name in values if name not in layout.fields)
-            note(problems, row, f"unknown field {shown(name)}")
+            add_problem(problems, row, f"unknown field {quote_value(name)}")
     return {name: _column(name, [values.get(name) for values in rows], problems) for name in layout.fields}
 
 
@@ -128,12 +131,10 @@ def _column(name: str, values: list[Any], problems: Reasons) -> pa.Array:
     if name == "terms":
         return pa.array(_typed(name, values, _is_terms, {list}, "a list of texts", problems), kind)
     if name == "readings":
-        named = _typed(name, values, _is_readings, {dict}, "names to numbers", problems)
+        named = _typed(name, values, _is_readings, {dict}, "an object of numbers", problems)
         return pa.array([v and [(k, float(n)) for k, n in v.items()] for v in named], kind)
     if name == "seq":
-        return pa.array(
-            _typed(name, values, _is_seq, {int}, f"a whole number from 1 to {_HIGHEST_SEQ}", problems), kind
-        )
+        return pa.array(_typed(name, values, _is_seq, {int}, f"an integer from 1 to {_HIGHEST_SEQ}", problems), kind)
     if kind == pa.float64():
         numbers = _typed(name, values, None, {int, float}, "a number", problems)
         absent = np.array([v is None for v in numbers], np.bool_)
@@ -144,9 +145,9 @@ def _column(name: str, values: list[Any], problems: Reasons) -> pa.Array:
 def _typed(
     name: str, values: list[Any], good: Callable[[Any], bool] | None, types: set[type], expected: str, problems: Reasons
 ) -> list[Any]:
-    """The values, None in place of those that are of another type or not good."""
-    right = set(map(type, values)) <= types | {type(None)}
-    if right and good is None:
+    """The values, with None for those of another type or not `good`."""
+    has_right_types = set(map(type, values)) <= types | {type(None)}
+    if has_right_types and good is None:
         return values
     kept: list[Any] = []
     for row, value in enumerate(values):
@@ -154,7 +155,7 @@ def _typed(
             kept.append(value)
         else:
             kept.append(None)
-            note(problems, row, f"{name} must be {expected}, not {shown(value)}")
+            add_problem(problems, row, f"{name} must be {expected}, not {quote_value(value)}")
     return kept
 
 
@@ -165,7 +166,7 @@ def _each(name: str, values: list[Any], convert: Callable[[Any], Any], problems:
             converted.append(None if value is None else convert(value))
         except (ValueError, OverflowError):
             converted.append(None)
-            note(problems, row, f"{name} must be ISO 8601 or seconds since 1970, not {shown(value)}")
+            add_problem(problems, row, f"{name} must be ISO 8601 or seconds since 1970, not {quote_value(value)}")
     return converted
 
 
@@ -186,13 +187,13 @@ def _micros(value: Any) -> int:
         moment = datetime.fromisoformat(value)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
         return (moment - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not EARLIEST <= value <= LATEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _EARLIEST <= value <= _LATEST:
         raise ValueError(value)
     return round(value * 1_000_000)
 
 
-def from_arrow(batch: pa.RecordBatch, layout: Layout, problems: Reasons) -> Columns:
-    """Columns from a table whose schema `check_types` has let pass."""
+def from_arrow(batch: pa.RecordBatch, layout: FileLayout, problems: Reasons) -> Columns:
+    """Build columns from a table whose schema has passed `check_types`."""
     columns: Columns = {}
     for name in layout.fields:
         if name not in batch.schema.names:
@@ -209,7 +210,7 @@ def from_arrow(batch: pa.RecordBatch, layout: Layout, problems: Reasons) -> Colu
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """Python values; in a struct only the fields that have one."""
+    """Python values; fields of a struct without a value are left out."""
     values: list[Any] = column.to_pylist()
     if pa.types.is_struct(column.type):
         return [v and {k: n for k, n in v.items() if n is not None} for v in values]
@@ -217,7 +218,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def check_types(schema: pa.Schema, where: str) -> None:
-    """Refuse a table with a column of a type that cannot be read as its field."""
+    """Raises InputError for a column whose type does not fit its field."""
     for column in schema:
         if not _readable(column.name, column.type):
             hint = f"store it as {_TYPES[column.name]}"
@@ -252,3 +253,57 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def check_values(columns: Columns, layout: FileLayout, space: Space, problems: Reasons) -> None:
+    """Record problems of values that have the right type: absent, empty, out of range, too many."""
+    for name in layout.required:
+        _add_where(pc.is_null(columns[name]), f"{name} is missing", problems)
+        if pa.types.is_string(columns[name].type):
+            _add_where(pc.equal(columns[name], ""), f"{name} is empty", problems)
+    _check_coordinates([columns[name] for name in layout.coordinates], space, problems)
+    _check_terms(columns["terms"], problems)
+    if "time" in columns:
+        _check_times(columns["time"], problems)
+    if "seq" in columns:
+        _add_where(pc.less(columns["seq"], 1), "seq is below 1", problems)
+    if "readings" in columns:
+        _check_readings(columns["readings"], problems)
+
+
+def _add_where(mask: pa.Array, problem: str, problems: Reasons) -> None:
+    for row in np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)):
+        add_problem(problems, int(row), problem)
+
+
+def _check_coordinates(columns: list[pa.Array], space: Space, problems: Reasons) -> None:
+    # An absent coordinate is NaN here; it was reported as missing already.
+    numbers = [pc.fill_null(column, math.nan).to_numpy(zero_copy_only=False) for column in columns]
+    reasons = space.bad_points(*numbers) if len(numbers) == 2 else space.bad_boxes(*numbers)
+    for row in np.flatnonzero(reasons):
+        add_problem(problems, int(row), reasons[row])
+
+
+def _check_terms(terms: pa.Array, problems: Reasons) -> None:
+    _add_where(pc.greater(pc.list_value_length(terms), MAX_TERMS), f"more than {MAX_TERMS} terms", problems)
+    rows, values = pc.list_parent_indices(terms).to_numpy(), pc.list_flatten(terms)
+    for row in rows[pc.is_null(values).to_numpy(zero_copy_only=False)]:
+        add_problem(problems, row, "terms has a null")
+    for row in rows[pc.fill_null(pc.equal(values, ""), False).to_numpy(zero_copy_only=False)]:
+        add_problem(problems, row, "terms has an empty text")
+
+
+def _check_times(times: pa.Array, problems: Reasons) -> None:
+    seconds = pc.divide(times.cast(pa.int64()), 1_000_000)
+    out_of_range = pc.or_(pc.less(seconds, _EARLIEST), pc.greater(seconds, _LATEST))
+    _add_where(out_of_range, "time is not between the years 1 and 9999", problems)
+
+
+def _check_readings(readings: pa.Array, problems: Reasons) -> None:
+    pairs = readings.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.float64())])))
+    rows, flat = pc.list_parent_indices(pairs).to_numpy(), pc.list_flatten(pairs)
+    named = pc.not_equal(pc.struct_field(flat, "key"), "")
+    finite = pc.is_finite(pc.struct_field(flat, "value"))
+    for what, good in (("an empty name", named), ("a value that is not a finite number", finite)):
+        for row in rows[~pc.fill_null(good, False).to_numpy(zero_copy_only=False)]:
+            add_problem(problems, row, f"readings has {what}")

@@ -10,11 +10,11 @@ import orjson
 
 from roamcast.errors import InputError
 
-__all__ = ["collection", "fields_of"]
+__all__ = ["CONVERTERS", "read_features"]
 
 
-def collection(path: Path, given: str) -> list[Any]:
-    """The features of a FeatureCollection, unchecked. Raises InputError if it is none."""
+def read_features(path: Path, given: str) -> list[Any]:
+    """The features of a FeatureCollection, unchecked. Raises InputError if the file is not one."""
     try:
         document = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
@@ -42,12 +42,12 @@ def _subscription(feature: Any) -> dict[str, Any]:
         bbox = _rectangle(*_geometry(feature))
     if not isinstance(bbox, list) or len(bbox) not in (4, 6):
         raise ValueError("bbox must be [west, south, east, north]")
-    half = len(bbox) // 2  # six numbers hold heights too
+    half = len(bbox) // 2  # six numbers include heights
     return {**properties, "min_x": bbox[0], "min_y": bbox[1], "max_x": bbox[half], "max_y": bbox[half + 1]}
 
 
-fields_of: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
-"""By the noun of a layout: the fields of a feature. Raises ValueError saying what is wrong with it."""
+CONVERTERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
+"""By the noun of a layout: returns the fields of a feature. Raises ValueError with the problem."""
 
 
 def _properties(feature: Any, *reserved: str) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def _properties(feature: Any, *reserved: str) -> dict[str, Any]:
         raise ValueError("not a Feature")
     properties = feature.get("properties") or {}
     if not isinstance(properties, dict):
-        raise ValueError("its properties are not an object")
+        raise ValueError("properties must be an object")
     for name in reserved:
         if name in properties:
-            raise ValueError(f"unknown property {name!r}: coordinates belong into the geometry")
+            raise ValueError(f"unknown property {name!r}: coordinates belong in the geometry")
     return properties
 
 
@@ -70,7 +70,7 @@ def _geometry(feature: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _rectangle(kind: str, coordinates: Any) -> list[float]:
-    """Around a Polygon. Several polygons may be one area cut at the antimeridian: then only a bbox can tell."""
+    """The bounding rectangle of a Polygon. An area that is split at the antimeridian needs a bbox instead."""
     if kind != "Polygon":
         raise ValueError(f"the geometry of a subscription must be a Polygon, not {kind}, unless it has a bbox")
     try:

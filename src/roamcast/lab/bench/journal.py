@@ -1,7 +1,7 @@
-"""`roamcast bench journal`: does a batch stay as quick as at first after very many segments have come and gone?
+"""`roamcast bench journal`: does a batch stay as fast after very many segments were written and deleted?
 
-The pipeline's own stream reads a journal that is written one record a segment. Small batches are timed at the beginning
-and at the end; between them as many segments as asked for are written, read and deleted. The peer is the beginning.
+The pipeline's query reads a journal with one record per segment. Small batches are timed at the start and at the end;
+in between the given number of segments is written, read and deleted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from roamcast.journal.segments import encode
 __all__ = ["bench_journal"]
 
 _BATCHES = 40
-_RECORDS = 10  # a timed batch
-_BACKLOG = 20_000  # segments that may lie in the folder during the churn
+_RECORDS = 10  # of a timed batch
+_BACKLOG = 20_000  # maximum of segments in the folder
 _NODE = "local"
 _SAY_EVERY_S = 10.0
 
@@ -40,17 +40,17 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
         pipeline = open_pipeline(data)
         spark = session("roamcast-bench", options=LOCAL_CHECKPOINT, log=data / "spark.log")
         query = PipelineQuery(spark, pipeline, data, PipelineLimits(records=_BACKLOG)).start()
-        feed = _Feed(data / "journal")
+        feed = _JournalFeed(data / "journal")
         say("warming up")
         _timed_batches(feed, query)
         before = _timed_batches(feed, query)
-        say(f"batch time at first {before:.0f} ms; now {segments} segments come and go")
+        say(f"batch time at the start {before:.0f} ms; now writing {segments} segments")
         began = time.monotonic()
         feed.churn(segments, query, say)
         query.processAllAvailable()
         churned = time.monotonic() - began
         after = _timed_batches(feed, query)
-        left = feed.lying()
+        left = feed.file_count()
         query.stop()
         feed.close()
         pipeline.close()
@@ -65,8 +65,8 @@ def bench_journal(segments: int, say: Say) -> dict[str, float]:
     }
 
 
-class _Feed:
-    """Writes one record a segment."""
+class _JournalFeed:
+    """Writes segments of one record."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -78,20 +78,20 @@ class _Feed:
         for _ in range(count):
             self._journal.append([self._event()]).result()
 
-    def lying(self) -> int:
+    def file_count(self) -> int:
         return sum(1 for _ in self._folder.path.iterdir())
 
     def churn(self, segments: int, query: Any, say: Say) -> None:
-        """Segments as the journal writes them, but unsynced: a million syncs would measure the disk."""
+        """Write segments like the journal, but without sync: a million syncs would measure the disk."""
         self._journal.close()
-        said, first = time.monotonic(), self._folder.last_offset() + 1
+        last_message, first = time.monotonic(), self._folder.last_offset() + 1
         for offset in range(first, first + segments):
             rows = to_batch(_NODE, offset, [self._event()])
             write_atomic(self._folder.path_of(offset, offset), encode([rows]), durable=False)
             if offset % 1_000 == 0:
                 self._wait_for_room(query)
-                if time.monotonic() - said > _SAY_EVERY_S:
-                    said = time.monotonic()
+                if time.monotonic() - last_message > _SAY_EVERY_S:
+                    last_message = time.monotonic()
                     say(f"{offset - first} of {segments} segments")
         self._journal = FileJournal(self._root, _NODE, linger=0.0)
 
@@ -103,14 +103,14 @@ class _Feed:
         return Record(EVENT, "feed", self._seq, "feed", self._seq, 0.0, 0.0, ["bench"])
 
     def _wait_for_room(self, query: Any) -> None:
-        while self.lying() > _BACKLOG:
+        while self.file_count() > _BACKLOG:
             if not query.isActive:
                 raise query.exception()
             time.sleep(0.05)
 
 
-def _timed_batches(feed: _Feed, query: Any) -> float:
-    """The median time of a small batch, in milliseconds."""
+def _timed_batches(feed: _JournalFeed, query: Any) -> float:
+    """The median duration of a small batch, in milliseconds."""
     times: list[float] = []
     for _ in range(_BATCHES):
         feed.put(_RECORDS)

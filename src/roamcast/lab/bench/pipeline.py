@@ -1,8 +1,8 @@
-"""`roamcast bench pipeline`: how long from publishing an event until its letter is read, end to end.
+"""`roamcast bench pipeline`: latency from publishing an event to reading its letter, end to end.
 
-A real node and a real pipeline, each a process of its own with its default settings, on one machine. Sources publish at
-a steady rate over HTTP; subscribers read their streams and acknowledge. Nothing is left out: group commit, fsync,
-Spark, outbox, mailbox.
+A real node and a real pipeline run as processes with their default settings on one machine. Sources publish at a steady
+rate over HTTP; subscribers read their streams and acknowledge. All steps are included: group commit, fsync, Spark,
+outbox, mailbox.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 from roamcast.client import AsyncClient
 from roamcast.lab.bench.processes import free_port, node, pipeline
 
-__all__ = ["Row", "bench_pipeline"]
+__all__ = ["RateResult", "bench_pipeline"]
 
 _SOURCES = 10
 _SUBSCRIBERS = 10
 _POSTS_PER_S = 5  # by each source, with as many events as make up the rate
 _WARM_UP_S = 10.0
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One rate. A letter for every event is expected; `missing` and `repeated` must be 0."""
+class RateResult:
+    """The result for one rate. `missing` and `repeated` letters must be 0."""
 
     rate: int
     events: int
@@ -44,8 +44,8 @@ class Row:
 
 
 @dataclass(slots=True)
-class _Run:
-    """Events sent and letters seen, by event id. Only what is sent after the warm-up counts."""
+class _LatencyRun:
+    """Events sent and letters received, by event id. Events of the warm-up are not counted."""
 
     sent: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class _Run:
 
 
 def bench_pipeline(rates: Sequence[int], seconds: float, say: Say) -> dict[str, list[dict[str, float]]]:
-    """A row for each rate, in events per second."""
+    """Measure each rate, in events per second."""
     rows = []
     for rate in rates:
         with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
@@ -72,14 +72,14 @@ def bench_pipeline(rates: Sequence[int], seconds: float, say: Say) -> dict[str, 
     return {"rows": rows}
 
 
-def _row(rate: int, run: _Run) -> Row:
+def _row(rate: int, run: _LatencyRun) -> RateResult:
     waits = np.array([run.seen[event] - sent for event, sent in run.sent.items() if event in run.seen]) * 1e3
     p50, p99 = (round(float(np.percentile(waits, q)), 1) if len(waits) else float("nan") for q in (50, 99))
-    return Row(rate, len(run.sent), p50, p99, len(run.sent) - len(waits), run.repeated)
+    return RateResult(rate, len(run.sent), p50, p99, len(run.sent) - len(waits), run.repeated)
 
 
-async def _drive(url: str, rate: int, seconds: float) -> _Run:
-    run = _Run()
+async def _drive(url: str, rate: int, seconds: float) -> _LatencyRun:
+    run = _LatencyRun()
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(limits=limits) as http:
         subscribers = [AsyncClient(url, http=http) for _ in range(_SUBSCRIBERS)]
@@ -92,7 +92,7 @@ async def _drive(url: str, rate: int, seconds: float) -> _Run:
         readers = [asyncio.create_task(_read(subscriber, run)) for subscriber in subscribers]
         began = time.perf_counter()
         await asyncio.gather(*(_publish(s, n, rate, began, seconds, run) for n, s in enumerate(sources)))
-        end = time.perf_counter() + _PATIENCE_S
+        end = time.perf_counter() + _TIMEOUT_S
         while run.sent.keys() - run.seen.keys() and time.perf_counter() < end:
             await asyncio.sleep(0.1)
         for reader in readers:
@@ -101,8 +101,8 @@ async def _drive(url: str, rate: int, seconds: float) -> _Run:
     return run
 
 
-async def _publish(source: AsyncClient, number: int, rate: int, began: float, seconds: float, run: _Run) -> None:
-    """Posts at fixed times, whatever the last one took, so that a slow answer is not hidden."""
+async def _publish(source: AsyncClient, number: int, rate: int, began: float, seconds: float, run: _LatencyRun) -> None:
+    """Publish at fixed times, however long the last request took, so that slow responses are not hidden."""
     size = max(1, rate // (_SOURCES * _POSTS_PER_S))
     pause = size * _SOURCES / rate
     due = began + pause * number / _SOURCES
@@ -118,7 +118,7 @@ async def _publish(source: AsyncClient, number: int, rate: int, began: float, se
         due += pause
 
 
-async def _read(subscriber: AsyncClient, run: _Run) -> None:
+async def _read(subscriber: AsyncClient, run: _LatencyRun) -> None:
     unacknowledged = 0
     async for letter in subscriber.letters(ack=False):
         run.note(letter.event["id"])

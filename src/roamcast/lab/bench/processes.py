@@ -1,4 +1,4 @@
-"""Real roamcast processes on this machine, for measurements and for end-to-end tests."""
+"""Real roamcast processes on this machine, for benchmarks and end-to-end tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def until(condition: Callable[[], bool], limit: float, what: str) -> None:
 class Process:
     """A `roamcast` command that can be started, killed and started again. Its output goes to `log`.
 
-    `ready` is given what the process has said since its last start.
+    `ready` gets the output since the last start and returns whether the process is ready.
     """
 
     def __init__(self, arguments: Sequence[str], log: Path, ready: Callable[[str], bool], limit: float = 90.0) -> None:
@@ -48,7 +48,7 @@ class Process:
         self.log = log
         self._ready = ready
         self._limit = limit
-        self._said_before = 0
+        self._output_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,7 +59,7 @@ class Process:
 
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:
-            self._said_before = output.tell()
+            self._output_before = output.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -67,13 +67,13 @@ class Process:
             until(self._is_up, self._limit, f"{' '.join(self._command[3:5])} to be ready")
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would, to the process alone: what it started must find out by itself."""
+        """Send SIGKILL to the process only, like a crash. Its children must notice by themselves."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, then patience, then SIGKILL for all that is left; the exit code."""
+        """Send SIGTERM, wait, then send SIGKILL to the process group; return the exit code."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
@@ -85,15 +85,15 @@ class Process:
         return self._process.wait()
 
     def _is_up(self) -> bool:
-        said = self.log.read_bytes()[self._said_before :].decode(errors="replace")
+        output = self.log.read_bytes()[self._output_before :].decode(errors="replace")
         if self._process is not None and self._process.poll() is not None:
-            raise UnavailableError(f"it ended with {self._process.returncode}: {said[-500:]}", where=str(self.log))
-        return self._ready(said)
+            raise UnavailableError(f"it exited with {self._process.returncode}: {output[-500:]}", where=str(self.log))
+        return self._ready(output)
 
 
 @contextlib.contextmanager
 def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
-    """A node, answering; stopped at the end."""
+    """Run a node until the end of the block. It is ready when the block starts."""
 
     def answers(_: str) -> bool:
         try:
@@ -111,9 +111,9 @@ def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
 
 @contextlib.contextmanager
 def pipeline(data: Path, *arguments: str) -> Iterator[Process]:
-    """A pipeline, ready for batches; stopped at the end."""
+    """Run a pipeline until the end of the block. It is ready when the block starts."""
     log = data / "pipeline.log"
-    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda said: "ready" in said)
+    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda output: "ready" in output)
     try:
         process.start()
         yield process
