@@ -116,7 +116,7 @@ def throttle(
     """Drop letters that come too soon under `Every`; return the others, and the changes of `notified`.
 
     Periods are measured by the times of events. `pending` is in order. `removed` has the offset at which a subscription
-    was removed: one that has its name from there on starts anew.
+    was removed: a later one with the same name starts a new period.
     """
     limited = np.flatnonzero(pc.is_valid(pending["every"]).to_numpy())
     rows = pending.take(pa.array(limited))

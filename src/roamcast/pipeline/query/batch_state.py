@@ -1,7 +1,7 @@
 """The batch state: what the driver carries from batch to batch.
 
 `prepare` applies the control records of a batch, `compute_result` turns its matched events into letters and the next
-state, `commit` publishes that state. Until then nothing has happened, and the batch may be repeated.
+state, `commit` publishes that state. Until then the batch has no effect and may be repeated.
 """
 
 from __future__ import annotations

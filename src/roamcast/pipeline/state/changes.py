@@ -59,7 +59,7 @@ class ControlChanges:
 class KnownState(Protocol):
     """The rows of the state that control records may concern. Arguments are columns of equal length."""
 
-    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+    def live_subscriptions(self, node: Sequence[str], id: Sequence[str], /) -> Iterable[Row]:
         """The live subscriptions with these names."""
 
     def recent_bindings(
@@ -69,10 +69,11 @@ class KnownState(Protocol):
         home: Sequence[str],
         source: Sequence[str],
         time: Sequence[int],
+        /,
     ) -> Iterable[Row]:
         """The bindings of these subscriptions and sources that are live or ended at `time` or later."""
 
-    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> Iterable[Row]:
+    def bindings_of(self, node: Sequence[str], id: Sequence[str], /) -> Iterable[Row]:
         """All bindings of these subscriptions that are kept."""
 
 
@@ -96,20 +97,13 @@ class KnownStateColumns(KnownState, Protocol):
 class EmptyState:
     """A KnownState without rows."""
 
-    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+    def live_subscriptions(self, *names: Sequence[str]) -> list[Row]:
         return []
 
-    def recent_bindings(
-        self,
-        node: Sequence[str],
-        id: Sequence[str],
-        home: Sequence[str],
-        source: Sequence[str],
-        time: Sequence[int],
-    ) -> list[Row]:
+    def recent_bindings(self, *names: Sequence[str] | Sequence[int]) -> list[Row]:
         return []
 
-    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
+    def bindings_of(self, *names: Sequence[str]) -> list[Row]:
         return []
 
 

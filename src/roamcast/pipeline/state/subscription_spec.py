@@ -40,22 +40,12 @@ class SubscriptionSpec(NamedTuple):
         body = SubscriptionBody.from_json(text)
         if body.area is not None:
             parse_area(body.area)
-        min_x, min_y, max_x, max_y = body.box or (-inf, -inf, inf, inf)
+        circle = None if body.circle is None else [*body.circle]
+        source, on = (None if each is None else encode_condition(each) for each in (body.source, body.on))
         return cls(
-            min_x,
-            min_y,
-            max_x,
-            max_y,
-            list(body.terms),
-            None if body.circle is None else [*body.circle],
-            body.place,
-            body.area,
-            None if body.source is None else encode_condition(body.source),
-            None if body.on is None else encode_condition(body.on),
-            body.every,
-            body.space,
-            body.moving_radius,
-        )
+            *(body.box or (-inf, -inf, inf, inf)), list(body.terms), circle, body.place, body.area, source, on,
+            body.every, body.space, body.moving_radius,
+        )  # fmt: skip
 
     @classmethod
     def from_body_or_none(cls, text: str | None) -> SubscriptionSpec | None:
