@@ -1,4 +1,4 @@
-"""A node whose disk refuses, and one that is killed."""
+"""A node whose disk fails, and a node that is killed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 def test_events_that_cannot_be_written_are_refused(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """507 with a hint; nothing of them is in the journal, and when the disk is well again events are taken."""
+    """507 with a hint. None of them is journalled; events are accepted again when the disk works."""
     headers = bearer(node.source())
     with monkeypatch.context() as patch:
         refuse(patch, number)
@@ -66,17 +66,17 @@ def test_events_that_cannot_be_written_are_refused(
     assert len(journalled(node.data)) == 1
 
 
-def test_a_journal_folder_that_is_gone_is_a_storage_error(node: RunningNode) -> None:
+def test_a_missing_journal_folder_is_a_storage_error(node: RunningNode) -> None:
     """507, not 500."""
     headers = bearer(node.source())
     shutil.rmtree(node.data / "journal" / "local")
     assert node.http.post("/v1/events", json={"x": 1, "y": 1}, headers=headers).status_code == 507
 
 
-def test_a_subscription_that_was_not_journalled_is_when_it_is_sent_again(
+def test_repeating_a_subscription_journals_it_after_a_failure(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused with 507 first; the same request again succeeds, and leaves one record."""
+    """The first request gets 507. The same request again succeeds, with one record."""
     headers, body = bearer(node.subscriber()), {"id": "q", "terms": ["a"]}
     with monkeypatch.context() as patch:
         refuse(patch, errno.ENOSPC)
@@ -85,10 +85,8 @@ def test_a_subscription_that_was_not_journalled_is_when_it_is_sent_again(
     assert [(row["kind"], row["id"]) for row in journalled(node.data)] == [("subscription", "q")]
 
 
-def test_a_removal_that_was_not_journalled_is_when_it_is_sent_again(
-    node: RunningNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second try says that it is gone already, and it is so in the journal too."""
+def test_repeating_a_removal_journals_it_after_a_failure(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second request gets 404, and the removal is journalled."""
     anna = node.subscriber()
     anna.subscribe(terms=["a"], id="q")
     with monkeypatch.context() as patch:
@@ -98,10 +96,8 @@ def test_a_removal_that_was_not_journalled_is_when_it_is_sent_again(
     assert [row["kind"] for row in journalled(node.data)] == ["subscription", "removal"]
 
 
-def test_a_move_that_was_not_journalled_is_when_it_is_sent_again(
-    node: RunningNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """507 and trouble first; then the bindings are in the journal once, and the node is well."""
+def test_repeating_a_move_journals_it_after_a_failure(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """507 and a reported problem first. Then the bindings are journalled once, and the node is healthy."""
     for id, x in (("a", 0), ("b", 10)):
         node.source(id, x=x, y=0)
     anna = node.subscriber(x=1, y=0)
@@ -120,8 +116,8 @@ def test_a_move_that_was_not_journalled_is_when_it_is_sent_again(
     until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well")
 
 
-def test_a_client_rides_out_a_disk_that_refuses_for_a_while(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tries again; a subscription and a removal end as if nothing had happened."""
+def test_a_client_retries_while_the_disk_fails(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription and its removal end as if nothing had happened."""
     anna = node.subscriber()
     refusals: list[int] = []
     fsync = os.fsync
@@ -139,8 +135,8 @@ def test_a_client_rides_out_a_disk_that_refuses_for_a_while(node: RunningNode, m
     assert [row["kind"] for row in journalled(node.data)] == ["subscription", "removal"]
 
 
-def test_a_store_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
-    """507 for what does not fit any more; what was acknowledged before is there after a restart."""
+def test_a_full_store_refuses_writes_and_keeps_its_content(tmp_path: Path) -> None:
+    """507 for what does not fit. What was acknowledged before survives a restart."""
     child, url = start(tmp_path, 300_000)
     tokens = []
     try:
@@ -163,7 +159,7 @@ def test_a_store_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path) 
 
 
 def test_moves_that_cannot_be_stored_change_nothing(tmp_path: Path) -> None:
-    """507 when the store is full; where the mover was and what it was bound to is as it was acknowledged last."""
+    """507 when the store is full. Position and bindings stay as acknowledged last."""
     child, url = start(tmp_path, 400_000)
     moved = 0
     try:
@@ -186,7 +182,7 @@ def test_moves_that_cannot_be_stored_change_nothing(tmp_path: Path) -> None:
 
 
 def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> None:
-    """The node says that it is degraded and goes on trying; with room again they come, once."""
+    """The node reports that it is degraded, and retries. With space again, the letters arrive once."""
     child, url = start(tmp_path, 300_000)
     try:
         anna = Client(url)
@@ -207,8 +203,8 @@ def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_stops_the_node_though_streams_are_open(tmp_path: Path, number: signal.Signals) -> None:
-    """It ends with exit code 0 and everything closed."""
+def test_a_signal_stops_the_node_despite_open_streams(tmp_path: Path, number: signal.Signals) -> None:
+    """It ends with exit code 0, with everything closed."""
     child, url = start(tmp_path, 1 << 40)
     with Client(url) as anna, httpx.Client(base_url=url) as http:
         anna.register_subscriber("anna")
@@ -220,8 +216,8 @@ def test_a_signal_stops_the_node_though_streams_are_open(tmp_path: Path, number:
     child.communicate()
 
 
-def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
-    """Events, entities, positions, subscriptions and bindings after SIGKILL."""
+def test_acknowledged_changes_survive_sigkill(tmp_path: Path) -> None:
+    """Events, entities, positions, subscriptions and bindings."""
     child, url = start(tmp_path, 1 << 40)
     with Client(url) as source, Client(url) as anna:
         source.register_source("s")
@@ -245,7 +241,7 @@ def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_is_refused_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """StorageError with a hint, not a traceback out of the depths."""
+    """StorageError with a hint, not a traceback."""
     refuse(monkeypatch, errno.EROFS)
     with pytest.raises(StorageError, match="read-only"), running_node(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""Who may do what: every entity has a token, and acts only for itself."""
+"""Authentication: every entity has a token and acts only for itself."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PROTECTED = [
 
 
 @pytest.mark.parametrize(("method", "path"), PROTECTED)
-def test_without_a_token_nothing_is_done(shared_node: RunningNode, method: str, path: str) -> None:
-    """401, and how to authenticate."""
+def test_a_token_is_required(shared_node: RunningNode, method: str, path: str) -> None:
+    """401, with the authentication scheme."""
     answer = shared_node.http.request(method, path, json={})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -42,13 +42,13 @@ def test_without_a_token_nothing_is_done(shared_node: RunningNode, method: str, 
 
 @pytest.mark.parametrize("value", ["Bearer wrong", "Bearer", "Basic YTpi", "wrong", "Bearer \xe9"])
 def test_a_wrong_token_is_refused(shared_node: RunningNode, value: str) -> None:
-    """401, however wrong it is."""
+    """401."""
     answer = shared_node.http.get("/v1/me", headers={"authorization": value.encode("latin-1")})
     assert answer.status_code == 401
 
 
-def test_a_subscriber_does_not_publish(shared_node: RunningNode) -> None:
-    """403 for events posted with a subscriber's token."""
+def test_a_subscriber_cannot_publish(shared_node: RunningNode) -> None:
+    """403."""
     subscriber = shared_node.subscriber("reader-1")
     assert shared_node.http.post("/v1/events", json=POINT, headers=bearer(subscriber)).status_code == 403
 
@@ -57,34 +57,33 @@ def test_a_subscriber_does_not_publish(shared_node: RunningNode) -> None:
     ("method", "path"), [row for row in PROTECTED if "mailbox" in row[1] or "subscriptions" in row[1]]
 )
 def test_a_source_has_no_mailbox(shared_node: RunningNode, method: str, path: str) -> None:
-    """403 for mailbox and subscriptions with a source's token."""
+    """403 for mailbox and subscriptions."""
     source = shared_node.source(f"{method}{path.replace('/', '.')}")
     assert shared_node.http.request(method, path, headers=bearer(source)).status_code == 403
 
 
-def test_nobody_changes_the_scene_but_the_operator(shared_node: RunningNode) -> None:
+def test_only_the_operator_changes_the_scene(shared_node: RunningNode) -> None:
     """403 with the token of an entity."""
     source = shared_node.source("painter")
     with pytest.raises(PermissionDeniedError):
         source.update_scene("layer", clear=True)
 
 
-def test_the_operator_is_no_entity(shared_node: RunningNode) -> None:
-    """The operator's token opens no mailbox."""
+def test_the_operator_is_not_an_entity(shared_node: RunningNode) -> None:
+    """The operator token opens no mailbox."""
     with pytest.raises(AuthenticationError):
         shared_node.operator().pull()
 
 
-def test_a_mailbox_is_read_by_its_owner_alone(node: RunningNode) -> None:
-    """Each subscriber sees only its own letters."""
+def test_only_its_owner_reads_a_mailbox(node: RunningNode) -> None:
     anna, ben = node.subscriber("anna"), node.subscriber("ben")
     leave(node.data, 1, ("anna", 1, "for-anna"), ("ben", 1, "for-ben"))
     assert [letter.event["id"] for letter in anna.pull(wait=10)] == ["for-anna"]
     assert [letter.event["id"] for letter in ben.pull(wait=10)] == ["for-ben"]
 
 
-def test_a_subscription_is_removed_by_its_owner_alone(node: RunningNode) -> None:
-    """403 for another's subscription, which stays."""
+def test_only_its_owner_removes_a_subscription(node: RunningNode) -> None:
+    """403 for others, and it stays."""
     anna, ben = node.subscriber("anna"), node.subscriber("ben")
     anna.subscribe(terms=["fire"], id="fires")
     with pytest.raises(PermissionDeniedError):
@@ -93,8 +92,8 @@ def test_a_subscription_is_removed_by_its_owner_alone(node: RunningNode) -> None
 
 
 @pytest.mark.parametrize("kind", ["source", "subscriber"])
-def test_an_id_is_given_once(node: RunningNode, kind: str) -> None:
-    """409 for a taken id, of either kind."""
+def test_a_taken_id_is_refused(node: RunningNode, kind: str) -> None:
+    """409, for either kind."""
     node.source("taken")
     client = node.client()
     register = client.register_source if kind == "source" else client.register_subscriber
@@ -102,8 +101,8 @@ def test_an_id_is_given_once(node: RunningNode, kind: str) -> None:
         register("taken")
 
 
-def test_tokens_are_not_kept(node: RunningNode) -> None:
-    """The store knows hashes only: no token can be found in its files."""
+def test_tokens_are_not_stored(node: RunningNode) -> None:
+    """The store has only hashes."""
     token = node.source().token
     assert token is not None
     files = list((node.data / "nodes" / "local").iterdir())
@@ -112,8 +111,8 @@ def test_tokens_are_not_kept(node: RunningNode) -> None:
     assert not [file for file in files if token.encode() in file.read_bytes()]
 
 
-def test_the_operators_token_is_the_operators_alone(tmp_path: Path) -> None:
-    """The file is for its owner, and stays the same over restarts."""
+def test_the_operator_token_is_private(tmp_path: Path) -> None:
+    """Only its owner can read the file. It stays the same over restarts."""
     with in_process_node(tmp_path) as node:
         first = node.operator().token
         assert stat.S_IMODE((tmp_path / "operator.token").stat().st_mode) == 0o600

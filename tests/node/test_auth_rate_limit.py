@@ -1,4 +1,4 @@
-"""How often one may ask."""
+"""Rate limits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from roamcast.errors import CapacityError
 from roamcast.node.auth import RateLimiter
 
 
-def test_so_many_a_second_and_no_more() -> None:
-    """Time gives back what was used; others have their own."""
+def test_requests_are_limited_per_caller() -> None:
+    """Time refills the bucket; callers do not share one."""
     now = [0.0]
     rate_limiter = RateLimiter(2, clock=lambda: now[0])
     rate_limiter.check("ann")

@@ -1,4 +1,4 @@
-"""The data folder and the settings."""
+"""The data folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from roamcast.errors import ConflictError, CorruptionError, InputError, StorageE
 from roamcast.node.data_folder import DataFolder
 
 
-def test_a_folder_is_made_and_found_again(tmp_path: Path) -> None:
-    """With a version and the space in it, and nothing else."""
+def test_a_folder_is_created_and_opened_again(tmp_path: Path) -> None:
+    """It has the format and the space, and nothing else."""
     for _ in range(2):
         DataFolder.open(tmp_path / "a" / "b", "planar")
     (card,) = (tmp_path / "a" / "b").iterdir()
@@ -25,8 +25,8 @@ def test_a_folder_is_made_and_found_again(tmp_path: Path) -> None:
     assert card.read_text() == '{"format":"roamcast-data/1","space":"planar"}\n'
 
 
-def test_a_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
-    """Nobody else on the machine reads letters; a folder that was there keeps its mode."""
+def test_a_new_folder_is_private(tmp_path: Path) -> None:
+    """An existing folder keeps its mode."""
     (tmp_path / "old").mkdir(mode=0o755)
     for name, mode in (("new", 0o700), ("old", 0o755)):
         DataFolder.open(tmp_path / name, "planar")
@@ -34,7 +34,7 @@ def test_a_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every folder that has got a new folder in it is synced: a power cut takes no parent away."""
+    """Every parent of a new folder is synced."""
     synced: set[Path] = set()
     fsync = os.fsync
 
@@ -49,14 +49,14 @@ def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_another_space_is_refused(tmp_path: Path) -> None:
-    """What is there would mean something else in it; the hint says which one is right."""
+    """The hint names the right one."""
     DataFolder.open(tmp_path, "planar")
     with pytest.raises(ConflictError, match="--space planar"), in_process_node(tmp_path, space="geographic"):
         pass
 
 
-def test_a_folder_that_does_not_say_its_space_learns_it(tmp_path: Path) -> None:
-    """From the first node that is started on it."""
+def test_a_folder_without_a_space_gets_one(tmp_path: Path) -> None:
+    """From the first node that opens it."""
     (tmp_path / "roamcast.json").write_text('{"format": "roamcast-data/1"}')
     DataFolder.open(tmp_path, "planar")
     with pytest.raises(ConflictError):
@@ -65,22 +65,22 @@ def test_a_folder_that_does_not_say_its_space_learns_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['{"format": "roamcast-data/2"}', "[]", "rubbish"])
 def test_another_format_is_refused(tmp_path: Path, content: str) -> None:
-    """With a hint, and untouched."""
+    """With a hint, and unchanged."""
     (tmp_path / "roamcast.json").write_text(content)
     with pytest.raises(ConflictError, match="--data"):
         DataFolder.open(tmp_path, "planar")
     assert (tmp_path / "roamcast.json").read_text() == content
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    """StorageError that names it."""
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    """StorageError with its path."""
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
         DataFolder.open(tmp_path / "file", "planar")
 
 
-def test_a_token_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that refuses while it is written leaves nothing behind."""
+def test_the_operator_token_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk failure leaves nothing behind."""
 
     def fsync(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -93,15 +93,15 @@ def test_a_token_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(DataFolder(tmp_path).operator_token()) >= 40
 
 
-def test_an_empty_token_opens_nothing(tmp_path: Path) -> None:
-    """A file without one is refused with a hint."""
+def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
+    """With a hint."""
     (tmp_path / "operator.token").write_text("\n")
     with pytest.raises(CorruptionError, match="delete it"):
         DataFolder(tmp_path).operator_token()
 
 
-def test_nodes_that_start_together_have_one_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both found no token, and both made one: the first counts for both."""
+def test_nodes_that_start_together_share_the_operator_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one created counts for both."""
     together = Barrier(2, timeout=20)
     fsync = os.fsync
 
@@ -117,8 +117,8 @@ def test_nodes_that_start_together_have_one_operator(tmp_path: Path, monkeypatch
     assert first == second == (tmp_path / "operator.token").read_text().strip()
 
 
-def test_places_that_cannot_be_read_keep_the_node_from_starting(tmp_path: Path) -> None:
-    """InputError that names the file, before anything is made."""
+def test_an_invalid_file_of_places_keeps_the_node_from_starting(tmp_path: Path) -> None:
+    """InputError with the file, before anything is created."""
     (tmp_path / "rooms.geojson").write_text("{}")
     for file in ("rooms.geojson", "none.geojson"):
         with pytest.raises(InputError, match=file), in_process_node(tmp_path / "data", places=tmp_path / file):

@@ -1,4 +1,4 @@
-"""The scene: layers, watchers that read slowly, features that vanish."""
+"""The scene: layers, slow watchers, features that expire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ids(scene: Scene) -> dict[str, list[str]]:
 
 
 def test_a_change_clears_then_removes_then_sets() -> None:
-    """In this order, on one layer only."""
+    """On one layer only."""
     scene = new_scene()
     scene.apply(LayerChange("a", {"1": point(), "2": point()}), 0)
     scene.apply(LayerChange("b", {"1": point()}), 0)
@@ -32,8 +32,8 @@ def test_a_change_clears_then_removes_then_sets() -> None:
     assert ids(scene) == {"a": ["2", "3"], "b": ["1"]}
 
 
-def test_features_with_a_ttl_vanish() -> None:
-    """At their time; setting one again without a ttl keeps it."""
+def test_features_with_a_ttl_expire() -> None:
+    """Setting one again without a ttl keeps it."""
     scene = new_scene()
     scene.apply(LayerChange("a", {"1": point(), "2": point(), "3": point()}, ttl=5), 100)
     scene.apply(LayerChange("a", {"2": point()}), 101)
@@ -46,8 +46,8 @@ def test_features_with_a_ttl_vanish() -> None:
     assert ids(scene) == {"a": ["2"]}
 
 
-def test_a_full_scene_refuses_and_stays_as_it_is() -> None:
-    """But replacing features in a full scene is fine."""
+def test_a_full_scene_refuses_new_features() -> None:
+    """Replacing features is allowed."""
     scene = new_scene(most_features=2)
     scene.apply(LayerChange("a", {"1": point(), "2": point()}), 0)
     with pytest.raises(CapacityError):
@@ -57,8 +57,8 @@ def test_a_full_scene_refuses_and_stays_as_it_is() -> None:
     assert ids(scene) == {"a": ["2", "3"]}
 
 
-def test_a_watcher_gets_a_snapshot_then_joined_changes() -> None:
-    """Of several changes to a feature only the last is sent."""
+def test_a_watcher_gets_a_snapshot_then_combined_changes() -> None:
+    """Only the last of several changes to a feature is sent."""
     scene = new_scene()
     scene.apply(LayerChange("a", {"1": point()}), 0)
     with scene.watch() as watcher:
@@ -75,8 +75,8 @@ def test_a_watcher_gets_a_snapshot_then_joined_changes() -> None:
         assert watcher.take() == []
 
 
-def test_a_watcher_far_behind_gets_a_snapshot_again() -> None:
-    """What it has not taken stays bounded, however much happens."""
+def test_a_watcher_far_behind_gets_a_new_snapshot() -> None:
+    """Its pending changes stay bounded."""
     scene = new_scene(most_features=3)
     with scene.watch() as watcher:
         watcher.take()
@@ -87,7 +87,7 @@ def test_a_watcher_far_behind_gets_a_snapshot_again() -> None:
 
 
 def test_too_many_watchers_are_refused() -> None:
-    """And there is room again when one goes."""
+    """Until one of them ends."""
     scene = new_scene()
     with scene.watch():
         with scene.watch(), pytest.raises(CapacityError):
@@ -96,7 +96,7 @@ def test_too_many_watchers_are_refused() -> None:
 
 
 def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:
-    """Where they are, as they move; the boxes as areas, across the antimeridian in one piece."""
+    """Entities as they move; boxes as areas, in one piece across the antimeridian."""
     node.source("car", x=1, y=2).move(3, 4)
     anna = node.subscriber("anna", x=5, y=6)
     anna.subscribe(box=(170, 0, -170, 1), crosses_antimeridian=True, terms=["ice"], id="box")
@@ -112,7 +112,7 @@ def test_the_node_shows_entities_and_subscriptions(node: RunningNode) -> None:
 
 
 def test_the_scene_is_filled_at_start(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """With what the registry knows."""
+    """From the registry."""
     data = tmp_path_factory.mktemp("data")
     with in_process_node(data, scene=False) as node:
         node.source("car", x=1, y=2)
@@ -124,16 +124,16 @@ def test_the_scene_is_filled_at_start(tmp_path_factory: pytest.TempPathFactory) 
         }
 
 
-def test_a_node_without_scene_shows_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """404 with a hint how to turn it on."""
+def test_a_node_without_scene_returns_404(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With a hint how to enable it."""
     with in_process_node(tmp_path_factory.mktemp("data"), scene=False) as node:
         with pytest.raises(NotFoundError, match="--scene"):
             node.client().scene()
         assert node.http.get("/v1/scene/stream").status_code == 404
 
 
-def test_the_stream_tells_of_flashes_and_counters(node: RunningNode) -> None:
-    """A snapshot, then a feature that comes and goes by itself, then counters when they change."""
+def test_the_stream_sends_expiring_features_and_counters(node: RunningNode) -> None:
+    """A snapshot, then a feature that comes and goes, then changed counters."""
     operator, source = node.operator(), node.source()
     seen: list[tuple[str, dict[str, object]]] = []
     reader = SseReader()
@@ -155,7 +155,7 @@ def test_the_stream_tells_of_flashes_and_counters(node: RunningNode) -> None:
 
 
 def test_watchers_are_counted(node: RunningNode) -> None:
-    """A stream that is closed is forgotten."""
+    """A closed stream is forgotten."""
     with node.http.stream("GET", "/v1/scene/stream") as response:
         pieces = response.iter_bytes()
         next(pieces)

@@ -22,7 +22,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    """The first keeps running; the error comes out as it is."""
+    """The first keeps running; the error is raised unchanged."""
     with in_process_node(tmp_path) as node:
         with pytest.raises(ConflictError):
             NodeServer(node_settings(data=tmp_path, port=0)).run_node()

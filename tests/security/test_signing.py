@@ -1,4 +1,4 @@
-"""Signatures between offices, and requests that count once."""
+"""Signatures between offices, and requests that are valid once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGNED = SignedRequest("north", "south", "http://north", "POST", "/v1/office/mes
 
 
 def test_a_signature_covers_every_part() -> None:
-    """Sender, receiver, address, method, path, body and nonce; and the key."""
+    """Sender, receiver, URL, method, path, body and nonce; and the key."""
     key = new_key()
     known = signature(key, SIGNED)
     for field in SignedRequest._fields:
@@ -22,12 +22,11 @@ def test_a_signature_covers_every_part() -> None:
 
 @given(st.lists(st.text(max_size=3), max_size=3), st.lists(st.text(max_size=3), max_size=3))
 def test_parts_are_not_confused(one: list[str], other: list[str]) -> None:
-    """Two lists of parts have one code only if they are the same."""
+    """Two lists of parts have the same code only if they are equal."""
     assert (mac(b"key", *one) == mac(b"key", *other)) == (one == other)
 
 
-def test_what_is_sealed_is_opened_with_the_same_key_and_context() -> None:
-    """And with no other."""
+def test_a_secret_is_decrypted_with_the_same_key_and_context_only() -> None:
     key, secret = new_key(), new_key()
     closed = encrypt(key, secret, "once")
     assert closed != secret
@@ -36,8 +35,8 @@ def test_what_is_sealed_is_opened_with_the_same_key_and_context() -> None:
     assert encrypt(new_key(), closed, "once") != secret
 
 
-def test_a_nonce_counts_once_in_its_session() -> None:
-    """Whatever the order; not in another session, so not after a restart."""
+def test_a_nonce_is_valid_once_in_its_session() -> None:
+    """In any order; not in another session, so not after a restart."""
     receiver, sender = Nonces(), Nonces()
     first, second = sender.next_for(receiver.session), sender.next_for(receiver.session)
     assert [receiver.accept("north", nonce) for nonce in (second, first, first, second)] == [
@@ -50,16 +49,16 @@ def test_a_nonce_counts_once_in_its_session() -> None:
     assert not Nonces().accept("north", first)
 
 
-def test_what_is_much_older_than_the_latest_is_refused() -> None:
-    """So that not every number has to be remembered."""
+def test_a_nonce_far_behind_the_latest_is_refused() -> None:
+    """So that memory is bounded."""
     receiver = Nonces()
     sender = "0" * 32
     numbers = 10**12, 10**12 - 9_999, 10**12 - 10_000
     assert [receiver.accept("north", f"{receiver.session}.{sender}.{n}") for n in numbers] == [True, True, False]
 
 
-def test_a_sender_that_starts_again_is_heard_at_once() -> None:
-    """Its numbers begin again, whatever its clock says, and none of its earlier requests is good again."""
+def test_a_restarted_sender_is_accepted_at_once() -> None:
+    """Its numbers restart, and none of its earlier requests is valid again."""
     receiver, before, after = Nonces(), Nonces(), Nonces()
     earlier = [before.next_for(receiver.session) for _ in range(3)]
     assert all(receiver.accept("north", nonce) for nonce in earlier)
@@ -67,8 +66,8 @@ def test_a_sender_that_starts_again_is_heard_at_once() -> None:
     assert not any(receiver.accept("north", nonce) for nonce in earlier)
 
 
-def test_a_sender_that_starts_too_often_ends_the_session() -> None:
-    """So that nothing is good twice though not everything is remembered."""
+def test_too_many_restarts_of_a_sender_end_the_session() -> None:
+    """So that nothing is valid twice although memory is bounded."""
     receiver = Nonces()
     session = receiver.session
     nonces = [Nonces().next_for(session) for _ in range(1_001)]
@@ -78,8 +77,7 @@ def test_a_sender_that_starts_too_often_ends_the_session() -> None:
     assert receiver.accept("north", Nonces().next_for(receiver.session))
 
 
-def test_what_is_no_nonce_is_refused() -> None:
-    """However it is broken."""
+def test_malformed_nonces_are_refused() -> None:
     receiver = Nonces()
     good = Nonces().next_for(receiver.session)
     for text in ("", ".", receiver.session, f"{receiver.session}.1", good[:-1], f"{good[:-1]}-1", f"{good[:-1]}²"):

@@ -1,4 +1,4 @@
-"""PublishProofs of sources that publish away from home."""
+"""Publish proofs of sources at nodes of other domains."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ TOKEN = "a-token-of-a-source"
 MADE = PublishProof.create(TOKEN, "north", "cam", "south")
 
 
-def test_home_knows_the_passport_of_its_source() -> None:
-    """By the hash of the token alone."""
+def test_the_home_can_verify_a_proof() -> None:
+    """With only the hash of the token."""
     assert MADE.is_valid("south", hash_token(TOKEN))
 
 
 @pytest.mark.parametrize(
-    ("passport", "domain", "token"),
+    ("proof", "domain", "token"),
     [
         (MADE, "west", TOKEN),
         (MADE, "south", "another-token"),
@@ -26,13 +26,12 @@ def test_home_knows_the_passport_of_its_source() -> None:
     ],
     ids=["another domain", "another token", "another source", "another home", "no proof"],
 )
-def test_what_was_made_for_something_else_is_not_good(passport: PublishProof, domain: str, token: str) -> None:
-    """A passport is of one source, with one token, for one domain."""
-    assert not passport.is_valid(domain, hash_token(token))
+def test_a_proof_is_for_one_source_token_and_domain(proof: PublishProof, domain: str, token: str) -> None:
+    assert not proof.is_valid(domain, hash_token(token))
 
 
-def test_passport_is_told_from_a_token() -> None:
-    """As a text it comes back as it was; no token looks like one."""
+def test_a_proof_cannot_be_confused_with_a_token() -> None:
+    """Its text parses back, and no token parses as a proof."""
     assert PublishProof.parse(str(MADE)) == MADE
     assert not any(PublishProof.parse(new_token()) for _ in range(100))
     assert TOKEN not in str(MADE)

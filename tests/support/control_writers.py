@@ -1,4 +1,4 @@
-"""What tests of the control share: one over a registry in memory and a real journal, which refuse when told to."""
+"""Control writers for tests, over a registry in memory and a real journal that fail on demand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOISE = "Select anyof() Where &context = noise and &location in rang:loc(10)"
 FIRE = 'Select all() Where &terms has ("fire")'
 ON_STAGE = f"{FIRE} Life-control #location in stage"
 
-WALKED = [("initial", "a", "q"), ("unbinding", "a", "q"), ("binding", "b", "q")]
+WALK_RECORDS = [("initial", "a", "q"), ("unbinding", "a", "q"), ("binding", "b", "q")]
 
 
 def full() -> StorageError:
@@ -45,7 +45,7 @@ def full() -> StorageError:
 
 
 class Registry(MemoryRegistry):
-    """Counts its transactions; refuses the next `refusals` of them; calls `before` ahead of each."""
+    """Records its transactions; fails the next `refusals` of them; calls `before` ahead of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Registry(MemoryRegistry):
 
 
 class Journal(FileJournal):
-    """Counts its appends; refuses the next `refusals` of them."""
+    """Counts its appends; fails the next `refusals` of them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, "local", linger=0.0)
@@ -81,7 +81,7 @@ class Journal(FileJournal):
 
 
 class Mailboxes:
-    """An office in which the subscribers named here have mailboxes until they have left."""
+    """An office with mailboxes of the registered subscribers."""
 
     def __init__(self) -> None:
         self._store = MemoryOfficeStore()
@@ -102,7 +102,7 @@ class Mailboxes:
 
 
 class World:
-    """A control that can be stopped and started again on the same registry and journal."""
+    """A control writer that can be restarted on the same registry and journal."""
 
     def __init__(self, folder: Path, places: Places | None = None) -> None:
         self.folder = folder
@@ -153,12 +153,12 @@ class World:
     def move(self, id: str, x: float, y: float = 0.0) -> int:
         return self.control.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
 
-    def asking(self, id: str, subscriber: str, text: str) -> Future[bool]:
+    def submit_subscription(self, id: str, subscriber: str, text: str) -> Future[bool]:
         asked = self.queries.read(text)
         return self.control.subscribe(id, subscriber, asked, self.queries.body_of(asked.query))
 
     def subscribe(self, id: str, subscriber: str, text: str) -> bool:
-        return self.asking(id, subscriber, text).result(SECONDS)
+        return self.submit_subscription(id, subscriber, text).result(SECONDS)
 
     def state(self, id: str) -> str:
         return self.control.query(lambda binder: binder.status(id).state.value).result(SECONDS)
@@ -171,8 +171,8 @@ class World:
         folder = JournalFolder(self.folder, "local")
         return [row for batch in read(folder.segments(), 0, folder.last_offset()) for row in batch.to_pylist()]
 
-    def told(self) -> list[tuple[str, str, str]]:
-        """(kind, entity, id) of every record; of a first binding the kind is `initial`."""
+    def control_records(self) -> list[tuple[str, str, str]]:
+        """(kind, entity, id) of every record; the kind of a first binding is `initial`."""
         return [(_kind(row), row["entity"], row["id"]) for row in self.journalled()]
 
 
@@ -190,8 +190,8 @@ def world(folder: Path, places: Places | None = None) -> Iterator[World]:
         made.stop()
 
 
-def walked(node: World) -> None:
-    """Ann hears the nearest of two sources, and walks from one to the other."""
+def walk(node: World) -> None:
+    """Ann subscribes to the nearest of two sources, and walks from one to the other."""
     node.source("a", (0, 0))
     node.source("b", (100, 0))
     node.subscriber("ann", (1, 0))

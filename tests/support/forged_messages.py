@@ -1,4 +1,4 @@
-"""Offices that have joined, and lie."""
+"""Requests and messages that an attacker among the peers could forge."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from roamcast.security.signing import Nonces, SignedRequest, encrypt, new_key, s
 
 
 def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
-    """What a node knows of another, key and all: what an attacker would have who is one of the offices."""
+    """What a node knows of a peer, including the key: what an attacker among the peers has."""
     peer = Peers(node.data / "nodes" / domain / "peers.json").find(other)
     assert peer is not None
     return peer
 
 
-def say(
+def send_signed(
     node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "", path: str = MESSAGES
 ) -> httpx.Response:
-    """A request as an office makes it."""
+    """Send a signed request, as an office does."""
     nonce = Nonces().next_for(session)
     signed = SignedRequest(sender, to, "", "POST", path, body, nonce)
     headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
@@ -32,20 +32,24 @@ def say(
 
 
 def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, url: str, secret: bytes) -> int:
-    """An office that has joined says that another one is at `url`, with this key; the status of the answer."""
+    """Introduce another office at `url`, with this key; the status of the response."""
     key, nonce = peer_of(nodes[to], to, sender).secret, new_key().hex()
     body = orjson.dumps({"domain": domain, "url": url, "nonce": nonce, "key": encrypt(key, secret, nonce).hex()})
-    session = say(nodes[to], key, sender, to, encode([])).headers["roamcast-session"]
-    return say(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
+    session = send_signed(nodes[to], key, sender, to, encode([])).headers["roamcast-session"]
+    return send_signed(nodes[to], key, sender, to, body, session, INTRODUCTION).status_code
 
 
-def pretend(nodes: dict[str, RunningNode], sender: str, to: str, *messages: PeerMessage) -> int:
-    """Messages of an office that has joined, and lies; the status of the answer."""
+def send_forged(nodes: dict[str, RunningNode], sender: str, to: str, *messages: PeerMessage) -> int:
+    """Send forged messages of a peer; the status of the response."""
     key = peer_of(nodes[to], to, sender).secret
-    session = say(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
-    return say(nodes[to], key, sender, to, encode(messages), session).status_code
+    session = send_signed(nodes[to], key, sender, to, encode(messages)).headers["roamcast-session"]
+    return send_signed(nodes[to], key, sender, to, encode(messages), session).status_code
 
 
-def replay(node: RunningNode, name: str, epoch: int, warrant: str, secret: str = "another, made up") -> httpx.Response:
-    """An arrival by somebody who has a warrant."""
-    return node.http.post("/v1/arrivals", json={"name": name, "epoch": epoch, "move_proof": warrant, "secret": secret})
+def replay(
+    node: RunningNode, name: str, epoch: int, move_proof: str, secret: str = "another, made up"
+) -> httpx.Response:
+    """Arrive with somebody else's move proof."""
+    return node.http.post(
+        "/v1/arrivals", json={"name": name, "epoch": epoch, "move_proof": move_proof, "secret": secret}
+    )

@@ -1,4 +1,4 @@
-"""What tests of registries share: changes in few words, and applying them."""
+"""Short constructors of registry changes, and applying them."""
 
 from __future__ import annotations
 

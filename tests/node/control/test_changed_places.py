@@ -1,4 +1,4 @@
-"""Places whose outlines change, that go, and that come back."""
+"""Places whose polygons change, that disappear, and that come back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HALL = places(hall=(0, 0, 1, 1))
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[World]:
-    """Ann is on the stage, where she listens in every way, and will hear of fires anywhere."""
+    """Ann is on the stage and has subscriptions of every plan that name it, and one that does not."""
     with world(tmp_path, STAGE) as node:
         node.source("a", (0, 0))
         node.subscriber("ann", (5, 5))
@@ -38,12 +38,12 @@ def node(tmp_path: Path) -> Iterator[World]:
         yield node
 
 
-def restarted(node: World, known: Places) -> list[tuple[str, str, str]]:
-    """What a start with these places has the pipeline told."""
-    told = len(node.told())
+def records_after_restart(node: World, known: Places) -> list[tuple[str, str, str]]:
+    """The records journalled by a start with these places."""
+    told = len(node.control_records())
     node.places = known
     node.restart()
-    return node.told()[told:]
+    return node.control_records()[told:]
 
 
 def status(node: World, id: str) -> SubscriptionStatus:
@@ -54,21 +54,21 @@ STOPPED = [("removal", "ann", "p"), ("removal", "ann", "q"), ("unbinding", "a", 
 BACK = [("subscription", "ann", "p"), ("binding", "a", "r"), ("subscription", "ann", "q")]
 
 
-def test_places_with_new_outlines(node: World) -> None:
-    """At the next start the pipeline hears of what runs in them, and life-control goes by them."""
-    assert restarted(node, STAGE) == []
-    told = restarted(node, places(stage=(20, 20, 30, 30)))
+def test_new_polygons_reach_pipeline_and_binder(node: World) -> None:
+    """At the next start the pipeline gets running subscriptions again, and life-control uses the new polygons."""
+    assert records_after_restart(node, STAGE) == []
+    told = records_after_restart(node, places(stage=(20, 20, 30, 30)))
     assert told == [("subscription", "ann", "p"), ("unbinding", "a", "r"), ("removal", "ann", "q")]
     assert SubscriptionBody.from_json(node.journalled()[-3]["body"]).box == (20, 20, 30, 30)
-    assert restarted(node, places(stage=(20, 20, 30, 30))) == []
+    assert records_after_restart(node, places(stage=(20, 20, 30, 30))) == []
 
 
-def test_a_place_that_is_gone_stops_what_names_it(node: World, caplog: pytest.LogCaptureFixture) -> None:
-    """In whatever way; the node starts, warns, and the pipeline hears of it once."""
+def test_a_missing_place_stops_its_subscriptions(node: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The node starts and warns, and the pipeline gets the removals once."""
     with caplog.at_level(logging.WARNING):
-        assert restarted(node, HALL) == STOPPED
+        assert records_after_restart(node, HALL) == STOPPED
     assert f"{GONE} (rooms.geojson): stopped 3 subscriptions" in caplog.text
-    assert restarted(node, HALL) == []
+    assert records_after_restart(node, HALL) == []
     for id in "pqr":
         stands = node.registry.subscription(id).lifecycle
         assert stands is not None
@@ -80,24 +80,24 @@ def test_a_place_that_is_gone_stops_what_names_it(node: World, caplog: pytest.Lo
     assert node.control.subscription_counts() == counts
 
 
-def test_nothing_wakes_what_is_stopped(node: World) -> None:
-    """Neither moves nor attributes, nor a pipeline that is new."""
-    restarted(node, HALL)
-    told = len(node.told())
+def test_nothing_activates_a_stopped_subscription(node: World) -> None:
+    """Neither moves nor attributes nor a new pipeline."""
+    records_after_restart(node, HALL)
+    told = len(node.control_records())
     node.move("ann", 50)
     node.move("ann", 5)
     node.control.set_attributes("ann", {"role": "guard"}).result(SECONDS)
     node.source("b", (5, 5))
-    assert node.told()[told:] == []
+    assert node.control_records()[told:] == []
     node.control.inform_pipeline("new").result(SECONDS)
-    assert node.told()[told:] == [("subscription", "ann", "s")]
+    assert node.control_records()[told:] == [("subscription", "ann", "s")]
 
 
-def test_a_place_that_is_back_lets_all_go_on(node: World) -> None:
-    """Bindings are not the first; outlines may be others; what simply ran simply runs."""
-    restarted(node, HALL)
-    restarted(node, HALL)
-    assert restarted(node, places(stage=(0, 0, 20, 20))) == BACK
+def test_a_place_that_is_back_resumes_its_subscriptions(node: World) -> None:
+    """Bindings are not marked as initial. Polygons may differ. Subscriptions without a lifecycle have none again."""
+    records_after_restart(node, HALL)
+    records_after_restart(node, HALL)
+    assert records_after_restart(node, places(stage=(0, 0, 20, 20))) == BACK
     (body,) = [row["body"] for row in node.journalled() if row["id"] == "p" and row["body"]][1:]
     assert SubscriptionBody.from_json(body).box == (0, 0, 20, 20)
     assert node.registry.subscription("p").lifecycle is None
@@ -110,66 +110,64 @@ def test_a_place_that_is_back_lets_all_go_on(node: World) -> None:
         "bindings": 1,
         "agents": 1,
     }
-    assert restarted(node, places(stage=(0, 0, 20, 20))) == []
+    assert records_after_restart(node, places(stage=(0, 0, 20, 20))) == []
 
 
-def test_who_left_the_place_meanwhile_is_told_so(node: World) -> None:
-    """What stays stopped has another reason, since the same time."""
-    restarted(node, HALL)
+def test_the_reason_changes_if_the_subscriber_has_left_the_place(node: World) -> None:
+    """A subscription that stays stopped gets the new reason and keeps its time."""
+    records_after_restart(node, HALL)
     since = node.registry.subscription("q").lifecycle.since  # type: ignore[union-attr]
     node.move("ann", 50)
-    assert restarted(node, STAGE) == [("subscription", "ann", "p")]
+    assert records_after_restart(node, STAGE) == [("subscription", "ann", "p")]
     assert node.registry.subscription("q").lifecycle == Lifecycle("stop", "ann is not in stage", since, was_active=True)
     assert status(node, "q").why == "ann is not in stage"
 
 
-def test_one_of_several_places_is_enough(node: World) -> None:
-    """The reason names what is missing, and changes with it."""
+def test_one_missing_place_of_several_stops_a_subscription(node: World) -> None:
+    """The reason names the missing places, and changes with them."""
     text = "Select Where &location in nearest Life-control #location in stage or #location in hall"
-    restarted(node, places(stage=(0, 0, 10, 10), hall=(0, 0, 1, 1)))
+    records_after_restart(node, places(stage=(0, 0, 10, 10), hall=(0, 0, 1, 1)))
     node.subscribe("t", "ann", text)
-    restarted(node, HALL)
+    records_after_restart(node, HALL)
     first = status(node, "t")
     assert (first.state.value, first.why) == ("stop", GONE)
-    restarted(node, places())
+    records_after_restart(node, places())
     assert status(node, "t").why == "no place named 'stage' or 'hall' is known here"
     assert status(node, "t").since == first.since
 
 
-def test_what_is_stopped_can_be_removed(node: World) -> None:
-    """One by one, or with its subscriber; only a bound one has bindings to be forgotten."""
-    restarted(node, HALL)
-    told = len(node.told())
+def test_stopped_subscriptions_can_be_removed(node: World) -> None:
+    """Only one of plan bind has past bindings to remove."""
+    records_after_restart(node, HALL)
+    told = len(node.control_records())
     for id in "pqr":
         node.control.unsubscribe(id, "ann").result(SECONDS)
-    assert node.told()[told:] == [("removal", "ann", "r")]
-    assert restarted(node, STAGE) == []
+    assert node.control_records()[told:] == [("removal", "ann", "r")]
+    assert records_after_restart(node, STAGE) == []
     assert node.control.subscription_counts()["stop"] == 0
 
 
-def test_a_subscriber_leaves_with_what_is_stopped(node: World) -> None:
-    """All of it."""
-    restarted(node, HALL)
-    told = len(node.told())
+def test_removing_a_subscriber_removes_its_stopped_subscriptions(node: World) -> None:
+    records_after_restart(node, HALL)
+    told = len(node.control_records())
     assert sorted(node.control.remove("ann").result(SECONDS)) == ["p", "q", "r", "s"]
-    assert sorted(node.told()[told:]) == [("removal", "ann", "r"), ("removal", "ann", "s")]
-    assert restarted(node, STAGE) == []
+    assert sorted(node.control_records()[told:]) == [("removal", "ann", "r"), ("removal", "ann", "s")]
+    assert records_after_restart(node, STAGE) == []
 
 
-def test_nobody_else_may_name_the_place(node: World) -> None:
-    """Though a subscription with the same text is there."""
-    restarted(node, HALL)
+def test_new_subscriptions_cannot_name_a_missing_place(node: World) -> None:
+    """Even if an existing subscription has the same text."""
+    records_after_restart(node, HALL)
     with pytest.raises(LaclError, match="no place named 'stage'"):
         node.subscribe("t", "ann", node.registry.subscription("p").text)
 
 
-def test_a_start_that_could_store_nothing_is_made_up_for(node: World) -> None:
-    """By the next one."""
+def test_the_next_start_repeats_what_could_not_be_stored(node: World) -> None:
     node.places = HALL
     node.stop()
-    told = len(node.told())
+    told = len(node.control_records())
     node.registry.refusals = 1
     with pytest.raises(StorageError, match="full"):
         node.start()
     node.start()
-    assert node.told()[told:] == STOPPED
+    assert node.control_records()[told:] == STOPPED

@@ -1,4 +1,4 @@
-"""Why an event matches a subscription or does not, check by check."""
+"""Why an event matches a subscription or not, check by check."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ MATCH = {
 
 
 @pytest.mark.parametrize("case", MATCH)
-def test_each_check_says_why(anna: Client, case: str) -> None:
-    """Whether it holds or not; an event without a point is where its source is."""
+def test_each_check_gives_a_reason(anna: Client, case: str) -> None:
+    """Whether it holds or not. An event without a point is at its source's position."""
     where, name, holds, why = MATCH[case]
     id = anna.subscribe(f"Select all() Where {where}")
     found = anna.explain(id, EVENT)
@@ -81,8 +81,8 @@ def test_each_check_says_why(anna: Client, case: str) -> None:
     assert [check["check"] for check in failed] == ([name] if holds is False else [])
 
 
-def test_a_source_that_is_not_known_has_no_attributes(anna: Client) -> None:
-    """And it is said that it is not registered, or not named."""
+def test_an_unknown_source_has_no_attributes(anna: Client) -> None:
+    """The reason says that it is not registered, or not named."""
     id = anna.subscribe("Select all() Where &terms has (fire) and not &kind = bus and &kind = lamp")
     for source, of in (("ghost", "ghost, which is not registered here"), (None, "an unnamed source")):
         found = anna.explain(id, {"source": source, "x": 0, "y": 0, "terms": ["fire"]})
@@ -90,14 +90,14 @@ def test_a_source_that_is_not_known_has_no_attributes(anna: Client) -> None:
         assert told == [(True, f"not &kind = bus holds for {of}"), (False, f"&kind = lamp does not hold for {of}")]
 
 
-def test_an_event_without_a_point_is_nowhere(anna: Client) -> None:
-    """Unless its source is somewhere."""
+def test_an_event_without_a_position_cannot_be_decided(anna: Client) -> None:
+    """Unless its source has a position."""
     id = anna.subscribe("Select all() Where &location in box(0, 0, 5, 5)")
     assert checks(anna.explain(id, {}))["region"] == (None, "neither the event nor its source has a position")
 
 
-def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
-    """Now, before and never; what else is bound is named."""
+def test_bindings_are_checked_at_the_events_time(shared: RunningNode) -> None:
+    """Bound now, before and never. The reason names what is bound instead."""
     bob = shared.subscriber("bob", x=100, y=0)
     shared.source("near", x=101, y=0, attributes={"context": "noise"})
     shared.source("far", x=300, y=0, attributes={"context": "noise"})
@@ -115,8 +115,8 @@ def test_bindings_are_those_of_the_events_time(shared: RunningNode) -> None:
     assert never["active"][0] is True
 
 
-def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> None:
-    """None, a new one, one that is behind, one that has read all."""
+def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> None:
+    """No pipeline, a new one, one that is behind, one that has read everything."""
     with in_process_node(tmp_path) as node:
         anna, outbox = node.subscriber("anna"), Outbox(tmp_path / "outbox")
         anna.subscribe(terms=["fire"], id="q")
@@ -144,8 +144,8 @@ def test_the_pipelines_state_is_compared_with_the_journal(tmp_path: Path) -> Non
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
 
 
-def test_who_may_ask(shared: RunningNode, anna: Client) -> None:
-    """The owner and the operator; of what is there; for an event that makes sense."""
+def test_only_owner_and_operator_may_explain(shared: RunningNode, anna: Client) -> None:
+    """For an existing subscription and a valid event."""
     id = anna.subscribe(terms=["fire"])
     assert shared.operator().explain(id, EVENT)["subscription"] == id
     with pytest.raises(PermissionDeniedError):

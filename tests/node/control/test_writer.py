@@ -1,4 +1,4 @@
-"""The control: groups, refusals, restarts, and what it stores."""
+"""The control writer: groups, refusals, restarts, and what it stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from binding import places
-from control_writers import FIRE, NEAREST, NOISE, ON_STAGE, SECONDS, WALKED, World, walked, world
+from control_writers import FIRE, NEAREST, NOISE, ON_STAGE, SECONDS, WALK_RECORDS, World, walk, world
 
 from roamcast.bind.lcesm.messages import Bound
 from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, UnavailableError
@@ -26,8 +26,8 @@ def node(tmp_path: Path) -> Iterator[World]:
 
 
 def test_bindings_are_stored(node: World) -> None:
-    """What lives, and the history; the lifecycle of the subscription."""
-    walked(node)
+    """Live ones, the history, and the lifecycle of the subscription."""
+    walk(node)
     (live,) = node.registry.live_bindings()
     assert (live.subscription, live.source) == ("q", "b")
     newest, oldest = node.registry.bindings("q", 10)
@@ -37,9 +37,9 @@ def test_bindings_are_stored(node: World) -> None:
     assert (lifecycle.state, lifecycle.why, lifecycle.was_active) == ("active", None, True)
 
 
-def test_the_census_counts(node: World) -> None:
-    """By state, with those that simply run among the active ones; bindings and agents."""
-    walked(node)
+def test_subscriptions_are_counted_by_state(node: World) -> None:
+    """Those without a lifecycle count as active. Bindings and agents are counted too."""
+    walk(node)
     for id, text in (("r", FIRE), ("s", ON_STAGE), ("t", NOISE), ("u", NOISE)):
         node.subscribe(id, "ann", text)
     counts = {"start": 2, "active": 2, "inactive": 0, "stop": 1, "bindings": 1, "agents": 2}
@@ -52,20 +52,20 @@ def test_the_census_counts(node: World) -> None:
 
 
 def test_a_restart_changes_nothing(node: World) -> None:
-    """Nothing is journalled again; bindings, states and since when stay."""
-    walked(node)
+    """Nothing is journalled again; bindings, states and their times stay."""
+    walk(node)
     node.subscribe("r", "ann", ON_STAGE)
     before = [node.control.query(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"]
     node.restart()
     assert [node.control.query(lambda f, id=id: f.status(id)).result(SECONDS) for id in "qr"] == before
-    assert node.told() == WALKED
+    assert node.control_records() == WALK_RECORDS
     node.move("ann", -1)
-    assert node.told()[3:] == [("unbinding", "b", "q"), ("binding", "a", "q")]
+    assert node.control_records()[3:] == [("unbinding", "b", "q"), ("binding", "a", "q")]
 
 
 def test_time_does_not_go_back_over_a_restart(node: World) -> None:
-    """A clock that has gone back makes no binding that ends before it began."""
-    walked(node)
+    """A system clock that went back makes no binding that ends before it begins."""
+    walk(node)
     node.wall = iter(range(10))
     node.restart()
     node.wall = iter(range(1000))
@@ -75,8 +75,8 @@ def test_time_does_not_go_back_over_a_restart(node: World) -> None:
     assert times[-1] > times[-3]
 
 
-def held(node: World) -> tuple[Event, Event]:
-    """The next transaction says that it has come, then waits to be let go."""
+def hold_next_transaction(node: World) -> tuple[Event, Event]:
+    """The next transaction sets the first event, then waits for the second."""
     reached, go = Event(), Event()
 
     def wait() -> None:
@@ -88,19 +88,19 @@ def held(node: World) -> tuple[Event, Event]:
     return reached, go
 
 
-def test_what_comes_meanwhile_is_one_group(node: World) -> None:
-    """Many requests, one transaction and one append; each gets its own answer, and a refused one harms no other."""
-    walked(node)
+def test_requests_that_arrive_meanwhile_form_one_group(node: World) -> None:
+    """One transaction and one append. Each gets its own result, and a refused one affects no other."""
+    walk(node)
     for number in range(20):
         node.subscriber(f"s{number}", (number, 0))
-    reached, go = held(node)
+    reached, go = hold_next_transaction(node)
     first = node.control.move([Position("a", 0, 0, node.clock.now())])
     assert reached.wait(SECONDS)
     moves = [node.control.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99, 1)]
-    asked = [node.asking(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
+    asked = [node.submit_subscription(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
     bad: list[Future[Any]] = [
         node.control.move([Position("ann", 5, 5, node.clock.now()), Position("nobody", 1, 1, 1)]),
-        node.asking("q", "s1", NEAREST),
+        node.submit_subscription("q", "s1", NEAREST),
         node.control.unsubscribe("q", "s1"),
         node.control.unsubscribe("nothing", "ann"),
     ]
@@ -118,20 +118,20 @@ def test_what_comes_meanwhile_is_one_group(node: World) -> None:
 
 
 def test_moves_of_a_group_are_one_batch(node: World) -> None:
-    """Only where each is in the end counts: a source passed by in between is not bound."""
-    walked(node)
-    reached, go = held(node)
+    """Only final positions count: a source passed in between is not bound."""
+    walk(node)
+    reached, go = hold_next_transaction(node)
     node.control.move([Position("a", 0, 0, node.clock.now())])
     assert reached.wait(SECONDS)
     moves = [node.control.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99)]
     go.set()
     assert [move.result(SECONDS) for move in moves] == [0, 0]
-    assert node.told() == WALKED
+    assert node.control_records() == WALK_RECORDS
 
 
-def test_trouble_in_the_binder_is_no_end(node: World) -> None:
-    """Whatever goes wrong, who asked hears of it, and the next request finds all as it is stored."""
-    walked(node)
+def test_an_unexpected_error_does_not_stop_the_writer(node: World) -> None:
+    """The caller gets the error, and the next request finds the stored state."""
+    walk(node)
 
     def broken() -> None:
         node.registry.before = lambda: None
@@ -143,17 +143,17 @@ def test_trouble_in_the_binder_is_no_end(node: World) -> None:
     assert node.sources("q") == ("b",)
 
 
-def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
+def test_removing_a_subscriber_removes_everything_of_it(node: World) -> None:
     """Unbindings and removals are journalled, letters erased, and its id is never given again."""
-    walked(node)
+    walk(node)
     node.subscribe("r", "ann", FIRE)
     node.subscribe("s", "ann", f"{FIRE} Life-control #location in box(0, 0, 200, 200)")
     node.mailboxes.register("ann")
     node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 1, "{}")])
     assert node.mailboxes.waiting("ann") == 1
-    told = len(node.told())
+    told = len(node.control_records())
     assert sorted(node.control.remove("ann").result(SECONDS)) == ["q", "r", "s"]
-    ended = node.told()[told:]
+    ended = node.control_records()[told:]
     assert sorted(ended) == [*(("removal", "ann", id) for id in "qrs"), ("unbinding", "b", "q")]
     assert ended.index(("unbinding", "b", "q")) < ended.index(("removal", "ann", "q"))
     assert node.registry.subscriptions() == []
@@ -166,8 +166,8 @@ def test_a_subscriber_that_leaves_takes_everything_along(node: World) -> None:
     assert node.mailboxes.waiting("ann") == 0
 
 
-def test_the_ends_of_the_plane_are_good_places(node: World) -> None:
-    """Whatever the space takes, the binder can hold, and measure."""
+def test_extreme_coordinates_work(node: World) -> None:
+    """Whatever the space accepts, the binder can store and measure."""
     far = PLANAR.x_limit
     node.source("a", (far, far))
     node.source("b", (-far, -far))
@@ -182,8 +182,8 @@ def test_the_ends_of_the_plane_are_good_places(node: World) -> None:
     assert (node.sources("q"), node.state("s")) == (("a",), "active")
 
 
-def test_attributes_decide(node: World) -> None:
-    """A source that takes on what is asked for is bound, and lost again."""
+def test_attribute_changes_bind_and_unbind(node: World) -> None:
+    """A source that begins to match is bound, and unbound when it stops."""
     node.source("a", (0, 0))
     node.subscriber("ann", (1, 0))
     node.subscribe("q", "ann", NOISE)
@@ -192,11 +192,11 @@ def test_attributes_decide(node: World) -> None:
     assert (node.state("q"), node.control.entities.attributes_json("a")) == ("active", '{"context":"noise"}')
     node.control.set_attributes("a", {}).result(SECONDS)
     assert (node.state("q"), node.control.entities.attributes_json("a")) == ("inactive", None)
-    assert node.told() == [("initial", "a", "q"), ("unbinding", "a", "q")]
+    assert node.control_records() == [("initial", "a", "q"), ("unbinding", "a", "q")]
 
 
-def test_the_same_subscription_again_is_harmless(node: World) -> None:
-    """However it is written; anything else under its id is refused."""
+def test_adding_the_same_subscription_again_changes_nothing(node: World) -> None:
+    """However it is formatted. Anything else under its id is refused."""
     node.subscriber("ann")
     node.subscriber("bob")
     assert node.subscribe("q", "ann", "select where &location in nearest") is True
@@ -209,14 +209,14 @@ def test_the_same_subscription_again_is_harmless(node: World) -> None:
 def test_equal_expressions_share_one_agent(node: World) -> None:
     """A thousand subscriptions, one agent."""
     node.subscriber("ann", (0, 0))
-    asked = [node.asking(f"q{number}", "ann", NOISE) for number in range(1000)]
+    asked = [node.submit_subscription(f"q{number}", "ann", NOISE) for number in range(1000)]
     assert all(one.result(SECONDS) for one in asked)
     assert node.control.subscription_counts()["agents"] == 1
 
 
-def test_old_history_is_forgotten(node: World) -> None:
-    """An hour here; what lives stays."""
-    walked(node)
+def test_old_bindings_are_pruned(node: World) -> None:
+    """After an hour here; live ones stay."""
+    walk(node)
     (live,) = node.registry.live_bindings()
     later = live.at + 2 * 3_600_000_000
     node.wall = iter(range(later, later + 1000))
@@ -227,8 +227,7 @@ def test_old_history_is_forgotten(node: World) -> None:
     assert node.registry.live_bindings() == [Bound("q", "b", live.at)]
 
 
-def test_a_closed_bindery_refuses(node: World) -> None:
-    """Nobody waits for ever."""
+def test_a_closed_writer_refuses_requests(node: World) -> None:
     node.control.close()
     with pytest.raises(UnavailableError):
         node.move("ann", 1)

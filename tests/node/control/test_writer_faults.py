@@ -1,4 +1,4 @@
-"""The control when a disk refuses: nothing half done, nothing lost, nothing done in vain."""
+"""The control writer when a disk fails: nothing is half done, lost, or done in vain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACK = [("unbinding", "a", "q"), ("binding", "b", "q")]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[World]:
-    """Ann hears the nearer of two sources, which is b."""
+    """Ann is bound to b, the nearer of two sources."""
     with world(tmp_path) as node:
         node.source("a", (0, 0))
         node.source("b", (100, 0))
@@ -40,40 +40,40 @@ def where(node: World, id: str) -> float:
     return position.x
 
 
-def test_a_registry_that_refuses_changes_nothing(node: World) -> None:
-    """The requests of the group fail; what is in memory is made anew, and the next request finds all as it was."""
+def test_a_registry_failure_changes_nothing(node: World) -> None:
+    """The group fails, the binder is rebuilt, and the next request finds the previous state."""
     node.registry.refusals = 1
     with pytest.raises(StorageError, match="full"):
         node.move("ann", 0)
     assert (node.sources("q"), where(node, "ann")) == (("b",), 99)
-    assert node.told() == TOLD
+    assert node.control_records() == TOLD
     node.move("ann", 0)
-    assert node.told() == TOLD + MOVED
+    assert node.control_records() == TOLD + MOVED
 
 
-def test_a_registry_that_refuses_leaves_no_trace_of_anything(node: World) -> None:
-    """Registration, attributes, subscription, unsubscription, leaving: each fails, and can be asked for again."""
+def test_every_kind_of_request_survives_a_registry_failure(node: World) -> None:
+    """Each fails without a trace, and succeeds when repeated."""
     asks = {
         "register": lambda: node.control.register(Entity("c", "source", "h", {}, Position("c", 98, 0, 1))),
         "change": lambda: node.control.set_attributes("a", {"context": "noise"}),
-        "subscribe": lambda: node.asking("p", "ann", NOISE),
+        "subscribe": lambda: node.submit_subscription("p", "ann", NOISE),
         "unsubscribe": lambda: node.control.unsubscribe("q", "ann"),
         "leave": lambda: node.control.remove("a"),
     }
     for ask in asks.values():
-        told = node.told()
+        told = node.control_records()
         node.registry.refusals = 1
         with pytest.raises(StorageError):
             ask().result(SECONDS)
-        assert node.told() == told
+        assert node.control_records() == told
         ask().result(SECONDS)
     node.restart()
     assert {entity.id for entity in node.control.entities} == {"ann", "b", "c"}
     assert [s.id for s in node.registry.subscriptions()] == ["p"]
 
 
-def counting(node: World) -> Counter[str]:
-    """How often everybody is read from the registry, as when memory is made anew."""
+def count_rebuilds(node: World) -> Counter[str]:
+    """Counts how often all entities are read from the registry, as in a rebuild."""
     counts: Counter[str] = Counter()
     entities = node.registry.entities
 
@@ -85,9 +85,9 @@ def counting(node: World) -> Counter[str]:
     return counts
 
 
-def test_a_full_registry_costs_little(node: World) -> None:
-    """While it takes nothing, requests are refused without making memory anew; questions need that once."""
-    counts = counting(node)
+def test_a_full_registry_is_not_rebuilt_from_repeatedly(node: World) -> None:
+    """Requests are refused without a rebuild; reads need one."""
+    counts = count_rebuilds(node)
     node.registry.refusals = 1_000_000
     for _ in range(50):
         with pytest.raises(StorageError, match="full"):
@@ -101,13 +101,13 @@ def test_a_full_registry_costs_little(node: World) -> None:
     assert "full" in until(lambda: node.control.problem, "the trouble to be told")
     node.registry.refusals = 0
     node.move("ann", 0)
-    assert node.told() == TOLD + MOVED
+    assert node.control_records() == TOLD + MOVED
     until(lambda: node.control.problem is None, "the control to be well")
 
 
-def test_a_registry_that_takes_only_little_costs_little(node: World) -> None:
-    """When what is tried fits and what is asked for does not, memory is made anew less and less often."""
-    counts = counting(node)
+def test_rebuilds_back_off(node: World) -> None:
+    """If empty transactions succeed and others fail, rebuilds become rarer."""
+    counts = count_rebuilds(node)
     apply = node.registry.apply
 
     def small(changes: Sequence[Change], **given: Any) -> int:
@@ -121,12 +121,12 @@ def test_a_registry_that_takes_only_little_costs_little(node: World) -> None:
             node.move("ann", 0)
     assert 1 <= counts["anew"] <= 10
     node.registry.apply = apply  # type: ignore[method-assign]
-    until(lambda: moved(node, 0), "the registry to be tried again")
-    assert node.told() == TOLD + MOVED
+    until(lambda: try_to_move(node, 0), "the registry to be tried again")
+    assert node.control_records() == TOLD + MOVED
 
 
-def moved(node: World, x: float) -> bool:
-    """Whether ann could be moved."""
+def try_to_move(node: World, x: float) -> bool:
+    """Whether ann could be try_to_move."""
     try:
         node.move("ann", x)
     except StorageError:
@@ -134,19 +134,19 @@ def moved(node: World, x: float) -> bool:
     return True
 
 
-def test_a_journal_that_refuses_is_told_later(node: World) -> None:
-    """The request fails, but has happened; its records are journalled before the next answer, in order."""
+def test_records_are_journalled_after_a_journal_failure(node: World) -> None:
+    """The request fails but is applied; its records come before the next response, in order."""
     node.journal.refusals = 1
     with pytest.raises(StorageError):
         node.move("ann", 0)
     assert node.sources("q") == ("a",)
     node.move("ann", 99)
-    assert node.told() == TOLD + MOVED + BACK
+    assert node.control_records() == TOLD + MOVED + BACK
     until(lambda: not node.registry.control_outbox(), "the records to be forgotten")
 
 
-def test_nothing_is_done_that_is_not_journalled_but_once(node: World) -> None:
-    """While the journal refuses, requests are refused before anything is done; questions are answered."""
+def test_while_the_journal_fails_requests_are_refused_before_they_change_anything(node: World) -> None:
+    """Reads are answered."""
     node.journal.refusals = 1_000_000
     for x in (0, 99, 0, 99):
         with pytest.raises(StorageError):
@@ -160,11 +160,11 @@ def test_nothing_is_done_that_is_not_journalled_but_once(node: World) -> None:
     node.journal.refusals = 0
     node.source("c", (1, 1))
     node.move("ann", 99)
-    assert node.told() == TOLD + MOVED + BACK
+    assert node.control_records() == TOLD + MOVED + BACK
 
 
-def test_what_waits_is_journalled_once(node: World) -> None:
-    """In portions: one that was journalled is not journalled again though the next one fails."""
+def test_waiting_records_are_journalled_once(node: World) -> None:
+    """In chunks: a journalled chunk is not repeated although the next one fails."""
     append, room = node.journal.append, [0]
 
     def counted(records: Sequence[Record]) -> Future[int]:
@@ -181,24 +181,24 @@ def test_what_waits_is_journalled_once(node: World) -> None:
         room[0] = portions
         until(lambda: room[0] != portions, "a portion to be journalled")  # noqa: B023
     node.move("ann", 0)
-    assert node.told() == TOLD + MOVED + [("unbinding", "x", record.id) for record in more]
+    assert node.control_records() == TOLD + MOVED + [("unbinding", "x", record.id) for record in more]
 
 
-def test_what_was_not_journalled_is_at_the_next_start(node: World) -> None:
+def test_the_next_start_journals_what_waits(node: World) -> None:
     """Once."""
     node.journal.refusals = 1_000_000
     with pytest.raises(StorageError):
         node.move("ann", 0)
     node.restart()
-    assert node.told() == TOLD + MOVED
+    assert node.control_records() == TOLD + MOVED
     node.restart()
-    assert node.told() == TOLD + MOVED
+    assert node.control_records() == TOLD + MOVED
 
 
-def test_a_token_is_told_though_the_journal_refuses(node: World) -> None:
-    """A registration that is stored is acknowledged: its id could not be had again."""
+def test_registration_succeeds_although_the_journal_fails(node: World) -> None:
+    """It is stored, and its id could not be registered again."""
     node.journal.refusals = 1
     node.source("c", (99, 0))
     assert node.sources("q") == ("c",)
     node.move("ann", 99)
-    assert node.told() == [*TOLD, ("unbinding", "b", "q"), ("binding", "c", "q")]
+    assert node.control_records() == [*TOLD, ("unbinding", "b", "q"), ("binding", "c", "q")]

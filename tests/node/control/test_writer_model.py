@@ -1,4 +1,4 @@
-"""Whatever is asked for, refused, restarted and crashed: registry, journal and binder say the same."""
+"""Registry, journal and binder agree after any sequence of requests, failures, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ TEXTS = (
 coordinates = st.integers(-5, 15)
 
 
-class Life(RuleBasedStateMachine):
-    """Requests may be refused for good reasons or because of the disk; then they are simply over."""
+class ControlWriterMachine(RuleBasedStateMachine):
+    """Requests may be refused, for good reasons or because of a disk; they are dropped then."""
 
     @initialize()
     def begin(self) -> None:
@@ -100,7 +100,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(id=st.sampled_from("pqr"), subscriber=st.sampled_from(SUBSCRIBERS), text=st.sampled_from(TEXTS))
     def subscribe(self, id: str, subscriber: str, text: str) -> None:
-        self.attempt(self.world.asking(id, subscriber, text))
+        self.attempt(self.world.submit_subscription(id, subscriber, text))
 
     @rule(id=st.sampled_from("pqr"), subscriber=st.sampled_from(SUBSCRIBERS))
     def unsubscribe(self, id: str, subscriber: str) -> None:
@@ -146,7 +146,7 @@ class Life(RuleBasedStateMachine):
         registry_refusals, journal_refusals = registry.refusals, self.world.journal.refusals
         registry.refusals = self.world.journal.refusals = 0
         lifecycle = {s.id: s for s in registry.subscriptions_with_lifecycle()}
-        statuses = answered(self.world, list(lifecycle))
+        statuses = statuses_of(self.world, list(lifecycle))
         bound, told = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
         assert bound == stored == {(s.id, source) for s in statuses for source in s.sources}
@@ -154,16 +154,16 @@ class Life(RuleBasedStateMachine):
         states = {id: s.lifecycle.state for id, s in lifecycle.items() if s.lifecycle}
         assert {s.id: s.state.value for s in statuses} == states
         where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
-        assert surrounded(self.world) == {
+        assert moving_regions(self.world) == {
             s.id: where[s.subscriber] for s in registry.subscriptions_with_moving_region() if s.in_pipeline
         }
-        assert {(s.id, source) for s in fresh(self.world) for source in s.sources} == stored
+        assert {(s.id, source) for s in recomputed(self.world) for source in s.sources} == stored
         assert {e.id: e for e in self.world.control.entities} == {e.id: e for e in registry.entities()}
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
 
 
-def answered(world: World, ids: list[str]) -> list[SubscriptionStatus]:
-    """How these stand, when all is journalled. After refusals memory may be made anew a little later."""
+def statuses_of(world: World, ids: list[str]) -> list[SubscriptionStatus]:
+    """The statuses, when everything is journalled. After failures, a rebuild may take a little longer."""
 
     def is_well() -> bool:
         return world.control.move([]).exception(SECONDS) is None
@@ -204,8 +204,8 @@ def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
     return bound, told
 
 
-def surrounded(world: World) -> dict[str, tuple[float, float] | None]:
-    """Where the journal says that the regions around subscribers are."""
+def moving_regions(world: World) -> dict[str, tuple[float, float] | None]:
+    """The positions of moving regions by the journal."""
     where: dict[str, tuple[float, float] | None] = {}
     whose: dict[str, str] = {}
     for row in world.journalled():
@@ -220,8 +220,8 @@ def surrounded(world: World) -> dict[str, tuple[float, float] | None]:
     return where
 
 
-def fresh(world: World) -> Any:
-    """The statuses by a binder that is told only what is so now."""
+def recomputed(world: World) -> Any:
+    """The statuses by a new binder that gets only the present state."""
     binder = Binder(PLANAR, world.places)
     messages = [registration(entity) for entity in world.registry.entities()]
     wanted = [
@@ -232,5 +232,5 @@ def fresh(world: World) -> Any:
     return binder.statuses()
 
 
-TestLife = Life.TestCase
-TestLife.settings = brief()
+TestControlWriter = ControlWriterMachine.TestCase
+TestControlWriter.settings = brief()

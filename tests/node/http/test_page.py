@@ -1,4 +1,4 @@
-"""The live page in a real browser, at a real node."""
+"""The page in a real browser, at a real node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Visit]:
-    """Opens the page of a node once it is live; fails the test if the page had an error."""
+    """Opens the page of a node and waits until it is live; fails the test on errors of the page."""
     pages: list[Page] = []
     errors: list[object] = []
 
@@ -78,13 +78,13 @@ def counter(page: Page, name: str) -> Any:
 
 
 def test_layers_are_listed_with_their_counts(node: RunningNode, visit: Visit) -> None:
-    """What the operator draws is listed by layer, whatever the layer is called."""
+    """Layers set by the operator, whatever their names."""
     node.operator().update_scene("rescue_boats", set={str(i): point(i, i) for i in range(3)})
     expect(count(visit(node), "Rescue boats")).to_have_text("3")
 
 
 def test_changes_arrive_while_the_page_is_open(node: RunningNode, visit: Visit) -> None:
-    """Features set and removed after the page was opened come and go."""
+    """Features that are set and removed appear and disappear."""
     page = visit(node)
     node.operator().update_scene("boats", set={"a": point(0, 0), "b": point(1, 1)})
     expect(count(page, "Boats")).to_have_text("2")
@@ -92,15 +92,14 @@ def test_changes_arrive_while_the_page_is_open(node: RunningNode, visit: Visit) 
     expect(count(page, "Boats")).to_have_text("1")
 
 
-def test_features_go_when_their_time_is_over(node: RunningNode, visit: Visit) -> None:
-    """A feature with a ttl vanishes by itself."""
+def test_features_with_a_ttl_disappear(node: RunningNode, visit: Visit) -> None:
     page = visit(node)
     node.operator().update_scene("flashes", set={"a": point(0, 0)}, ttl=0.5)
     expect(count(page, "Flashes")).to_have_text("0")
 
 
 def test_points_lines_and_areas_are_in_the_legend(node: RunningNode, visit: Visit) -> None:
-    """Each kind gets a line in the legend, known to the page or not."""
+    """Each kind has an entry, known to the page or not."""
     line = {"geometry": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}, "kind": "tunnel"}
     ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
     area = {"geometry": {"type": "Polygon", "coordinates": [ring]}, "kind": "subscription"}
@@ -109,7 +108,7 @@ def test_points_lines_and_areas_are_in_the_legend(node: RunningNode, visit: Visi
 
 
 def test_unknown_kind_keeps_its_colour(node: RunningNode, visit: Visit) -> None:
-    """The colour of a kind that the page does not know depends on nothing but its name."""
+    """The colour of an unknown kind depends only on its name."""
     operator = node.operator()
     operator.update_scene("one", set={"a": point(0, 0, kind="hovercraft")})
     swatch = "getComputedStyle(document.querySelector('#legend .swatch')).backgroundColor"
@@ -130,7 +129,7 @@ def test_hidden_layer_is_not_in_the_legend(node: RunningNode, visit: Visit) -> N
 
 
 def test_label_on_the_map_is_text(node: RunningNode, visit: Visit) -> None:
-    """Markup in the label of a subscriber is shown as it is written, never run."""
+    """Markup in the label of a subscriber is shown as text."""
     node.subscriber("anna", attributes={"label": MARKUP}, x=0.0, y=0.0)
     page = visit(node)
     expect(page.locator(".name")).to_have_text(MARKUP)
@@ -138,7 +137,7 @@ def test_label_on_the_map_is_text(node: RunningNode, visit: Visit) -> None:
 
 
 def test_label_in_a_tooltip_is_text(node: RunningNode, visit: Visit) -> None:
-    """Markup in the label of any feature is shown as it is written when it is pointed at."""
+    """Markup in the label of any feature is shown as text."""
     ring = [[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]
     area = {"geometry": {"type": "Polygon", "coordinates": [ring]}, "label": MARKUP, "kind": "zone"}
     node.operator().update_scene("zones", set={"z": area})
@@ -151,7 +150,7 @@ def test_label_in_a_tooltip_is_text(node: RunningNode, visit: Visit) -> None:
 
 
 def test_tooltip_is_as_wide_as_its_label(node: RunningNode, visit: Visit) -> None:
-    """A label of a few words stands in one line."""
+    """A short label has one line."""
     node.operator().update_scene("boats", set={"a": point(0, 0, "Ferry to the lighthouse", "boat")})
     page = visit(node)
     expect(page.locator("#legend li")).to_have_text(["Boat"])
@@ -161,8 +160,8 @@ def test_tooltip_is_as_wide_as_its_label(node: RunningNode, visit: Visit) -> Non
     assert box["width"] > 4 * box["height"]
 
 
-def test_counters_count(node: RunningNode, visit: Visit) -> None:
-    """Events accepted while the page is open are counted on it."""
+def test_counters_update(node: RunningNode, visit: Visit) -> None:
+    """Events accepted while the page is open are counted."""
     page = visit(node)
     source = node.source(x=0.0, y=0.0)
     source.publish([{"terms": ["fire"]}] * 7)
@@ -170,7 +169,7 @@ def test_counters_count(node: RunningNode, visit: Visit) -> None:
 
 
 def test_view_is_fitted_to_the_scene(node: RunningNode, visit: Visit) -> None:
-    """A subscriber anywhere on earth is in view without anybody's doing."""
+    """A subscriber anywhere on earth is in view."""
     node.subscriber("anna", x=151.2, y=-33.9)
     node.subscriber("ben", x=151.3, y=-33.8)
     page = visit(node)
@@ -179,7 +178,6 @@ def test_view_is_fitted_to_the_scene(node: RunningNode, visit: Visit) -> None:
 
 
 def test_moving_subscriber_moves_on_the_map(node: RunningNode, visit: Visit) -> None:
-    """A new position shows as a new place on the map."""
     node.subscriber("ben", x=0.0, y=0.0)
     node.subscriber("carla", x=1.0, y=1.0)
     anna = node.subscriber("anna", x=0.1, y=0.5)
@@ -199,7 +197,7 @@ def test_moving_subscriber_moves_on_the_map(node: RunningNode, visit: Visit) -> 
 
 
 def test_page_reconnects_to_a_node_that_restarted(tmp_path: Path, visit: Visit) -> None:
-    """The page says when the connection is lost, and is live again when the node is."""
+    """It shows that the connection is lost, and is live again with the node."""
     with running_node(tmp_path, scene=True, title="First") as node:
         page = visit(node)
         node.stop()
@@ -210,14 +208,14 @@ def test_page_reconnects_to_a_node_that_restarted(tmp_path: Path, visit: Visit) 
 
 
 def test_node_without_a_scene_says_so(tmp_path: Path, browser: Browser) -> None:
-    """The page of a node that shows no scene tells how to have one."""
+    """The page says how to enable the scene."""
     with running_node(tmp_path, scene=False) as node, browser.new_page() as page:
         page.goto(node.url)
         expect(page.locator("#state")).to_have_text(re.compile("--scene"))
 
 
 def test_planar_scene_is_drawn(tmp_path: Path, visit: Visit) -> None:
-    """In planar space any metres are in view."""
+    """Any coordinates in metres are in view."""
     with running_node(tmp_path, scene=True, space="planar") as node:
         node.subscriber("anna", x=120_000.0, y=-45_000.0)
         node.subscriber("ben", x=121_000.0, y=-44_000.0)
@@ -227,7 +225,7 @@ def test_planar_scene_is_drawn(tmp_path: Path, visit: Visit) -> None:
 
 
 def test_five_thousand_features_are_drawn(node: RunningNode, visit: Visit) -> None:
-    """A large scene arrives whole, and goes on changing."""
+    """A large scene arrives whole, and continues to change."""
     features = {str(i): point(i % 100 / 100, i / 5000, kind=f"kind {i % 5}") for i in range(5000)}
     node.operator().update_scene("crowd", set=features)
     page = visit(node)
@@ -236,8 +234,8 @@ def test_five_thousand_features_are_drawn(node: RunningNode, visit: Visit) -> No
     expect(count(page, "Crowd")).to_have_text("4,999")
 
 
-def test_page_asks_nobody_but_the_node(node: RunningNode, browser: Browser) -> None:
-    """Everything the page loads comes from the node: it works offline."""
+def test_page_loads_nothing_from_other_hosts(node: RunningNode, browser: Browser) -> None:
+    """It works offline."""
     with browser.new_page() as page:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -248,7 +246,7 @@ def test_page_asks_nobody_but_the_node(node: RunningNode, browser: Browser) -> N
 
 @pytest.mark.parametrize(("width", "below"), [(390, True), (1280, False)])
 def test_panel_is_below_the_map_on_narrow_screens(node: RunningNode, visit: Visit, width: int, below: bool) -> None:
-    """The panel stands beside the map, or below it where there is no room."""
+    """Beside the map on wide ones."""
     page = visit(node, viewport={"width": width, "height": 800})
     map_box, panel_box = page.locator("#map").bounding_box(), page.locator("#panel").bounding_box()
     assert map_box is not None

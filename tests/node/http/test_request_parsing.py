@@ -1,4 +1,4 @@
-"""Bad input is refused with a status, a code, the place and a hint; nothing of it is applied."""
+"""Invalid input is refused with a status, a code, its location and a hint; nothing of it is applied."""
 
 from __future__ import annotations
 
@@ -167,10 +167,10 @@ def post(node: RunningNode, case: Case, headers: dict[str, str]) -> httpx.Respon
 
 
 @pytest.mark.parametrize(("caller", "case"), cases())
-def test_bad_input_is_refused_with_place_and_hint(
+def test_invalid_input_is_refused_with_location_and_hint(
     shared_node: RunningNode, tokens: dict[str, dict[str, str]], caller: str, case: Case
 ) -> None:
-    """The answer is JSON that says what is wrong, where, and what to do."""
+    """In JSON."""
     answer = post(shared_node, case, tokens[caller])
     error = answer.json()["error"]
     assert (answer.status_code, error["where"]) == (case.status, case.where)
@@ -179,8 +179,8 @@ def test_bad_input_is_refused_with_place_and_hint(
     assert set(error) == {"code", "message", "where", "hint"}
 
 
-def test_nothing_bad_is_journalled(node: RunningNode) -> None:
-    """Of all the bad requests, alone or in a list with good ones, the journal has no record."""
+def test_nothing_invalid_is_journalled(node: RunningNode) -> None:
+    """Neither alone nor in a list with valid ones."""
     tokens = tokens_of(node)
     for case in cases():
         caller, bad = case.values
@@ -188,8 +188,8 @@ def test_nothing_bad_is_journalled(node: RunningNode) -> None:
     assert journalled(node.data) == []
 
 
-def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
-    """With the third of five bad none of them is journalled, and the next good list is whole."""
+def test_an_invalid_event_refuses_the_whole_list(node: RunningNode) -> None:
+    """None of the five is journalled; the next valid list is."""
     source = node.source()
     five = [{**GOOD, "terms": [str(n)]} for n in range(5)]
     bad = [*five[:2], {**GOOD, "terms": [3]}, *five[3:]]
@@ -208,8 +208,8 @@ def test_a_bad_event_refuses_the_whole_list(node: RunningNode) -> None:
         (-62_135_596_800, "0001-01-01T00:00:00Z"),
     ],
 )
-def test_the_first_and_the_last_time_are_good(tmp_path: Path, moment: str | int, told: str) -> None:
-    """Where times may be ahead at will they are taken, and told again as they are."""
+def test_the_earliest_and_latest_time_are_accepted(tmp_path: Path, moment: str | int, told: str) -> None:
+    """If times may be ahead; they are returned unchanged."""
     with in_process_node(tmp_path, limits={"ahead": 1e12}) as node:
         client = node.source()
         client.move(1, 2, time=moment)
@@ -218,8 +218,8 @@ def test_the_first_and_the_last_time_are_good(tmp_path: Path, moment: str | int,
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(240, 200), (360, 422)])
-def test_a_clock_may_be_a_little_ahead(shared_node: RunningNode, seconds: int, status: int) -> None:
-    """By five minutes; a position from farther ahead would hide all that are told before then."""
+def test_a_clock_may_be_five_minutes_ahead(shared_node: RunningNode, seconds: int, status: int) -> None:
+    """A position from further ahead would hide all earlier ones."""
     client = shared_node.source(f"ahead-{seconds}", x=0, y=0)
     later = {**GOOD, "time": time.time() + seconds}
     answers = [
@@ -232,8 +232,8 @@ def test_a_clock_may_be_a_little_ahead(shared_node: RunningNode, seconds: int, s
         assert client.me()["position"]["x"] == 5
 
 
-def test_points_beyond_the_plane_are_named(tmp_path: Path) -> None:
-    """Of positions, entities, events and subscriptions; whoever asks at the same time is not concerned."""
+def test_points_outside_the_space_are_refused(tmp_path: Path) -> None:
+    """In positions, entities, events and subscriptions. Other requests are not affected."""
     far = {"x": 1e200, "y": 0}
     with in_process_node(tmp_path, space="planar") as node:
         source, subscriber = bearer(node.source(x=0, y=0)), bearer(node.subscriber(x=0, y=0))
@@ -253,8 +253,8 @@ def test_points_beyond_the_plane_are_named(tmp_path: Path) -> None:
         assert all("1e+200 is outside" in answer.json()["error"]["message"] for answer in refused)
 
 
-def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:
-    """A box with min_x > max_x is refused in planar space, where 200 is a good x."""
+def test_planar_space_has_no_antimeridian(tmp_path: Path) -> None:
+    """There, a box with min_x > max_x is refused, and 200 is a valid x."""
     with in_process_node(tmp_path, space="planar") as node:
         headers = bearer(node.subscriber())
         reversed_box = {"region": {**BOX, "min_x": 200}}
@@ -262,8 +262,7 @@ def test_planar_space_knows_no_antimeridian(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["error"]["where"]) == (422, "region.min_x")
 
 
-def test_geographic_space_knows_the_antimeridian(shared_node: RunningNode) -> None:
-    """A box with min_x > max_x is good in geographic space."""
+def test_geographic_space_has_an_antimeridian(shared_node: RunningNode) -> None:
     client = shared_node.subscriber("sailor")
     client.subscribe(box=(170, -10, -170, 10), crosses_antimeridian=True, id="across")
     with pytest.raises(InputError, match=r"region\.min_x: 170 is greater than max_x -170"):
@@ -275,7 +274,7 @@ def test_geographic_space_knows_the_antimeridian(shared_node: RunningNode) -> No
 
 @pytest.mark.parametrize("announced", [True, False], ids=["with Content-Length", "in pieces"])
 def test_a_body_over_the_limit_is_refused(shared_node: RunningNode, announced: bool) -> None:
-    """413, whether the length is announced or only found while reading."""
+    """413, whether its length is declared or found while reading."""
     headers = bearer(shared_node.source(f"large-{announced}"))
     piece = b" " * 65536
 
@@ -289,8 +288,7 @@ def test_a_body_over_the_limit_is_refused(shared_node: RunningNode, announced: b
     assert answer.json()["error"]["code"] == "capacity"
 
 
-def test_a_body_of_the_limit_is_read(tmp_path: Path) -> None:
-    """Exactly as large as the limit is not too large."""
+def test_a_body_at_the_limit_is_accepted(tmp_path: Path) -> None:
     body = json.dumps(GOOD).encode()
     limits = {"body": len(body) + 10}
     with in_process_node(tmp_path, limits=limits) as node:
@@ -310,16 +308,16 @@ def test_a_body_of_the_limit_is_read(tmp_path: Path) -> None:
         ("wait=nan", "query.wait"),
     ],
 )
-def test_bad_query_parameters_are_refused(
+def test_invalid_query_parameters_are_refused(
     shared_node: RunningNode, tokens: dict[str, dict[str, str]], query: str, where: str
 ) -> None:
-    """The answer names the parameter."""
+    """The error names the parameter."""
     answer = shared_node.http.get(f"/v1/mailbox?{query}", headers=tokens["subscriber"])
     assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
 
 
-def test_an_unknown_address_is_told_in_json(shared_node: RunningNode) -> None:
-    """404 and 405 have the same shape as all errors."""
+def test_unknown_paths_have_json_errors(shared_node: RunningNode) -> None:
+    """404 and 405, in the form of all errors."""
     for answer, status in ((shared_node.http.get("/v1/nothing"), 404), (shared_node.http.put("/v1/me"), 405)):
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"code", "message", "where", "hint"}

@@ -1,4 +1,4 @@
-"""The actor: one thread, many messages in a transaction, effects only afterwards."""
+"""The office actor: one thread, many messages in a transaction, effects after the commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN = "north.pier.ann"
 
 
 class Store(MemoryOfficeStore):
-    """Counts transactions, and refuses some. It can be held up before it commits."""
+    """Counts transactions, and fails some. It can be paused before a commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,8 +63,8 @@ def actor(store: Store) -> Iterator[OfficeActor]:
     actor.close()
 
 
-def test_what_comes_meanwhile_is_one_transaction(store: Store, actor: OfficeActor) -> None:
-    """A hundred letters that come while one is written cost one sync."""
+def test_messages_that_arrive_meanwhile_share_a_transaction(store: Store, actor: OfficeActor) -> None:
+    """A hundred letters that arrive during a commit cost one sync."""
     actor.tell(Register(ANN)).result(LIMIT)
     store.free.clear()
     before = store.commits
@@ -74,8 +74,8 @@ def test_what_comes_meanwhile_is_one_transaction(store: Store, actor: OfficeActo
     assert store.commits - before <= 2
 
 
-def test_nothing_leaves_before_it_is_on_disk(store: Store, actor: OfficeActor) -> None:
-    """Neither the answer nor what is to be known elsewhere."""
+def test_effects_leave_after_the_commit(store: Store, actor: OfficeActor) -> None:
+    """Neither the reply nor effects for others leave before."""
     left: list[Transmit | Notice] = []
     actor.tell(Register(ANN)).result(LIMIT)
     actor.connect(left.extend)
@@ -89,8 +89,7 @@ def test_nothing_leaves_before_it_is_on_disk(store: Store, actor: OfficeActor) -
     until(lambda: left == [LettersReady(ANN)], "the news")
 
 
-def test_a_refusal_harms_nobody_else(actor: OfficeActor) -> None:
-    """Each gets its own answer."""
+def test_a_refused_message_affects_no_other(actor: OfficeActor) -> None:
     actor.tell(Register(ANN)).result(LIMIT)
     bad, good = actor.tell(Acknowledge(ANN, 7)), actor.tell(Pull(ANN, 1))
     with pytest.raises(InputError):
@@ -98,8 +97,8 @@ def test_a_refusal_harms_nobody_else(actor: OfficeActor) -> None:
     assert good.result(LIMIT) is not None
 
 
-def test_a_disk_that_refuses_refuses_all_and_nothing_has_happened(store: Store, actor: OfficeActor) -> None:
-    """The same again is taken when it is well."""
+def test_a_disk_failure_fails_the_group_without_changes(store: Store, actor: OfficeActor) -> None:
+    """The same message succeeds later."""
     actor.tell(Register(ANN)).result(LIMIT)
     store.refusals = 1
     letter = Deposit((Letter(ANN, "p", 1, "{}"),))
@@ -109,8 +108,8 @@ def test_a_disk_that_refuses_refuses_all_and_nothing_has_happened(store: Store, 
     assert actor.tell(letter).result(LIMIT) == Deposited(1, 0)
 
 
-def test_what_is_unanswered_is_said_again(store: Store, actor: OfficeActor) -> None:
-    """For ever, though the disk refuses in between; and at once when another office is heard of."""
+def test_unanswered_messages_are_repeated(store: Store, actor: OfficeActor) -> None:
+    """Forever, despite disk failures; and at once when another office is reachable."""
     asked = threading.Semaphore(0)
 
     def outlet(leaving: list[Transmit | Notice]) -> None:
@@ -130,8 +129,8 @@ def test_what_is_unanswered_is_said_again(store: Store, actor: OfficeActor) -> N
     assert asked.acquire(timeout=LIMIT)
 
 
-def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, actor: OfficeActor) -> None:
-    """A failure that nobody has thought of must not be the end of a timer."""
+def test_unanswered_messages_are_repeated_after_unexpected_errors(store: Store, actor: OfficeActor) -> None:
+    """An unexpected error does not end a timer."""
     left: list[Transmit | Notice] = []
     actor.connect(left.extend)
     actor.tell(Register(ANN)).result(LIMIT)
@@ -142,8 +141,8 @@ def test_what_is_unanswered_is_said_again_whatever_fails(store: Store, actor: Of
     until(lambda: Transmit("south", LocationQuery("south.dock.ben", "north")) in left, "the question to the home")
 
 
-def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, actor: OfficeActor) -> None:
-    """What is to be posted is read from the store."""
+def test_a_new_actor_continues_pending_work(store: Store, actor: OfficeActor) -> None:
+    """It is read from the store."""
     actor.tell(Register(ANN)).result(LIMIT)
     actor.tell(SendLetter(ANN, "south.dock.ben", "{}")).result(LIMIT)
     actor.close()
@@ -154,8 +153,8 @@ def test_a_new_postmaster_goes_on_with_what_was_unfinished(store: Store, actor: 
     again.close()
 
 
-def test_after_the_end_everything_is_refused(actor: OfficeActor) -> None:
-    """As unavailable: it may be sent again to the node that comes back."""
+def test_a_closed_actor_refuses_messages(actor: OfficeActor) -> None:
+    """As unavailable: they may be sent again to the restarted node."""
     actor.close()
     with pytest.raises(UnavailableError):
         actor.tell(Pull(ANN, 1)).result(LIMIT)

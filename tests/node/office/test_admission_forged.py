@@ -1,4 +1,4 @@
-"""What an office that has joined may say of others, and is not believed."""
+"""Forged messages of an office that has joined, over real HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 from backbone import backbone, visitor
-from forged_messages import pretend, replay
+from forged_messages import replay, send_forged
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
@@ -37,7 +37,7 @@ from roamcast.security.move_proofs import MoveProofChain
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
 FAR = 10**15
 
-LIES: tuple[PeerMessage, ...] = (
+FORGED: tuple[PeerMessage, ...] = (
     LetterBundle(ANN, (), "south", FAR),
     BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 0, False),
     BundleReceipt(ANN, (), (), "west", FAR, True),
@@ -72,14 +72,13 @@ def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
         yield nodes
 
 
-def test_every_kind_of_message_is_lied_about() -> None:
-    """None is left out below."""
-    assert {type(lie) for lie in LIES} == set(get_args(PeerMessage))
+def test_every_kind_of_message_is_forged() -> None:
+    assert {type(message) for message in FORGED} == set(get_args(PeerMessage))
 
 
 @pytest.fixture(scope="module")
-def deceived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, RunningNode], Client, Client]]:
-    """Ann, of north, is at south; south is down then, and has a letter coming to it from ben."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, RunningNode], Client, Client]]:
+    """Ann, of north, is at south; then south is down, with a letter from ben queued for it."""
     with backbone(tmp_path_factory.mktemp("lies"), "north", "south", "west") as nodes:
         ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
         nodes["south"].subscriber("cleo")
@@ -95,22 +94,24 @@ def where(home: RunningNode, client: Client) -> tuple[str, int]:
     return error.get("office"), error.get("epoch")
 
 
-@pytest.mark.parametrize("lie", LIES, ids=lambda lie: f"{type(lie).__name__}-{LIES.index(lie)}")
-def test_a_lie_changes_nothing(deceived: tuple[dict[str, RunningNode], Client, Client], lie: PeerMessage) -> None:
-    """The home knows its subscriber where it is, and a letter that waits goes on waiting."""
-    nodes, ann, ben = deceived
-    assert pretend(nodes, "west", "north", lie) == 200
+@pytest.mark.parametrize("message", FORGED, ids=lambda message: f"{type(message).__name__}-{FORGED.index(message)}")
+def test_a_forged_message_changes_nothing(
+    world: tuple[dict[str, RunningNode], Client, Client], message: PeerMessage
+) -> None:
+    """The home knows where its subscriber is, and the letter stays queued."""
+    nodes, ann, ben = world
+    assert send_forged(nodes, "west", "north", message) == 200
     assert where(nodes["north"], ann) == ("south", 2)
     assert ben.trace(CLEO, 1).state == "queued"
 
 
-def test_a_subscriber_that_was_lied_about_goes_on(nodes: dict[str, RunningNode]) -> None:
-    """It moves, and calls its mailbox home."""
+def test_a_subscriber_still_moves_after_forged_messages(nodes: dict[str, RunningNode]) -> None:
+    """It migrates, and fetches its mailbox home."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
-    for lie in LIES:
-        pretend(nodes, "west", "north", lie)
-        pretend(nodes, "west", "south", lie)
+    for message in FORGED:
+        send_forged(nodes, "west", "north", message)
+        send_forged(nodes, "west", "south", message)
     assert ann.pull() == []
     ann.migrate(nodes["west"].url)
     ann.migrate(nodes["north"].url)
@@ -122,7 +123,7 @@ MADE_UP = Letter(ANN, BEN, 1, '{"message": "made up"}')
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "message",
     [
         AddressUpdate(ANN, "west", FAR, True),
         BundleReceipt(ANN, (), (), "west", FAR, True),
@@ -130,10 +131,10 @@ MADE_UP = Letter(ANN, BEN, 1, '{"message": "made up"}')
         LocationReply(ANN, "west", FAR),
         ChunkReceipt(ANN, 2, START, True),
     ],
-    ids=lambda lie: type(lie).__name__,
+    ids=lambda message: type(message).__name__,
 )
-def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode], lie: PeerMessage) -> None:
-    """It is told to both offices while the mailbox is on its way; that comes, with all that was in it."""
+def test_a_forged_message_does_not_stop_a_migration(nodes: dict[str, RunningNode], message: PeerMessage) -> None:
+    """Both offices get it while the mailbox is on its way; the mailbox arrives complete."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
     north = nodes["north"].service.office
@@ -150,14 +151,14 @@ def test_a_lie_does_not_keep_a_mailbox_from_coming(nodes: dict[str, RunningNode]
         moving = thread.submit(ann.migrate, nodes["south"].url)
         assert held.wait(10)
         for domain in ("south", "north"):
-            assert pretend(nodes, "west", domain, lie) == 200
+            assert send_forged(nodes, "west", domain, message) == 200
         north.sender.send = carried
         moving.result(30)
     assert [letter.message for letter in ann.pull(wait=5)] == ["precious"]
 
 
-def test_nobody_opens_a_mailbox_on_word_of_an_office_it_names(nodes: dict[str, RunningNode]) -> None:
-    """While the subscriber is here only its own warrant counts, or its home's word; also while that is away."""
+def test_the_previous_office_cannot_open_the_mailbox_of_a_visitor(nodes: dict[str, RunningNode]) -> None:
+    """While a subscriber is served here, only its own proof or its home counts, also while that is away."""
     ann = nodes["north"].subscriber("ann")
     there = visitor(nodes["south"], ANN, ann.token)
     there.pull()
@@ -181,27 +182,26 @@ def test_an_office_vouches_for_its_visitor_while_the_home_is_away(nodes: dict[st
     assert ann.pull() == []
 
 
-def test_an_office_that_was_left_cannot_arrive_again_with_the_warrant_it_saw(nodes: dict[str, RunningNode]) -> None:
-    """It has no secret that goes with it: neither here nor at home does it get a token."""
+def test_a_move_proof_alone_cannot_be_replayed(nodes: dict[str, RunningNode]) -> None:
+    """Without the secret of the arrival there is no token, neither here nor at home."""
     ann = nodes["north"].subscriber("ann")
     for epoch, domain in enumerate(("south", "west", "north"), start=2):
         ann.migrate(nodes[domain].url)
-        warrant = str(MoveProofChain(ann.token or "").proof(ANN, epoch))
-        answer = replay(nodes[domain], ANN, epoch, warrant)
+        move_proof = str(MoveProofChain(ann.token or "").proof(ANN, epoch))
+        answer = replay(nodes[domain], ANN, epoch, move_proof)
         assert (answer.status_code, answer.json()["error"]["epoch"]) == (409, epoch)
         assert ann.pull() == []
 
 
-def test_the_same_arrival_may_be_sent_again(nodes: dict[str, RunningNode]) -> None:
-    """With its secret."""
+def test_an_arrival_may_be_repeated_with_its_secret(nodes: dict[str, RunningNode]) -> None:
     ann = nodes["north"].subscriber("ann")
-    warrant = str(MoveProofChain(ann.token or "").proof(ANN, 2))
-    answers = [replay(nodes["south"], ANN, 2, warrant, secret) for secret in ("a" * 16, "a" * 16, "b" * 16)]
+    move_proof = str(MoveProofChain(ann.token or "").proof(ANN, 2))
+    answers = [replay(nodes["south"], ANN, 2, move_proof, secret) for secret in ("a" * 16, "a" * 16, "b" * 16)]
     assert [answer.status_code for answer in answers] == [200, 200, 409]
 
 
-def test_an_epoch_far_away_is_left_to_the_home(nodes: dict[str, RunningNode]) -> None:
-    """Which vouches for it; the office that has the mailbox asks it too."""
+def test_a_far_epoch_is_left_to_the_home(nodes: dict[str, RunningNode]) -> None:
+    """It vouches for it, also to the office that has the mailbox."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
     ann._calls.mailbox.epoch = 150_000
@@ -210,8 +210,8 @@ def test_an_epoch_far_away_is_left_to_the_home(nodes: dict[str, RunningNode]) ->
     assert ann._calls.mailbox.epoch == 150_001
 
 
-def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, RunningNode]) -> None:
-    """Though who has the old one has gone on arriving, and the home has not heard of it."""
+def test_a_renewed_token_recalls_the_mailbox(nodes: dict[str, RunningNode]) -> None:
+    """Although the old token was used for more arrivals that the home has not heard of."""
     ann = nodes["north"].subscriber("ann")
     thief = visitor(nodes["south"], ANN, ann.token)
     thief.pull()
@@ -229,8 +229,8 @@ def test_a_token_that_was_renewed_brings_the_mailbox_home(nodes: dict[str, Runni
         thief.pull()
 
 
-def test_arrivals_that_came_to_nothing_are_forgotten(tmp_path: Path) -> None:
-    """At once when they are refused; when the node starts again, if it was stopped meanwhile."""
+def test_failed_arrivals_are_forgotten(tmp_path: Path) -> None:
+    """At once if they are refused; at the next start if the node was stopped meanwhile."""
     with backbone(tmp_path, "north", "south") as nodes:
         ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
         ann.migrate(nodes["south"].url)

@@ -1,4 +1,4 @@
-"""SubscriberNames of subscribers, from the ids that they register."""
+"""Names of subscribers, from the ids that they register."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", fullmatch=True)
 
 
 @given(id=ids)
-def test_an_id_has_a_name_of_its_own(id: str) -> None:
-    """Which is a good one, and tells the id; or it is refused."""
+def test_an_id_has_a_distinct_name(id: str) -> None:
+    """It is valid and gives the id back; or the id is refused."""
     names = SubscriberNames("north")
     if "_:" in id:
         with pytest.raises(InputError, match="_:"):
@@ -26,12 +26,12 @@ def test_an_id_has_a_name_of_its_own(id: str) -> None:
         assert names.id_of(names.of(id)) == id
 
 
-def test_ids_that_look_alike_are_told_apart() -> None:
+def test_similar_ids_have_distinct_names() -> None:
     """A dot is not an underscore."""
     names = SubscriberNames("north")
     assert len({names.of(id) for id in ("a.b", "a_b", "a:b", "a-b")}) == 4
 
 
-def test_a_name_of_another_domain_is_no_id_here() -> None:
-    """Nor is one of another host."""
+def test_a_name_of_another_domain_has_no_id_here() -> None:
+    """Nor has one of another host."""
     assert [SubscriberNames("north").id_of(name) for name in ("south.node.ann", "north.pier.ann")] == [None, None]

@@ -1,4 +1,4 @@
-"""Several nodes: subscribers that move between them, and write to each other."""
+"""Several nodes: subscribers move between them and send letters to each other."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def events(letters: list[Letter]) -> list[str]:
     return [letter.event["id"] for letter in letters]
 
 
-def test_a_client_that_connects_elsewhere_has_its_letters_there(nodes: dict[str, RunningNode]) -> None:
-    """What waited, and what comes afterwards, each once and in order; places go on."""
+def test_letters_follow_a_client_to_another_node(nodes: dict[str, RunningNode]) -> None:
+    """Waiting and new ones, each once and in order; offsets continue."""
     ann = nodes["north"].subscriber("ann")
     leave_event(nodes["north"], "north", 1, "ann", 1, 2, 3)
     assert events(ann.pull(wait=10)) == ["1", "2", "3"]
@@ -42,8 +42,8 @@ def test_a_client_that_connects_elsewhere_has_its_letters_there(nodes: dict[str,
     assert there.acknowledge(4) == 3
 
 
-def test_the_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, RunningNode]) -> None:
-    """A client migrates where it is told to; what it subscribes to stays at home."""
+def test_a_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, RunningNode]) -> None:
+    """Subscriptions stay at home."""
     ann = nodes["north"].subscriber("ann")
     leave_event(nodes["north"], "north", 1, "ann", 1)
     for domain in ("south", "west", "south", "north", "west"):
@@ -54,8 +54,8 @@ def test_the_mailbox_follows_from_office_to_office_and_home(nodes: dict[str, Run
     assert events(ann.pull(after=1, wait=10)) == ["2"]
 
 
-def test_a_mailbox_that_knows_more_than_a_request_holds_follows_too(nodes: dict[str, RunningNode]) -> None:
-    """The last numbers of letters to very many receivers, over 8 MB of them, and a letter that waits."""
+def test_bookkeeping_larger_than_a_request_migrates(nodes: dict[str, RunningNode]) -> None:
+    """Over 8 MB of last numbers to many receivers, and a waiting letter."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     ben.send(ANN, "precious")
     north, south = (nodes[domain].service.office.actor for domain in ("north", "south"))
@@ -66,8 +66,8 @@ def test_a_mailbox_that_knows_more_than_a_request_holds_follows_too(nodes: dict[
     assert south.query(lambda store: store.bookkeeping(ANN).sent).result() == sent
 
 
-def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:
-    """With the epoch; a stream that was open there ends with it, and the token given there opens nothing."""
+def test_the_previous_office_says_where_the_mailbox_is(nodes: dict[str, RunningNode]) -> None:
+    """With the epoch. The token given there opens nothing."""
     ann = nodes["north"].subscriber("ann")
     first = visitor(nodes["south"], ANN, ann.token)
     first.pull()
@@ -88,8 +88,8 @@ def test_an_office_that_was_left_says_where_the_mailbox_is(nodes: dict[str, Runn
     assert (error["code"], error["epoch"]) == ("elsewhere", 3)
 
 
-def test_a_client_at_home_gets_its_mailbox_back(nodes: dict[str, RunningNode]) -> None:
-    """A program that knows nothing of the journey just reads at home."""
+def test_reading_at_home_fetches_the_mailbox_back(nodes: dict[str, RunningNode]) -> None:
+    """A program that knows nothing of the migration just reads at home."""
     ann = nodes["north"].subscriber("ann")
     visitor(nodes["south"], ANN, ann.token).pull()
     leave_event(nodes["north"], "north", 1, "ann", 1)
@@ -102,8 +102,8 @@ def test_a_client_at_home_gets_its_mailbox_back(nodes: dict[str, RunningNode]) -
         again.pull()
 
 
-def test_a_stream_ends_where_its_reader_has_gone(nodes: dict[str, RunningNode]) -> None:
-    """It tells so, and the other office's stream has what follows."""
+def test_a_stream_ends_when_the_mailbox_moves(nodes: dict[str, RunningNode]) -> None:
+    """It says where to, and the stream of the other office continues."""
     ann = nodes["north"].subscriber("ann")
     leave_event(nodes["north"], "north", 1, "ann", 1)
     at_home = ann.letters(ack=False)
@@ -116,8 +116,8 @@ def test_a_stream_ends_where_its_reader_has_gone(nodes: dict[str, RunningNode]) 
     assert next(there).event["id"] == "2"
 
 
-def test_subscribers_write_to_each_other(nodes: dict[str, RunningNode]) -> None:
-    """By name across domains, by id within one; in order; wherever either is."""
+def test_subscribers_send_letters_to_each_other(nodes: dict[str, RunningNode]) -> None:
+    """By name across domains, by id within one; in order; wherever they are."""
     ann, cleo = nodes["north"].subscriber("ann"), nodes["north"].subscriber("cleo")
     ben = nodes["south"].subscriber("ben")
     assert ann.send("south.node.ben", {"text": "hello"}, title="first").number == 1
@@ -133,8 +133,8 @@ def test_subscribers_write_to_each_other(nodes: dict[str, RunningNode]) -> None:
     assert [letter.message for letter in got] == [2, 3, 4, 5]
 
 
-def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -> None:
-    """Readable, then acknowledged; not arrived if it was never sent; no receiver where there is none."""
+def test_a_letter_can_be_traced(nodes: dict[str, RunningNode]) -> None:
+    """Readable, then acknowledged; not arrived if it was never sent; no receiver if there is none."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
     ann.send("south.node.ben", "hello")
     ben.pull(wait=10)
@@ -148,8 +148,8 @@ def test_a_sender_hears_what_became_of_a_letter(nodes: dict[str, RunningNode]) -
         ann.send("nobody", "at home it is known that there is none")
 
 
-def test_a_letter_to_an_office_that_nobody_knows_is_refused(nodes: dict[str, RunningNode]) -> None:
-    """Alone or in a list; it would lie in a queue for ever."""
+def test_a_letter_to_an_unknown_office_is_refused(nodes: dict[str, RunningNode]) -> None:
+    """Alone or in a list; it would be queued forever."""
     ann = nodes["north"].subscriber("ann")
     with pytest.raises(NotFoundError, match="has not joined"):
         ann.send("nowhere.node.zed", 1)
@@ -159,15 +159,15 @@ def test_a_letter_to_an_office_that_nobody_knows_is_refused(nodes: dict[str, Run
     assert (refused["error"]["code"], taken["number"]) == ("not_found", 1)
 
 
-def test_a_letter_that_was_never_sent_is_not_found(nodes: dict[str, RunningNode]) -> None:
-    """Though nobody answers for its receiver."""
+def test_tracing_a_letter_that_was_never_sent_fails(nodes: dict[str, RunningNode]) -> None:
+    """Even if no office answers for its receiver."""
     ann = nodes["north"].subscriber("ann")
     with pytest.raises(NotFoundError, match="was sent"):
         ann.trace("nowhere.node.zed", 1)
 
 
-def test_letters_whose_time_was_over_are_counted(nodes: dict[str, RunningNode]) -> None:
-    """When their receiver comes for them."""
+def test_expired_letters_are_counted(nodes: dict[str, RunningNode]) -> None:
+    """When their receiver pulls."""
     ann = nodes["north"].subscriber("ann")
     ann.send("ann", "soon", ttl=0.001)
     until(lambda: ann.trace("ann", 1).state == "expired", "the end of its time")
@@ -176,7 +176,7 @@ def test_letters_whose_time_was_over_are_counted(nodes: dict[str, RunningNode]) 
 
 
 def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode]) -> None:
-    """It is one letter; a number that leaves a gap is refused."""
+    """It is one letter. A number that leaves a gap is refused."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     headers = {"authorization": f"Bearer {ann.token}"}
     body = {"to": "ben", "message": "once", "number": 1}
@@ -186,8 +186,8 @@ def test_a_letter_may_be_sent_again_with_its_number(nodes: dict[str, RunningNode
     assert len(ben.pull()) == 1
 
 
-def test_letters_of_a_list_are_taken_or_refused_each_by_itself(nodes: dict[str, RunningNode]) -> None:
-    """To mailboxes here and elsewhere, in order; one to nobody harms no other."""
+def test_letters_of_a_list_are_accepted_or_refused_separately(nodes: dict[str, RunningNode]) -> None:
+    """To mailboxes here and elsewhere, in order."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
     cleo = nodes["south"].subscriber("cleo")
     letters = [{"to": to, "message": number} for number, to in enumerate(["ben", "nobody", "south.node.cleo", "ben"])]
@@ -201,7 +201,7 @@ def test_letters_of_a_list_are_taken_or_refused_each_by_itself(nodes: dict[str, 
     assert [letter.message for letter in cleo.pull(wait=10)] == [2]
 
 
-def test_who_is_away_cannot_leave_for_good(nodes: dict[str, RunningNode]) -> None:
+def test_a_subscriber_elsewhere_cannot_be_removed(nodes: dict[str, RunningNode]) -> None:
     """Its mailbox has to come home first."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
@@ -211,8 +211,7 @@ def test_who_is_away_cannot_leave_for_good(nodes: dict[str, RunningNode]) -> Non
     ann.unregister()
 
 
-def test_a_visitor_may_only_read_and_write_letters(nodes: dict[str, RunningNode]) -> None:
-    """Its token is of no other use."""
+def test_a_visitor_may_only_read_and_send_letters(nodes: dict[str, RunningNode]) -> None:
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
     headers = {"authorization": f"Bearer {ann.mailbox_token}"}
@@ -222,7 +221,7 @@ def test_a_visitor_may_only_read_and_write_letters(nodes: dict[str, RunningNode]
 
 
 class Traffic:
-    """Letters and migrations between two offices, each timed; with a letter to a third before each."""
+    """Times letters and migrations between two offices, with a letter to a third before each."""
 
     def __init__(self, nodes: dict[str, RunningNode]) -> None:
         self.nodes = nodes
@@ -231,7 +230,7 @@ class Traffic:
         self.sent = 0
 
     def letter(self) -> float:
-        """Seconds from when it is written to when it is read."""
+        """Seconds from sending to reading."""
         self.sent += 1
         self.ann.send("west.node.cleo", self.sent)
         begun = time.monotonic()
@@ -252,10 +251,10 @@ SLACK = 0.5  # seconds: twice what an office waits for an answer before it asks 
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["dead", "silent"])
-def test_an_office_that_is_away_delays_nobody_else(nodes: dict[str, RunningNode], silent: bool) -> None:
-    """Not running, or taking connections without a word: letters and migrations of others are as quick as before.
+def test_an_unreachable_office_delays_no_other(nodes: dict[str, RunningNode], silent: bool) -> None:
+    """Not running, or accepting connections silently: letters and migrations of others are as quick as before.
 
-    No slower than the slowest while all were there; of the letters one in ten may be, for others use the machine too.
+    No slower than the slowest before; one letter in ten may be, because others use the machine too.
     """
     traffic = Traffic(nodes)
     letters, migrations = [traffic.letter() for _ in range(20)], [traffic.there_and_back() for _ in range(3)]

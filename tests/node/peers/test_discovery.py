@@ -1,4 +1,4 @@
-"""Sources of other nodes: found, bound, re-bound and told to sleep, over real HTTP."""
+"""Sources of other nodes over real HTTP: discovery, bindings and demand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wanted(node: RunningNode, source: Client) -> bool:
     return bool(answer.json()["demanded"])
 
 
-def test_the_nearest_of_all_nodes_is_bound(nodes: dict[str, RunningNode]) -> None:
+def test_the_nearest_source_of_all_nodes_is_bound(nodes: dict[str, RunningNode]) -> None:
     """Whichever node it is registered with, and again as the subscriber moves."""
     for number, node in enumerate(nodes.values()):
         node.source(f"b{number}", attributes=NOISE, x=10.0 * number, y=0.0)
@@ -49,8 +49,8 @@ def test_the_nearest_of_all_nodes_is_bound(nodes: dict[str, RunningNode]) -> Non
         bound(ann, "q", source)
 
 
-def test_a_source_that_moves_changes_or_leaves_at_another_node_is_noticed(nodes: dict[str, RunningNode]) -> None:
-    """And so is a new one."""
+def test_changes_of_sources_at_other_nodes_are_noticed(nodes: dict[str, RunningNode]) -> None:
+    """Moves, attributes, removals and new sources."""
     near = nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     nodes["west"].source("far", attributes=NOISE, x=50.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
@@ -70,8 +70,8 @@ def test_a_source_that_moves_changes_or_leaves_at_another_node_is_noticed(nodes:
     bound(ann, "q", "newest@south")
 
 
-def test_who_is_stopped_by_its_life_control_starts_with_the_nearest_of_all_nodes(nodes: dict[str, RunningNode]) -> None:
-    """Not with one of its own node first: the others' sources are known by then."""
+def test_a_stopped_subscription_starts_with_the_nearest_source_of_all_nodes(nodes: dict[str, RunningNode]) -> None:
+    """Not with one of its own node first: sources of other nodes are known by then."""
     nodes["north"].source("far", attributes=NOISE, x=50.0, y=0.0)
     nodes["south"].source("near", attributes=NOISE, x=9.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
@@ -82,8 +82,8 @@ def test_who_is_stopped_by_its_life_control_starts_with_the_nearest_of_all_nodes
     assert [binding.source for binding in ann.bindings("q")] == ["near@south"]
 
 
-def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
-    """A source sleeps unless somebody is bound to it, at any node, or could match its events."""
+def test_only_used_sources_are_demanded(nodes: dict[str, RunningNode]) -> None:
+    """A source is idle unless a binding, at any node, or a subscription may use its events."""
     south, west = nodes["south"], nodes["west"]
     near = south.source("near", attributes=NOISE, x=1.0, y=0.0)
     far = west.source("far", attributes=NOISE, x=50.0, y=0.0)
@@ -105,8 +105,8 @@ def test_only_what_is_wanted_is_awake(nodes: dict[str, RunningNode]) -> None:
     awake(False, False)
 
 
-def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
-    """Its sources are gone at once, and the others stay; then they are back."""
+def test_a_removed_peer_is_ignored_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
+    """Its sources are gone at once, and back later."""
     nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     nodes["west"].source("far", attributes=NOISE, x=50.0, y=0.0)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
@@ -126,7 +126,7 @@ def test_a_node_that_is_expelled_is_heard_no_more_until_it_is_invited_again(node
 
 
 def test_a_node_with_too_many_sources_has_none_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """That is said once; of fewer that are looked for the best is bound."""
+    """A warning is logged once. With a narrower subscription, the best is bound."""
     limits = {"limits": {"sources": 3}}
     with backbone(tmp_path, "north", "south", **SETTINGS, **limits) as nodes:
         for number in range(4):
@@ -143,8 +143,8 @@ def test_a_node_with_too_many_sources_has_none_here(tmp_path: Path, caplog: pyte
         assert caplog.text.count("ROAMCAST_LIMITS__SOURCES") == 1
 
 
-def test_the_nearest_node_is_told_by_any(tmp_path: Path) -> None:
-    """Of those that say where they are; itself when nobody does."""
+def test_any_node_knows_the_nearest_node(tmp_path: Path) -> None:
+    """Of those with a position; itself if there is none."""
     with running_node(tmp_path / "alone", **SETTINGS) as alone:
         assert alone.source("s").nearest(5.0, 5.0) == alone.url
     with running_node(tmp_path / "north", domain="north", at=(0.0, 10.0), **SETTINGS) as north:
@@ -156,8 +156,8 @@ def test_the_nearest_node_is_told_by_any(tmp_path: Path) -> None:
                 assert asked.nearest(3.0, 1.0) == north.url
 
 
-def test_a_source_hears_whether_it_is_wanted(nodes: dict[str, RunningNode]) -> None:
-    """Over its stream, by a callback; and it is to send when the node is gone."""
+def test_a_source_is_notified_of_its_demand(nodes: dict[str, RunningNode]) -> None:
+    """By its stream or a callback. It is demanded while the node is away."""
     near = nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     told: list[bool] = []
     near.on_demand(told.append)
@@ -171,10 +171,8 @@ def test_a_source_hears_whether_it_is_wanted(nodes: dict[str, RunningNode]) -> N
     until(lambda: told == [False, True, False, True], "the source to send, as nobody can say that it should not")
 
 
-def test_a_node_that_dies_loses_its_bindings_until_it_is_back(tmp_path: Path) -> None:
-    """Within the limit the next nearest is bound, and the first again after a restart; over a restart of the
-    subscriber's own node the binding stays.
-    """
+def test_bindings_to_a_dead_node_end_until_it_is_back(tmp_path: Path) -> None:
+    """The next nearest is bound within the limit. A restart of the subscriber's own node keeps bindings."""
     with backbone(tmp_path, "north", "south", **SETTINGS) as nodes:
         nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
         nodes["north"].source("far", attributes=NOISE, x=50.0, y=0.0)

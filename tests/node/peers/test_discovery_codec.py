@@ -1,4 +1,4 @@
-"""Questions and answers between nodes: what no node would say is refused."""
+"""Discovery messages between nodes: invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ RESPONSE = SourcesResponse(
 )
 
 
-def test_what_was_said_is_heard() -> None:
-    """Questions and answers come out as they went in."""
+def test_messages_round_trip() -> None:
     assert decode_request(encode(REQUEST), PLANAR) == REQUEST
     assert decode_response(encode(RESPONSE), PLANAR) == RESPONSE
 
@@ -52,8 +51,8 @@ def test_what_was_said_is_heard() -> None:
     ],
     ids=["no time to wait", "nowhere", "no condition", "too much"],
 )
-def test_questions_that_no_node_asks_are_refused(sent: SourcesRequest) -> None:
-    """Before they reach the control."""
+def test_invalid_requests_are_refused(sent: SourcesRequest) -> None:
+    """Before they reach the control writer."""
     with pytest.raises(InputError):
         decode_request(encode(sent), PLANAR)
 
@@ -68,14 +67,14 @@ def test_questions_that_no_node_asks_are_refused(sent: SourcesRequest) -> None:
     ],
     ids=["no such year", "nowhere", "no id", "too much"],
 )
-def test_sources_that_could_not_be_registered_are_refused(news: SourceAnnouncement) -> None:
-    """One answer must not stop a node for good."""
+def test_invalid_sources_are_refused(news: SourceAnnouncement) -> None:
+    """A response must not stop a node for good."""
     with pytest.raises(InputError):
         decode_response(encode(RESPONSE._replace(response=replace(RESPONSE.response, announcements=(news,)))), PLANAR)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"request": 1, "wait": 1, "at": None})])
-def test_what_is_no_question_is_refused(body: bytes) -> None:
+def test_other_bodies_are_refused(body: bytes) -> None:
     """With a hint that versions may differ."""
     with pytest.raises(InputError) as refused:
         decode_request(body, PLANAR)

@@ -1,4 +1,4 @@
-"""Offices that are not who they say, requests that come again, and subscribers that did not ask to be moved."""
+"""Membership, signatures and replays over real HTTP; and subscribers that did not ask to be moved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 from backbone import backbone, invitation, knows, visitor
-from forged_messages import introduce, peer_of, pretend, say
+from forged_messages import introduce, peer_of, send_forged, send_signed
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
@@ -31,36 +31,35 @@ def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
         yield nodes
 
 
-def test_only_offices_that_have_joined_are_heard(nodes: dict[str, RunningNode]) -> None:
-    """401 without a signature, with another key, and for an office that nobody knows."""
+def test_only_signed_requests_of_peers_are_accepted(nodes: dict[str, RunningNode]) -> None:
+    """401 without a signature, with another key, and for an unknown office."""
     body = encode([])
     assert nodes["north"].http.post(MESSAGES, content=body).status_code == 401
-    assert say(nodes["north"], new_key(), "south", "north", body).status_code == 401
-    assert say(nodes["north"], new_key(), "east", "north", body).status_code == 401
+    assert send_signed(nodes["north"], new_key(), "south", "north", body).status_code == 401
+    assert send_signed(nodes["north"], new_key(), "east", "north", body).status_code == 401
     for path in ("/v1/office/vouch", "/v1/office/introductions"):
         assert nodes["north"].http.post(path, content=b"{}").status_code == 401
 
 
-def test_what_cannot_be_a_signature_is_none(nodes: dict[str, RunningNode]) -> None:
-    """401 for one with other letters than it can have."""
+def test_a_malformed_signature_is_refused(nodes: dict[str, RunningNode]) -> None:
+    """401."""
     headers = {"roamcast-office": "south", "roamcast-nonce": "1", "roamcast-signature": "é".encode("latin-1")}
     assert nodes["north"].http.post(MESSAGES, content=encode([]), headers=headers).status_code == 401
 
 
-def test_a_signature_for_one_office_is_worth_nothing_at_another(nodes: dict[str, RunningNode]) -> None:
-    """Nor is that of one office worth anything for another's word."""
+def test_a_signature_is_for_one_sender_and_one_receiver(nodes: dict[str, RunningNode]) -> None:
     key = peer_of(nodes["north"], "north", "south").secret
-    assert say(nodes["west"], key, "south", "north", encode([])).status_code == 401
-    assert say(nodes["north"], key, "west", "north", encode([])).status_code == 401
+    assert send_signed(nodes["west"], key, "south", "north", encode([])).status_code == 401
+    assert send_signed(nodes["north"], key, "west", "north", encode([])).status_code == 401
 
 
-def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
-    """The same bytes again are refused."""
+def test_a_request_cannot_be_replayed(tmp_path: Path) -> None:
+    """Not after a restart either."""
     with backbone(tmp_path, "north", "south") as nodes:
         north = nodes["north"]
         key = peer_of(north, "north", "south").secret
         body = encode([])
-        session = say(north, key, "south", "north", body).headers["roamcast-session"]
+        session = send_signed(north, key, "south", "north", body).headers["roamcast-session"]
         nonce = Nonces().next_for(session)
         signed = SignedRequest("south", "north", "", "POST", MESSAGES, body, nonce)
         headers = {"roamcast-office": "south", "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
@@ -69,16 +68,15 @@ def test_a_request_counts_once_even_after_a_restart(tmp_path: Path) -> None:
         assert north.http.post(MESSAGES, content=body, headers=headers).status_code == 409
 
 
-def test_keys_are_for_their_owner_alone(nodes: dict[str, RunningNode]) -> None:
-    """The file that has them is readable by nobody else, and no address of the API tells them."""
+def test_keys_are_private(nodes: dict[str, RunningNode]) -> None:
+    """Only their owner can read the file, and no path of the API returns them."""
     path = nodes["north"].data / "nodes" / "north" / "peers.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     shown = nodes["north"].http.get("/v1/offices").text
     assert all(peer["key"] not in shown for peer in orjson.loads(path.read_bytes())["peers"])
 
 
-def test_those_who_joined_know_each_other_by_keys_of_their_own(nodes: dict[str, RunningNode]) -> None:
-    """Each pair has one, and both sides the same."""
+def test_each_pair_of_peers_shares_its_own_key(nodes: dict[str, RunningNode]) -> None:
     keys = {
         tuple(sorted((one, other))): {peer_of(nodes[one], one, other).key, peer_of(nodes[other], other, one).key}
         for one in nodes
@@ -89,8 +87,8 @@ def test_those_who_joined_know_each_other_by_keys_of_their_own(nodes: dict[str, 
     assert len(set.union(*keys.values())) == 3
 
 
-def test_who_is_known_is_not_replaced_by_an_introduction(nodes: dict[str, RunningNode]) -> None:
-    """Neither key nor address of an office that joined, or that another has introduced; its introducer may."""
+def test_an_introduction_does_not_replace_a_known_peer(nodes: dict[str, RunningNode]) -> None:
+    """Neither its key nor its URL; only its introducer may."""
     for liar, to, known in (("west", "south", "north"), ("south", "north", "west"), ("south", "west", "north")):
         before = peer_of(nodes[to], to, known)
         assert introduce(nodes, liar, to, known, "http://127.0.0.1:1", new_key()) == 200
@@ -102,8 +100,8 @@ def test_who_is_known_is_not_replaced_by_an_introduction(nodes: dict[str, Runnin
     assert peer_of(nodes["west"], "west", "south").secret == secret
 
 
-def test_an_invitation_is_for_one_domain_and_one_time(tmp_path: Path) -> None:
-    """Another domain, a made-up code and one that was used do not get in: the node does not start."""
+def test_an_invitation_is_for_one_domain_and_valid_once(tmp_path: Path) -> None:
+    """With another domain, a forged code or a used one the node does not start."""
     with running_node(tmp_path / "north", domain="north") as north:
         code = invitation(north, "south")
         join = {"join": north.url, "invitation": code}
@@ -123,7 +121,7 @@ def test_an_invitation_is_for_one_domain_and_one_time(tmp_path: Path) -> None:
 
 
 def test_only_the_operator_invites(nodes: dict[str, RunningNode]) -> None:
-    """A subscriber's token is not enough; a node does not invite itself."""
+    """A subscriber's token is not enough. A node does not invite itself."""
     ann = nodes["north"].subscriber("ann")
     with pytest.raises(PermissionDeniedError):
         ann.invite("east")
@@ -131,8 +129,8 @@ def test_only_the_operator_invites(nodes: dict[str, RunningNode]) -> None:
         nodes["north"].operator().invite("north")
 
 
-def test_a_node_that_moves_is_found_again(tmp_path: Path) -> None:
-    """It tells its new address with its first words."""
+def test_a_peer_with_a_new_url_is_found_again(tmp_path: Path) -> None:
+    """Its first request tells it."""
     with running_node(tmp_path / "north", domain="north") as north:
         join = {"join": north.url, "invitation": invitation(north, "south")}
         with running_node(tmp_path / "south", domain="south", **join) as south:
@@ -144,8 +142,8 @@ def test_a_node_that_moves_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("domain", ["north", "south"])
-def test_nobody_arrives_with_another_token(nodes: dict[str, RunningNode], domain: str) -> None:
-    """At home or elsewhere: 403, and the mailbox stays where it is."""
+def test_an_arrival_needs_the_subscribers_token(nodes: dict[str, RunningNode], domain: str) -> None:
+    """At home or elsewhere: 403, and the mailbox stays."""
     ann = nodes["north"].subscriber("ann")
     with pytest.raises(PermissionDeniedError):
         visitor(nodes[domain], ANN, "made-up").pull()
@@ -154,8 +152,8 @@ def test_nobody_arrives_with_another_token(nodes: dict[str, RunningNode], domain
     assert ann.pull() == []
 
 
-def test_an_office_cannot_take_a_mailbox_that_was_not_brought_to_it(nodes: dict[str, RunningNode]) -> None:
-    """Not with a made-up warrant, nor with one it has seen before, nor in the name of another office."""
+def test_a_peer_cannot_claim_a_mailbox_without_proof(nodes: dict[str, RunningNode]) -> None:
+    """Neither with a forged move proof nor with an old one, nor in the name of another office."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["west"].url)
     seen = str(MoveProofChain(ann.token or "").proof(ANN, 2))
@@ -167,36 +165,36 @@ def test_an_office_cannot_take_a_mailbox_that_was_not_brought_to_it(nodes: dict[
         MailboxClaim(ANN, 9, "north", ""),
         MailboxClaim(ANN, 9, "south", str(MoveProofChain(ann.token or "").proof(ANN, 9))),
     ):
-        assert pretend(nodes, "west", "north", claim) == 200
+        assert send_forged(nodes, "west", "north", claim) == 200
     ann.send("ann", "still here")
     assert [letter.message for letter in ann.pull(wait=5)] == ["still here"]
 
 
-def test_an_office_that_has_a_visitor_cannot_be_robbed_of_it(nodes: dict[str, RunningNode]) -> None:
-    """South serves it; west has its old warrants; the home alone may call it back without one."""
+def test_a_peer_cannot_claim_a_visitor_with_old_proofs(nodes: dict[str, RunningNode]) -> None:
+    """Only the home may recall it without one."""
     ann = nodes["north"].subscriber("ann")
     for domain in ("west", "south"):
         ann.migrate(nodes[domain].url)
     seen = str(MoveProofChain(ann.token or "").proof(ANN, 2))
-    pretend(nodes, "west", "south", MailboxClaim(ANN, 9, "west", seen), MailboxClaim(ANN, 9, "west", ""))
+    send_forged(nodes, "west", "south", MailboxClaim(ANN, 9, "west", seen), MailboxClaim(ANN, 9, "west", ""))
     assert ann.pull() == []
     assert ann._calls.mailbox.url == nodes["south"].url
 
 
-def test_a_mailbox_is_let_go_of_on_word_of_the_office_it_goes_to(nodes: dict[str, RunningNode]) -> None:
-    """Another one that says it has everything is not believed."""
+def test_a_mailbox_is_deleted_only_when_its_receiver_confirms(nodes: dict[str, RunningNode]) -> None:
+    """Another office that confirms it is not believed."""
     ann = nodes["north"].subscriber("ann")
     ann.send("ann", "kept")
-    assert pretend(nodes, "west", "north", ChunkReceipt(ANN, 2, START, complete=True)) == 200
+    assert send_forged(nodes, "west", "north", ChunkReceipt(ANN, 2, START, complete=True)) == 200
     assert len(ann.pull()) == 1
 
 
-def test_offices_are_not_asked_by_subscribers_to_deposit(nodes: dict[str, RunningNode]) -> None:
-    """What only the pipeline and the node itself may say is no message between offices."""
+def test_requests_of_the_node_itself_are_not_office_messages(nodes: dict[str, RunningNode]) -> None:
+    """Peers cannot deposit letters as the pipeline does."""
     body = orjson.dumps({"messages": [["Deposit", {"letters": []}]]})
     key = peer_of(nodes["north"], "north", "west").secret
-    session = say(nodes["north"], key, "west", "north", body).headers["roamcast-session"]
-    assert say(nodes["north"], key, "west", "north", body, session).status_code == 422
+    session = send_signed(nodes["north"], key, "west", "north", body).headers["roamcast-session"]
+    assert send_signed(nodes["north"], key, "west", "north", body, session).status_code == 422
 
 
 def test_arrivals_are_limited(tmp_path: Path) -> None:
@@ -208,8 +206,8 @@ def test_arrivals_are_limited(tmp_path: Path) -> None:
         assert codes.count(429) > 10
 
 
-def test_a_letter_is_limited(tmp_path: Path) -> None:
-    """422 for one that is too long."""
+def test_the_size_of_a_letter_is_limited(tmp_path: Path) -> None:
+    """422."""
     with running_node(tmp_path, domain="north", limits={"letter": 100}) as node:
         ann = node.subscriber("ann")
         with pytest.raises(InputError):
@@ -217,8 +215,8 @@ def test_a_letter_is_limited(tmp_path: Path) -> None:
         assert ann.send("ann", "short").number == 1
 
 
-def test_a_token_that_was_replaced_is_worth_nothing(nodes: dict[str, RunningNode]) -> None:
-    """Arriving again gives another one for the mailbox."""
+def test_a_replaced_mailbox_token_is_invalid(nodes: dict[str, RunningNode]) -> None:
+    """Another arrival returns a new one."""
     ann = nodes["north"].subscriber("ann")
     ann.migrate(nodes["south"].url)
     old = ann.mailbox_token
@@ -240,7 +238,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_nodes_and_clients_talk_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-    """With the certificates they are told to trust, and not without."""
+    """With the certificates they trust, and not without."""
     cert, key = certificate
     tls = {"tls_cert": cert, "tls_key": key, "ca": cert}
     with running_node(tmp_path / "north", domain="north", verify=cert, **tls) as north:
@@ -257,7 +255,7 @@ def test_nodes_and_clients_talk_over_tls(tmp_path: Path, certificate: tuple[Path
 
 
 def test_a_stream_over_tls_ends_with_its_client(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-    """As without TLS: at once, though the stream is silent."""
+    """At once, even if the stream is silent."""
     cert, key = certificate
     with running_node(tmp_path, verify=cert, tls_cert=cert, tls_key=key) as node:
         heard: list[bool] = []
@@ -270,7 +268,6 @@ def test_a_stream_over_tls_ends_with_its_client(tmp_path: Path, certificate: tup
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_node_that_listens_everywhere_says_where_it_is(tmp_path: Path, host: str) -> None:
-    """Others could not reach it where it listens."""
+def test_a_node_that_listens_on_all_addresses_needs_a_public_url(tmp_path: Path, host: str) -> None:
     with pytest.raises(InputError, match="all addresses"), running_node(tmp_path, host=host):
         pass

@@ -1,4 +1,4 @@
-"""Messages between offices as they travel."""
+"""Office messages as JSON."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ messages = st.one_of(
 
 
 @given(st.lists(messages, max_size=4))
-def test_messages_are_read_as_they_were_written(some: list[PeerMessage]) -> None:
-    """Every kind of them, whatever they say."""
+def test_messages_round_trip(some: list[PeerMessage]) -> None:
+    """Every kind of them."""
     assert decode(encode(some)) == some
 
 
 @given(messages)
-def test_the_size_of_a_message_is_never_underrated(message: PeerMessage) -> None:
+def test_the_size_of_a_message_is_an_upper_bound(message: PeerMessage) -> None:
     """So that no batch is refused for its size."""
     assert len(encode([message])) <= size_of(message)
 
@@ -116,8 +116,8 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("body", BROKEN)
-def test_what_no_office_would_say_is_refused(body: bytes) -> None:
-    """As bad input, with a hint."""
+def test_invalid_messages_are_refused(body: bytes) -> None:
+    """With a hint."""
     with pytest.raises(InputError) as caught:
         decode(body)
     assert caught.value.hint
@@ -137,15 +137,15 @@ LIES = (
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_letters_that_cannot_be_together_are_refused(lie: PeerMessage) -> None:
-    """Those for another receiver, without a number, two with one number, or two at one place."""
+def test_inconsistent_letters_are_refused(lie: PeerMessage) -> None:
+    """For another receiver, without a number, with the same number, or with the same offset."""
     with pytest.raises(InputError):
         decode(encode([lie]))
 
 
 @given(messages, st.data())
-def test_a_message_with_a_part_missing_is_never_misread(message: PeerMessage, data: st.DataObject) -> None:
-    """It is refused, or the part was one that may be left out."""
+def test_a_message_with_a_missing_field_is_never_misread(message: PeerMessage, data: st.DataObject) -> None:
+    """It is refused, or the field is optional."""
     whole = orjson.loads(encode([message]))
     fields = whole["messages"][0][1]
     part = data.draw(st.sampled_from(sorted(fields)))

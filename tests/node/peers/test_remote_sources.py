@@ -1,4 +1,4 @@
-"""Sources that publish at nodes of other domains than their own."""
+"""Sources that publish at nodes of other domains."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
         yield nodes
 
 
-def posted(node: RunningNode, passport: object, **more: object) -> tuple[int, str | None]:
-    """Status, and what the refusal points at, of one event by plain HTTP."""
-    headers = {"authorization": f"Bearer {passport}"}
+def posted(node: RunningNode, proof: object, **more: object) -> tuple[int, str | None]:
+    """Publish one event over plain HTTP; the status, and the location of the error."""
+    headers = {"authorization": f"Bearer {proof}"}
     answer = node.http.post("/v1/events", json={**EVENT, **more}, headers=headers)
     return answer.status_code, answer.json().get("error", {}).get("where")
 
@@ -35,8 +35,8 @@ def token_of(client: Client) -> str:
     return client.token
 
 
-def test_copies_at_two_nodes_name_the_same_source(nodes: dict[str, RunningNode]) -> None:
-    """Number, id and attributes are those of home; elsewhere the source is named with its domain."""
+def test_events_published_at_several_nodes_have_the_same_identity(nodes: dict[str, RunningNode]) -> None:
+    """Number, id and attributes are those of the home; elsewhere the source is named with its domain."""
     cam = nodes["north"].source("cam", attributes={"kind": "camera"})
     for at in (None, "north", "south", "west"):
         assert cam.publish({**EVENT, "seq": 7}, at=at).last_seq == 7
@@ -49,33 +49,32 @@ def test_copies_at_two_nodes_name_the_same_source(nodes: dict[str, RunningNode])
     }
 
 
-def test_numbers_come_from_home_wherever_an_event_goes(nodes: dict[str, RunningNode]) -> None:
-    """What is published here and there without numbers never gets the same one twice."""
+def test_sequence_numbers_come_from_the_home(nodes: dict[str, RunningNode]) -> None:
+    """Events published at several nodes without numbers never share one."""
     cam = nodes["north"].source("cam")
     numbers = [cam.publish(EVENT, at=at).last_seq for at in ("south", None, "west", "south", None)]
     assert sorted(set(numbers)) == sorted(numbers)
 
 
-def test_passport_is_for_one_domain(nodes: dict[str, RunningNode]) -> None:
-    """What a node was shown opens nothing at another, nor at home."""
+def test_a_publish_proof_is_for_one_domain(nodes: dict[str, RunningNode]) -> None:
+    """It is invalid at other nodes and at home."""
     token = token_of(nodes["north"].source("cam"))
-    passport = PublishProof.create(token, "north", "cam", "south")
-    assert posted(nodes["south"], passport, seq=1) == (202, None)
-    assert posted(nodes["west"], passport, seq=1) == (401, "Authorization")
-    assert posted(nodes["north"], passport, seq=1) == (401, "Authorization")
+    proof = PublishProof.create(token, "north", "cam", "south")
+    assert posted(nodes["south"], proof, seq=1) == (202, None)
+    assert posted(nodes["west"], proof, seq=1) == (401, "Authorization")
+    assert posted(nodes["north"], proof, seq=1) == (401, "Authorization")
 
 
-def test_only_sources_have_passports(nodes: dict[str, RunningNode]) -> None:
-    """A subscriber's is refused, as is that of nobody, or of a domain that nobody knows."""
+def test_only_known_sources_have_publish_proofs(nodes: dict[str, RunningNode]) -> None:
+    """Subscribers, unknown ids and unknown domains are refused."""
     token = token_of(nodes["north"].subscriber("ann"))
     for home, id in (("north", "ann"), ("north", "nobody"), ("east", "ann"), ("north", "..")):
-        passport = PublishProof.create(token, home, id, "south")
-        assert posted(nodes["south"], passport, seq=1)[0] == 401
+        proof = PublishProof.create(token, home, id, "south")
+        assert posted(nodes["south"], proof, seq=1)[0] == 401
     assert journalled(nodes["south"].data, "south") == []
 
 
-def test_an_old_token_makes_no_passport(nodes: dict[str, RunningNode]) -> None:
-    """Once there is another one."""
+def test_a_publish_proof_of_an_old_token_is_refused(nodes: dict[str, RunningNode]) -> None:
     cam = nodes["north"].source("cam")
     old = nodes["north"].client(cam.token)
     cam.renew_token()
@@ -85,18 +84,18 @@ def test_an_old_token_makes_no_passport(nodes: dict[str, RunningNode]) -> None:
 
 
 @pytest.mark.parametrize(("event", "where"), [(EVENT, "seq"), ({"seq": 1}, "x")])
-def test_events_from_elsewhere_bring_number_and_point(
+def test_events_of_remote_sources_need_number_and_position(
     nodes: dict[str, RunningNode], event: dict[str, object], where: str
 ) -> None:
-    """Only home knows the next number, and where the source is."""
+    """Only the home knows them."""
     token = token_of(nodes["north"].source("cam", x=1, y=1))
     headers = {"authorization": f"Bearer {PublishProof.create(token, 'north', 'cam', 'south')}"}
     answer = nodes["south"].http.post("/v1/events", json=event, headers=headers)
     assert (answer.status_code, answer.json()["error"]["where"]) == (422, where)
 
 
-def test_a_home_that_is_away_cannot_vouch(nodes: dict[str, RunningNode]) -> None:
-    """Who was vouched for lately still is; others have to come again."""
+def test_a_new_proof_needs_the_home_to_answer(nodes: dict[str, RunningNode]) -> None:
+    """One that was verified lately is accepted."""
     south, west = nodes["south"], nodes["west"]
     known, unknown = (
         PublishProof.create(token_of(west.source(id)), "west", id, "south") for id in ("known", "unknown")
@@ -108,25 +107,26 @@ def test_a_home_that_is_away_cannot_vouch(nodes: dict[str, RunningNode]) -> None
     assert [row["entity"] for row in journalled(south.data, "south")] == ["known@west"] * 2
 
 
-def test_a_domain_that_has_not_joined_is_named(nodes: dict[str, RunningNode]) -> None:
-    """Nothing is sent anywhere."""
+def test_publishing_at_an_unknown_domain_fails(nodes: dict[str, RunningNode]) -> None:
+    """Nothing is sent."""
     with pytest.raises(NotFoundError, match="'east'"):
         nodes["north"].source("cam").publish(EVENT, at="east")
 
 
-def test_publishing_away_needs_a_token(nodes: dict[str, RunningNode]) -> None:
-    """As it does at home."""
+def test_publishing_at_another_domain_needs_a_token(nodes: dict[str, RunningNode]) -> None:
     with pytest.raises(InputError, match="token"):
         nodes["north"].client().publish({**EVENT, "seq": 1}, at="south")
 
 
-def test_a_home_is_asked_again_after_a_minute(nodes: dict[str, RunningNode], monkeypatch: pytest.MonkeyPatch) -> None:
-    """So long, and no longer, a passport is good though the token it was made from is not."""
+def test_a_proof_is_verified_again_after_a_minute(
+    nodes: dict[str, RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then, a proof of an old token is accepted."""
     cam = nodes["north"].source("cam")
-    passport = PublishProof.create(token_of(cam), "north", "cam", "south")
-    assert posted(nodes["south"], passport, seq=1)[0] == 202
+    proof = PublishProof.create(token_of(cam), "north", "cam", "south")
+    assert posted(nodes["south"], proof, seq=1)[0] == 202
     cam.renew_token()
-    assert posted(nodes["south"], passport, seq=2)[0] == 202
+    assert posted(nodes["south"], proof, seq=2)[0] == 202
     monkeypatch.setattr("roamcast.node.peers.remote_sources._VALID_FOR", 0.0)
     known = PublishProof.create(token_of(cam), "north", "cam", "south")
     assert posted(nodes["south"], known, seq=3)[0] == 202

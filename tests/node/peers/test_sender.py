@@ -1,4 +1,4 @@
-"""The sender: what one message suffers, others do not."""
+"""The peer sender: a bad message does not affect others."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ POISON = LocationQuery("south.node.poison", "north")
 OTHERS = [LocationQuery(f"south.node.n{number}", "north") for number in range(20)]
 
 
-class Picky(SignedHttp):
-    """The way to an office that answers, and refuses what has the poison in it or is too large."""
+class PickyOffice(SignedHttp):
+    """An office that answers, and refuses a poisoned message and large bodies."""
 
     def __init__(self, peers: Peers) -> None:
         super().__init__("north", "http://127.0.0.1:1", peers, httpx.AsyncClient(), max_response=1_000)
@@ -43,14 +43,14 @@ class Picky(SignedHttp):
 
 
 @pytest.fixture
-def signed_http(tmp_path: Path) -> Picky:
+def signed_http(tmp_path: Path) -> PickyOffice:
     peers = Peers(tmp_path / "peers.json")
     peers.put(Peer("south", "http://127.0.0.1:1", new_key().hex()))
-    return Picky(peers)
+    return PickyOffice(peers)
 
 
-async def carried(signed_http: Picky, messages: list[PeerMessage], done: Callable[[], bool]) -> int:
-    """Say all of these again and again, as an office does, until it is done; how often the other was reached anew."""
+async def send_repeatedly(signed_http: PickyOffice, messages: list[PeerMessage], done: Callable[[], bool]) -> int:
+    """Send all messages repeatedly, as an office does, until it is done; how often the peer was reached anew."""
     reached: list[None] = []
     sender = PeerSender(signed_http, signed_http._peers, lambda: reached.append(None), Random(1))
     async with asyncio.timeout(LIMIT):
@@ -62,16 +62,16 @@ async def carried(signed_http: Picky, messages: list[PeerMessage], done: Callabl
     return len(reached)
 
 
-def test_a_message_that_is_never_taken_keeps_no_other_back(signed_http: Picky) -> None:
-    """Though they are said together, again and again; and a refusal is no reason to hurry."""
+def test_a_refused_message_does_not_hold_back_others(signed_http: PickyOffice) -> None:
+    """Although they are sent together; a refusal does not count as reaching the peer again."""
     some = [*OTHERS[:10], POISON, *OTHERS[10:]]
-    assert asyncio.run(carried(signed_http, some, lambda: set(OTHERS) <= set(signed_http.taken))) == 1
+    assert asyncio.run(send_repeatedly(signed_http, some, lambda: set(OTHERS) <= set(signed_http.taken))) == 1
     assert signed_http.refusals > 0
 
 
-def test_a_message_that_is_too_large_is_never_sent(signed_http: Picky) -> None:
-    """It would only be refused; those with it come."""
+def test_an_oversized_message_is_never_sent(signed_http: PickyOffice) -> None:
+    """The others are."""
     contents = Bookkeeping(sent={f"{'x' * 500}{number}": 1 for number in range(20_000)})
     large = MailboxChunk("north.node.ann", 2, "north", START, (), last=True, bookkeeping=contents)
-    asyncio.run(carried(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.taken)))
+    asyncio.run(send_repeatedly(signed_http, [large, *OTHERS], lambda: set(OTHERS) <= set(signed_http.taken)))
     assert signed_http.refusals == 0

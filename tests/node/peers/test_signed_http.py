@@ -1,4 +1,4 @@
-"""Requests between offices: how much of an answer is read."""
+"""Signed HTTP: how much of a response is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOUTH = Peer("south", "http://127.0.0.1:1", "00" * 32)
 
 
 class Endless(httpx.AsyncByteStream):
-    """Says the same again and again, and counts how often."""
+    """A response body that never ends; counts its pieces."""
 
     def __init__(self) -> None:
         self.pieces = 0
@@ -31,7 +31,7 @@ class Endless(httpx.AsyncByteStream):
 
 
 def answer_to(folder: Path, response: httpx.Response | None, content: bytes = b"") -> bytes:
-    """What is made of a response, or of this content, signed as it should be."""
+    """The result for a response, or for this content, signed correctly."""
 
     def signed(request: httpx.Request) -> httpx.Response:
         if response is not None:
@@ -48,14 +48,13 @@ def answer_to(folder: Path, response: httpx.Response | None, content: bytes = b"
     return asyncio.run(ask())
 
 
-def test_an_answer_of_the_largest_size_is_read(tmp_path: Path) -> None:
-    """To the last byte."""
+def test_a_response_of_the_maximum_size_is_read(tmp_path: Path) -> None:
     assert answer_to(tmp_path, None, b"x" * MOST) == b"x" * MOST
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_no_more_is_read_of_an_answer_that_is_too_large(tmp_path: Path, status: int) -> None:
-    """It is refused with the name of the limit, also where it says that something is wrong."""
+def test_an_oversized_response_is_not_read_further(tmp_path: Path, status: int) -> None:
+    """The error names the limit; error responses are bounded too."""
     endless = Endless()
     with pytest.raises(UnavailableError, match="more than 1,000 bytes") as refused:
         answer_to(tmp_path, httpx.Response(status, stream=endless))

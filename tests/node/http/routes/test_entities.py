@@ -1,4 +1,4 @@
-"""Attributes that change, and entities that leave."""
+"""Attributes that change, and entities that are removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOISE = {"context": "noise"}
 
 
 def test_events_carry_the_attributes_of_their_source(node: RunningNode) -> None:
-    """Those it has when they are posted: changed ones from the acknowledgement on; null without any."""
+    """Those of the time they are posted: changes apply from the response on; null without any."""
     source = node.source(attributes=NOISE, x=1, y=1)
     source.publish({})
     assert source.set_attributes({"floor": 2, "indoors": True})["attributes"] == {"floor": 2, "indoors": True}
@@ -26,7 +26,7 @@ def test_events_carry_the_attributes_of_their_source(node: RunningNode) -> None:
     assert [body and json.loads(body) for body in bodies] == [NOISE, {"floor": 2, "indoors": True}, None]
 
 
-def test_attributes_outlive_a_restart(tmp_path: Path) -> None:
+def test_attributes_survive_a_restart(tmp_path: Path) -> None:
     """All are replaced, and the position stays."""
     with in_process_node(tmp_path) as node:
         source = node.source(attributes={"a": 1, "b": 2}, x=1, y=1)
@@ -37,8 +37,8 @@ def test_attributes_outlive_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attributes", [{"a": []}, {"a": None}, {"": 1}, {str(n): n for n in range(65)}])
-def test_bad_attributes_are_refused(shared_node: RunningNode, attributes: dict[str, object]) -> None:
-    """And the old ones stay."""
+def test_invalid_attributes_are_refused(shared_node: RunningNode, attributes: dict[str, object]) -> None:
+    """The old ones stay."""
     source = shared_node.source(
         f"source-{len(attributes)}-{next(iter(attributes.values()))}".strip("-[]"), attributes=NOISE
     )
@@ -47,14 +47,14 @@ def test_bad_attributes_are_refused(shared_node: RunningNode, attributes: dict[s
     assert source.me()["attributes"] == NOISE
 
 
-def test_a_list_is_no_attributes(shared_node: RunningNode) -> None:
+def test_a_list_of_attributes_is_refused(shared_node: RunningNode) -> None:
     """422."""
     headers = bearer(shared_node.source("lister"))
     assert shared_node.http.put("/v1/me/attributes", json=[1], headers=headers).status_code == 422
 
 
-def test_who_has_left_is_nobody(node: RunningNode) -> None:
-    """Its token is worth nothing, at once and after all; it is not shown any more."""
+def test_a_removed_entity_is_unknown(node: RunningNode) -> None:
+    """Its token is invalid from then on, and the scene does not show it."""
     source, anna = node.source(x=1, y=1), node.subscriber(x=2, y=2)
     anna.subscribe(box=(0, 0, 1, 1), id="q")
     for client in (source, anna):
@@ -68,8 +68,8 @@ def test_who_has_left_is_nobody(node: RunningNode) -> None:
     assert [(row["kind"], row["id"]) for row in journalled(node.data)] == [("subscription", "q"), ("removal", "q")]
 
 
-def test_leaving_ends_bindings(node: RunningNode) -> None:
-    """Of a source that leaves, and of a subscriber."""
+def test_removal_ends_bindings(node: RunningNode) -> None:
+    """Of a source, and of a subscriber."""
     mics = [node.source(f"mic-{n}", attributes=NOISE, x=n, y=0) for n in (1, 2)]
     anna = node.subscriber(x=0, y=0)
     anna.subscribe("Select Where &location in nearest", id="q")
@@ -86,8 +86,8 @@ def test_leaving_ends_bindings(node: RunningNode) -> None:
     assert node.operator().entity("mic-2")["subscriptions"] == []
 
 
-def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> None:
-    """Though the node has restarted in between."""
+def test_a_source_registered_again_continues_its_numbers(tmp_path: Path) -> None:
+    """Also after a restart in between."""
     with in_process_node(tmp_path) as node:
         source = node.source()
         source.publish([{"x": 1, "y": 1}] * 5)
@@ -102,8 +102,8 @@ def test_a_source_that_comes_back_never_uses_a_number_twice(tmp_path: Path) -> N
     assert numbers == sorted(numbers)
 
 
-def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
-    """Its letters are erased, those under way are dropped, and nobody else gets the id."""
+def test_a_removed_mailbox_is_never_opened_again(tmp_path: Path) -> None:
+    """Its letters are erased, queued ones are dropped, and nobody else gets the id."""
     with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         leave(tmp_path, 1, ("anna", 1, "private"))
@@ -122,8 +122,7 @@ def test_an_old_mailbox_is_never_opened_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_stream_ends_when_its_reader_leaves(node: RunningNode) -> None:
-    """The connection is closed, not left hanging."""
+def test_a_stream_ends_when_its_reader_is_removed(node: RunningNode) -> None:
     anna = node.subscriber()
     with node.http.stream("GET", "/v1/mailbox/stream", headers=bearer(anna)) as stream:
         pieces = stream.iter_bytes()

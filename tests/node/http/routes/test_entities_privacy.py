@@ -1,4 +1,4 @@
-"""Positions that are forgotten, and tokens that are replaced."""
+"""Erased positions and replaced tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from roamcast.errors import AuthenticationError, PermissionDeniedError
 NEAREST = "Select Where &location in nearest"
 
 
-def test_a_forgotten_position_is_nowhere(tmp_path: Path) -> None:
-    """Neither told nor shown nor on disk, over a restart too; what it was bound to is forgotten as well."""
+def test_an_erased_position_is_nowhere(tmp_path: Path) -> None:
+    """Neither in responses nor in the scene nor on disk, also after a restart; the binding history is erased too."""
     with in_process_node(tmp_path, scene=True) as node:
         node.source("a", x=1, y=0)
         node.source("b", x=5, y=0)
@@ -35,8 +35,8 @@ def test_a_forgotten_position_is_nowhere(tmp_path: Path) -> None:
         assert anna.subscription("q").sources == ("a",)
 
 
-def test_the_pipeline_has_a_region_around_nobody_anew(node: RunningNode) -> None:
-    """It is told of the subscription again, and of no position."""
+def test_the_pipeline_gets_the_moving_region_without_position(node: RunningNode) -> None:
+    """The subscription is journalled again, without a position."""
     anna = node.subscriber(x=0, y=0)
     anna.subscribe("Select all() Where &location in rang:loc(100)", id="q")
     anna.forget_position()
@@ -45,8 +45,8 @@ def test_the_pipeline_has_a_region_around_nobody_anew(node: RunningNode) -> None
     assert [row["kind"] for row in journalled(node.data)][-1] == "position"
 
 
-def test_a_source_whose_position_is_forgotten_is_not_near(node: RunningNode) -> None:
-    """Others are bound to one whose position is known."""
+def test_a_source_without_position_is_not_near(node: RunningNode) -> None:
+    """Another one is bound."""
     near = node.source("near", x=1, y=0)
     node.source("far", x=5, y=0)
     anna = node.subscriber(x=0, y=0)
@@ -55,8 +55,8 @@ def test_a_source_whose_position_is_forgotten_is_not_near(node: RunningNode) -> 
     assert anna.subscription("q").sources == ("far",)
 
 
-def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
-    """One renews one's own; the operator anybody's; nobody else does."""
+def test_a_renewed_token_is_invalid(tmp_path: Path) -> None:
+    """Each entity renews its own; the operator renews any; nobody else does."""
     with in_process_node(tmp_path) as node:
         anna, ben = node.subscriber(), node.subscriber("ben")
         old = anna.token
@@ -73,8 +73,8 @@ def test_a_token_that_was_renewed_is_worth_nothing(tmp_path: Path) -> None:
         assert node.client(given).me()["id"] == "anna"
 
 
-def test_a_renewed_token_ends_journeys_with_the_old_one(tmp_path: Path) -> None:
-    """The mailbox comes home, and nobody moves it any more who has only the old token."""
+def test_a_renewed_token_recalls_the_mailbox(tmp_path: Path) -> None:
+    """Nobody can move it with the old token."""
     with backbone(tmp_path, "north", "south", "west") as nodes:
         ann = nodes["north"].subscriber("ann")
         ann.migrate(nodes["south"].url)

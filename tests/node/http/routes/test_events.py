@@ -1,4 +1,4 @@
-"""Events come in: numbered, journalled, acknowledged."""
+"""Events are numbered, journalled and acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POINT = {"x": 1.5, "y": -2.0}
 
 
 def test_an_event_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -> None:
-    """All its parts, as they were sent."""
+    """With all its fields."""
     source = node.source()
     event = {**POINT, "id": "e", "seq": 7, "time": "2026-01-31T12:00:00.25+01:00", "terms": ["fire", "ü\u2028"]}
     answer = node.http.post("/v1/events", json={**event, "readings": {"celsius": 71.5}}, headers=bearer(source))
@@ -25,8 +25,8 @@ def test_an_event_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -
     }  # fmt: skip
 
 
-def test_what_is_left_out_is_filled_in(node: RunningNode) -> None:
-    """The point is the source's position, the id is source and number, the time is now."""
+def test_omitted_fields_get_defaults(node: RunningNode) -> None:
+    """The source's position, source and number as id, and the present time."""
     source = node.source(x=3, y=4)
     before = datetime.now(UTC)
     assert node.http.post("/v1/events", json={}, headers=bearer(source)).status_code == 202
@@ -36,7 +36,7 @@ def test_what_is_left_out_is_filled_in(node: RunningNode) -> None:
 
 
 def test_events_without_a_number_get_the_next(node: RunningNode) -> None:
-    """Above all numbers used so far, those in the same list included."""
+    """Above all numbers used so far, including those in the same list."""
     headers = bearer(node.source())
     lists = [[POINT, {**POINT, "seq": 5}, POINT], [POINT], [{**POINT, "seq": 2}], [POINT]]
     answers = [node.http.post("/v1/events", json=events, headers=headers).json() for events in lists]
@@ -45,7 +45,7 @@ def test_events_without_a_number_get_the_next(node: RunningNode) -> None:
 
 
 def test_numbers_are_never_used_twice_over_a_restart(tmp_path: Path) -> None:
-    """After a restart numbering goes on above everything used before, though nothing says how far it was."""
+    """Numbering continues above everything used before."""
     with in_process_node(tmp_path) as node:
         source = node.source()
         used = [node.http.post("/v1/events", json=POINT, headers=bearer(source)).json()["last_seq"] for _ in range(3)]
@@ -60,7 +60,7 @@ def test_numbers_are_never_used_twice_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_same_number_again_is_journalled_again(node: RunningNode) -> None:
-    """The node drops no copies: that is the pipeline's job."""
+    """Dropping duplicates is the pipeline's task."""
     headers = bearer(node.source())
     for _ in range(2):
         assert node.http.post("/v1/events", json={**POINT, "seq": 1}, headers=headers).status_code == 202
@@ -68,14 +68,13 @@ def test_the_same_number_again_is_journalled_again(node: RunningNode) -> None:
 
 
 @pytest.mark.parametrize("time", [1_700_000_000.25, "2023-11-14T22:13:20.250Z", "2023-11-14T17:13:20.25-05:00"])
-def test_times_are_taken_as_seconds_or_iso_text(node: RunningNode, time: float | str) -> None:
-    """All three say the same moment."""
+def test_times_are_accepted_as_seconds_or_iso_8601(node: RunningNode, time: float | str) -> None:
     node.source().publish({**POINT, "time": time})
     assert journalled(node.data)[0]["time"] == datetime(2023, 11, 14, 22, 13, 20, 250000, tzinfo=UTC)
 
 
-def test_a_position_is_kept_over_a_restart(tmp_path: Path) -> None:
-    """Registered, then moved; an older position does not count."""
+def test_a_position_survives_a_restart(tmp_path: Path) -> None:
+    """An older position is ignored."""
     with in_process_node(tmp_path) as node:
         source = node.source(x=1, y=1)
         source.move(2, 3)
@@ -85,8 +84,8 @@ def test_a_position_is_kept_over_a_restart(tmp_path: Path) -> None:
         assert (position["x"], position["y"]) == (2, 3)
 
 
-def test_positions_come_in_lists_too(node: RunningNode) -> None:
-    """The one with the latest time counts."""
+def test_positions_are_accepted_in_lists(node: RunningNode) -> None:
+    """The latest time wins."""
     subscriber = node.subscriber()
     rows = [{**POINT, "time": 100}, {"x": 5, "y": 6, "time": 300, "entity": "anna"}, {**POINT, "time": 200}]
     answer = node.http.post("/v1/positions", json=rows, headers=bearer(subscriber))

@@ -1,4 +1,4 @@
-"""Mailboxes: what lies in the outbox is handed out exactly once and in order."""
+"""Mailboxes: letters of the outbox are delivered exactly once and in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pulled(client: Client, count: int) -> list[Letter]:
 
 @contextmanager
 def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterator[SseEvent]]:
-    """The events of a mailbox stream as they come."""
+    """The events of a mailbox stream as they arrive."""
 
     def events(response: httpx.Response) -> Iterator[SseEvent]:
         reader = SseReader()
@@ -39,8 +39,8 @@ def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterat
         yield events(response)
 
 
-def test_letters_come_once_though_left_twice(node: RunningNode) -> None:
-    """A batch that is left again, whole or in part, adds nothing."""
+def test_letters_in_repeated_batches_are_delivered_once(node: RunningNode) -> None:
+    """A batch that is repeated, whole or in part, adds nothing."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
     pulled(anna, 2)
@@ -52,7 +52,7 @@ def test_letters_come_once_though_left_twice(node: RunningNode) -> None:
 
 
 def test_letters_wait_for_earlier_ones(node: RunningNode) -> None:
-    """Number 2 is held back until number 1 has come."""
+    """Number 2 is held back until number 1 arrives."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 2, "b"))
     until(lambda: not list((node.data / "outbox" / "local").iterdir()), "the batch to be taken")
@@ -62,7 +62,7 @@ def test_letters_wait_for_earlier_ones(node: RunningNode) -> None:
 
 
 def test_a_letter_stays_until_it_is_acknowledged(tmp_path: Path) -> None:
-    """Over a restart too; afterwards it never comes again, not even when it is left again."""
+    """Also over a restart. Afterwards it never comes again, not even in another batch."""
     with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         leave(tmp_path, 1, ("anna", 1, "a"), ("anna", 2, "b"), ("anna", 3, "c"))
@@ -74,8 +74,8 @@ def test_a_letter_stays_until_it_is_acknowledged(tmp_path: Path) -> None:
         assert ids(pulled(anna, 2)) == ["c", "d"]
 
 
-def test_pulling_goes_on_behind_an_offset(node: RunningNode) -> None:
-    """`after` and `limit` choose; `waiting` counts all."""
+def test_pull_continues_after_an_offset(node: RunningNode) -> None:
+    """`after` and `limit` select; `waiting` counts all."""
     anna = node.subscriber()
     leave(node.data, 1, *(("anna", n, str(n)) for n in range(1, 6)))
     offsets = [letter.offset for letter in pulled(anna, 5)]
@@ -85,8 +85,8 @@ def test_pulling_goes_on_behind_an_offset(node: RunningNode) -> None:
     assert answer["waiting"] == 5
 
 
-def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
-    """It has fewer letters than asked for, but one at least; pulling on behind them gets all, and so does a stream."""
+def test_a_response_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """It has at least one letter. Pulling on gets all of them, and so does a stream."""
     large = "x" * 3000
     with in_process_node(tmp_path, limits={"pull_bytes": 2000}) as node:
         anna = node.subscriber()
@@ -106,7 +106,7 @@ def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:
-    """429 for one too many; another subscriber has its own; one that ends makes room."""
+    """429 for one too many. Other subscribers are not affected; a stream that ends makes room."""
     with in_process_node(tmp_path, limits={"streams": 2}) as node:
         anna, ben = node.subscriber(), node.subscriber("ben")
         leave(tmp_path, 1, ("anna", 1, "a"), ("ben", 1, "b"))
@@ -121,16 +121,16 @@ def test_streams_of_a_mailbox_are_limited(tmp_path: Path) -> None:
         assert next(anna.letters(ack=False)).event["id"] == "a"
 
 
-def test_an_offset_that_never_was_cannot_be_acknowledged(node: RunningNode) -> None:
-    """422; but the offset before the first, 0, is acknowledged by all."""
+def test_an_unknown_offset_cannot_be_acknowledged(node: RunningNode) -> None:
+    """422. Offset 0, before the first, is always valid."""
     anna = node.subscriber()
     with pytest.raises(InputError):
         anna.acknowledge(1)
     assert anna.acknowledge(0) == 0
 
 
-def test_a_long_poll_wakes_up(node: RunningNode) -> None:
-    """It waits while there is nothing, and answers when a letter comes, not when its time is over."""
+def test_a_long_poll_returns_when_a_letter_arrives(node: RunningNode) -> None:
+    """Not only when its time is over."""
     anna = node.subscriber()
     with ThreadPoolExecutor(1) as threads:
         polling = threads.submit(anna.pull, wait=30)
@@ -139,13 +139,12 @@ def test_a_long_poll_wakes_up(node: RunningNode) -> None:
         assert ids(polling.result(LIMIT)) == ["a"]
 
 
-def test_a_long_poll_ends_empty(node: RunningNode) -> None:
-    """When its time is over."""
+def test_a_long_poll_times_out_empty(node: RunningNode) -> None:
     assert node.subscriber().pull(wait=0.05) == []
 
 
-def test_a_stream_sends_what_waits_and_what_comes(node: RunningNode) -> None:
-    """Each letter with its offset as id; acknowledges nothing."""
+def test_a_stream_sends_waiting_and_new_letters(node: RunningNode) -> None:
+    """Each letter with its offset as id. It acknowledges nothing."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 1, "a"))
     with stream(node, anna) as events:
@@ -157,8 +156,8 @@ def test_a_stream_sends_what_waits_and_what_comes(node: RunningNode) -> None:
     assert ids(anna.pull()) == ["a", "b"]
 
 
-def test_a_stream_resumes_behind_the_last_id(node: RunningNode) -> None:
-    """With Last-Event-ID only what is behind it comes; without it all that is unacknowledged comes again."""
+def test_a_stream_resumes_after_the_last_id(node: RunningNode) -> None:
+    """Without Last-Event-ID, everything unacknowledged comes again."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"), ("anna", 3, "c"))
     pulled(anna, 3)
@@ -170,15 +169,15 @@ def test_a_stream_resumes_behind_the_last_id(node: RunningNode) -> None:
 
 
 @pytest.mark.parametrize("offset", ["x", "-1", "9" * 5000])
-def test_a_stream_needs_an_offset_to_resume(shared_node: RunningNode, offset: str) -> None:
-    """422 for a Last-Event-ID that is no offset."""
+def test_an_invalid_last_event_id_is_refused(shared_node: RunningNode, offset: str) -> None:
+    """422."""
     anna = shared_node.subscriber(f"mary-{offset[:2]}")
     headers = {**bearer(anna), "last-event-id": offset}
     assert shared_node.http.get("/v1/mailbox/stream", headers=headers).status_code == 422
 
 
-def test_a_body_over_several_lines_is_one_event(node: RunningNode) -> None:
-    """JSON may hold line breaks between its parts; the stream may not."""
+def test_a_body_of_several_lines_is_one_event(node: RunningNode) -> None:
+    """JSON may contain line breaks; a server-sent event may not."""
     import pyarrow as pa
 
     from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
@@ -193,7 +192,7 @@ def test_a_body_over_several_lines_is_one_event(node: RunningNode) -> None:
 
 
 def test_open_streams_and_polls_do_not_keep_the_node_from_stopping(tmp_path: Path) -> None:
-    """They end when the node is stopped."""
+    """They end when the node stops."""
     ended = threading.Event()
 
     def watch(node: RunningNode, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Many mailboxes read in one request."""
+"""Pulling many mailboxes in one request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roamcast.client import Client
 
 @pytest.fixture
 def crowd(node: RunningNode) -> dict[str, Client]:
-    """Three subscribers; the first has written two letters to each of the others."""
+    """Three subscribers; the first has sent two letters to each of the others."""
     clients = {id: node.subscriber(id) for id in ("ann", "ben", "cleo")}
     for to in ("ben", "cleo"):
         for number in (1, 2):
@@ -27,8 +27,8 @@ def pulled(node: RunningNode, *asked: dict[str, Any]) -> list[dict[str, Any]]:
     return mailboxes
 
 
-def test_each_mailbox_gives_what_pulling_it_alone_gives(node: RunningNode, crowd: dict[str, Client]) -> None:
-    """In the order of the request, with the same letters and the same count of what waits."""
+def test_each_mailbox_returns_what_pulling_it_alone_returns(node: RunningNode, crowd: dict[str, Client]) -> None:
+    """In the order of the request, with the same letters and counts."""
     asked = [{"token": crowd[id].token} for id in ("cleo", "ann", "ben")]
     alone = [
         node.http.get("/v1/mailbox", headers={"authorization": f"Bearer {each['token']}"}).json() for each in asked
@@ -37,8 +37,8 @@ def test_each_mailbox_gives_what_pulling_it_alone_gives(node: RunningNode, crowd
     assert [len(each["letters"]) for each in alone] == [2, 0, 2]
 
 
-def test_what_is_acknowledged_is_gone_and_the_next_comes(node: RunningNode, crowd: dict[str, Client]) -> None:
-    """Acknowledging one mailbox leaves the others as they are; again is harmless."""
+def test_acknowledged_letters_are_deleted_and_the_next_returned(node: RunningNode, crowd: dict[str, Client]) -> None:
+    """Other mailboxes are not affected. Idempotent."""
     ben, cleo = {"token": crowd["ben"].token, "ack": 1}, {"token": crowd["cleo"].token, "limit": 1}
     for _ in range(2):
         of_ben, of_cleo = pulled(node, ben, cleo)
@@ -47,8 +47,8 @@ def test_what_is_acknowledged_is_gone_and_the_next_comes(node: RunningNode, crow
         assert (of_ben["waiting"], of_cleo["waiting"]) == (1, 2)
 
 
-def test_one_that_is_refused_does_not_keep_the_others(node: RunningNode, crowd: dict[str, Client]) -> None:
-    """A wrong token, the token of a source and a place that is not there give errors of their own."""
+def test_an_error_affects_only_its_mailbox(node: RunningNode, crowd: dict[str, Client]) -> None:
+    """For a wrong token, the token of a source, and an unknown offset."""
     source = node.source("cam")
     answers = pulled(
         node,
@@ -61,8 +61,8 @@ def test_one_that_is_refused_does_not_keep_the_others(node: RunningNode, crowd: 
     assert len(answers[3]["letters"]) == 2
 
 
-def test_too_many_at_once_are_refused(node: RunningNode) -> None:
-    """With the limit in the hint."""
+def test_too_many_mailboxes_are_refused(node: RunningNode) -> None:
+    """The hint has the limit."""
     answer = node.http.post("/v1/mailboxes/pull", json=[{"token": "t"}] * 201)
     assert answer.status_code == 422
     assert "200" in answer.json()["error"]["hint"]

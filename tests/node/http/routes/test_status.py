@@ -1,4 +1,4 @@
-"""How the node says that it is well, and what it serves besides the API."""
+"""Health, metrics and the page."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def metric(node: RunningNode, name: str) -> float:
 
 
 def test_a_node_without_pipeline_is_healthy(node: RunningNode) -> None:
-    """The pipeline is null until it shows its card."""
+    """`pipeline` is null until its first status."""
     assert node.http.get("/healthz").json() == {
         "status": "ok", "problem": None, "domain": "local", "space": "geographic", "pipeline": None
     }  # fmt: skip
 
 
-def test_the_pipelines_last_batch_is_told(node: RunningNode) -> None:
-    """As its card in the outbox shows it."""
+def test_health_has_the_pipelines_last_batch(node: RunningNode) -> None:
+    """As in its status file."""
     Outbox(node.data / "outbox").write_status(PipelineStatus("p", 7, {"dead_letters": 2}))
     card = until(lambda: node.http.get("/healthz").json()["pipeline"], "the card to be seen")
     assert card == {"id": "p", "batch": 7, "counters": {"dead_letters": 2}}
 
 
 def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
-    """Events in, letters posted, delivered and dropped, dead letters."""
+    """Events accepted, letters posted, delivered and dropped, dead letters."""
     anna = node.subscriber()
     node.source().publish([{"x": 1, "y": 1}] * 3)
     leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
@@ -43,8 +43,8 @@ def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
     assert metric(node, "roamcast_journal_seconds_count") == 1
 
 
-def test_what_the_pipelines_last_batch_cost(node: RunningNode) -> None:
-    """Nothing is told before there is a card; then all that it says."""
+def test_metrics_have_the_pipelines_last_batch(node: RunningNode) -> None:
+    """Nothing before its first status."""
     assert "roamcast_pipeline_segments" not in node.http.get("/metrics").text
     figures = {"candidates": 30, "matches": 4, "segments": 2, "state_bytes": 5000, "moving_regions": 7, "other": 1}
     Outbox(node.data / "outbox").write_status(PipelineStatus("p", 2, {}, figures, {"control": 0.25, "match": 0.5}))
@@ -55,8 +55,8 @@ def test_what_the_pipelines_last_batch_cost(node: RunningNode) -> None:
     assert metric(node, 'roamcast_pipeline_step_seconds{step="match"}') == 0.5
 
 
-def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
-    """The outbox_reader stops at it, says so, and keeps what is behind it in the outbox."""
+def test_a_damaged_batch_is_never_skipped(node: RunningNode) -> None:
+    """The outbox reader stops and reports it; later batches stay in the outbox."""
     anna = node.subscriber()
     folder = node.data / "outbox" / "local"
     folder.mkdir(parents=True)
@@ -74,17 +74,16 @@ def test_an_unreadable_batch_is_never_skipped(node: RunningNode) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/leaflet/leaflet.js", "/docs"])
 def test_the_page_and_its_files_are_served(shared_node: RunningNode, path: str) -> None:
-    """From the node itself."""
     assert shared_node.http.get(path).status_code == 200
 
 
 def test_the_page_needs_no_other_host(shared_node: RunningNode) -> None:
-    """It works offline: nothing in it is loaded from elsewhere."""
+    """It works offline: nothing is loaded from elsewhere."""
     assert 'src="http' not in shared_node.http.get("/").text
 
 
 def test_openapi_describes_bodies_and_removal(shared_node: RunningNode) -> None:
-    """Each POST has a schema without references, and removing says what happens to letters under way."""
+    """Each POST has a schema without references, and removal says what happens to pending letters."""
     paths = shared_node.http.get("/openapi.json").json()["paths"]
     for path in ("/v1/sources", "/v1/events", "/v1/subscriptions", "/v1/mailbox/ack", "/v1/scene"):
         assert "$ref" not in str(paths[path]["post"]["requestBody"])
@@ -92,8 +91,8 @@ def test_openapi_describes_bodies_and_removal(shared_node: RunningNode) -> None:
     assert "still become letters" in removal
 
 
-def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
-    """It is told as trouble, letters are taken all the same, and the next card mends it."""
+def test_a_damaged_status_does_not_stop_letters(node: RunningNode) -> None:
+    """It is reported as a problem; the next status ends it."""
     anna = node.subscriber()
     outbox = node.data / "outbox"
     outbox.mkdir()
@@ -106,7 +105,7 @@ def test_a_damaged_card_holds_up_no_letters(node: RunningNode) -> None:
 
 
 def test_subscriptions_bindings_and_moves_are_counted(node: RunningNode) -> None:
-    """Subscriptions by state, live bindings, agents, moves taken and moves that came too late."""
+    """Subscriptions by state, live bindings, agents, accepted and stale moves."""
     node.source("a", x=0, y=0)
     anna = node.subscriber(x=1, y=0)
     anna.subscribe("Select Where &location in nearest", id="q")

@@ -1,4 +1,4 @@
-"""Subscriptions: stored, journalled, acknowledged; told again to a new pipeline."""
+"""Subscriptions are stored, journalled and acknowledged, and journalled again for a new pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def changes(data: Path) -> list[tuple[str, str]]:
 
 
 def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -> None:
-    """Its control record says whose it is and what it asks for."""
+    """Its control record has the subscriber and the query."""
     anna = node.subscriber()
     body = {"id": "q", "region": BOX, "terms": ["fire", "smoke", "fire"]}
     answer = node.http.post("/v1/subscriptions", json=body, headers=bearer(anna))
@@ -36,8 +36,8 @@ def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningN
     assert SubscriptionBody.from_json(row["body"]) == SubscriptionBody(Box(-1, -2, 3, 4), ("fire", "smoke"))
 
 
-def test_the_same_again_is_harmless(node: RunningNode) -> None:
-    """200 instead of 201, and no second record."""
+def test_adding_the_same_subscription_again_returns_200(node: RunningNode) -> None:
+    """Without a second record."""
     headers = bearer(node.subscriber())
     body = {"id": "q", "region": BOX}
     statuses = [node.http.post("/v1/subscriptions", json=body, headers=headers).status_code for _ in range(2)]
@@ -46,22 +46,22 @@ def test_the_same_again_is_harmless(node: RunningNode) -> None:
 
 
 @pytest.mark.parametrize("other", [{"region": BOX, "terms": ["x"]}, {"terms": ["fire"]}])
-def test_an_id_means_one_subscription(node: RunningNode, other: dict[str, Any]) -> None:
-    """409 for other content under the same id."""
+def test_another_query_under_the_same_id_is_refused(node: RunningNode, other: dict[str, Any]) -> None:
+    """409."""
     headers = bearer(node.subscriber())
     assert node.http.post("/v1/subscriptions", json={"id": "q", "region": BOX}, headers=headers).status_code == 201
     assert node.http.post("/v1/subscriptions", json={"id": "q", **other}, headers=headers).status_code == 409
 
 
-def test_another_subscribers_id_is_taken(node: RunningNode) -> None:
-    """409 though the content is the same."""
+def test_the_id_of_another_subscribers_subscription_is_refused(node: RunningNode) -> None:
+    """409, even with the same query."""
     node.subscriber("anna").subscribe(terms=["a"], id="q")
     with pytest.raises(ConflictError):
         node.subscriber("ben").subscribe(terms=["a"], id="q")
 
 
 def test_a_removal_is_journalled(node: RunningNode) -> None:
-    """After it the subscription is gone, and removing it again is 404."""
+    """The subscription is gone, and removing it again is 404."""
     anna = node.subscriber()
     anna.subscribe(terms=["a"], id="q")
     anna.unsubscribe("q")
@@ -71,8 +71,8 @@ def test_a_removal_is_journalled(node: RunningNode) -> None:
         anna.unsubscribe("q")
 
 
-def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
-    """What was acknowledged is there, and journalled once."""
+def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
+    """And are journalled once."""
     with in_process_node(tmp_path) as node:
         anna = node.subscriber()
         anna.subscribe(box=(0, 0, 1, 1), terms=["b", "a"], id="q")
@@ -84,7 +84,7 @@ def test_subscriptions_outlive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None:
-    """Changes that were stored but not journalled are, in their order, before the node answers."""
+    """In order, before the node answers."""
     with in_process_node(tmp_path) as node:
         node.subscriber()
     engine = open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT)
@@ -100,8 +100,8 @@ def test_a_start_journals_what_a_crash_left_unjournalled(tmp_path: Path) -> None
         assert len(changes(tmp_path)) == 3
 
 
-def test_a_new_pipeline_is_told_all_subscriptions(node: RunningNode) -> None:
-    """When the card in the outbox shows another pipeline they are journalled again, once for each pipeline."""
+def test_a_new_pipeline_gets_all_subscriptions(node: RunningNode) -> None:
+    """When the status names another pipeline they are journalled again, once for each pipeline."""
     anna = node.subscriber()
     for id in ("one", "two", "three"):
         anna.subscribe(terms=["a"], id=id)

@@ -1,4 +1,4 @@
-"""Subscriptions as LACL, over HTTP: what is taken, what is refused and how, what one sees of them."""
+"""LACL subscriptions over HTTP: what is accepted, what is refused, and what is shown of them."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def headers(shared: RunningNode) -> dict[str, str]:
     return bearer(shared.subscriber("asker"))
 
 
-def test_an_error_shows_the_place(shared: RunningNode, headers: dict[str, str]) -> None:
-    """Line and column, what was expected, the line itself and a caret below."""
+def test_an_error_shows_line_and_column(shared: RunningNode, headers: dict[str, str]) -> None:
+    """What was expected, the line itself, and a caret below."""
     error = refusal(shared, headers, "Select anyof()\nWhere &context = light an &location in rang:loc(30)")
     assert (error["where"], error["line"], error["column"]) == ("line 2, column 24", 2, 24)
     assert "expected one of" in error["message"]
@@ -71,8 +71,8 @@ def test_an_error_shows_the_place(shared: RunningNode, headers: dict[str, str]) 
     assert caret.index("^") == line.index("an &location")
 
 
-def test_the_client_raises_it_as_it_is(shared: RunningNode) -> None:
-    """A LaclError that prints the caret."""
+def test_the_client_raises_a_lacl_error(shared: RunningNode) -> None:
+    """It prints the caret."""
     with pytest.raises(LaclError, match=r"\n +\^") as refused:
         shared.subscriber("writer").subscribe("Select anyof() Were &context = light")
     assert (refused.value.line, refused.value.column) == (1, 16)
@@ -97,8 +97,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_is_refused(shared: RunningNode, headers: dict[str, str], text: str, message: str) -> None:
-    """With a message of its own, and nothing is stored."""
+def test_invalid_queries_are_refused(shared: RunningNode, headers: dict[str, str], text: str, message: str) -> None:
+    """With a specific message; nothing is stored."""
     content = json.dumps({"id": "bad", "lacl": text})
     answer = shared.http.post("/v1/subscriptions", content=content, headers=headers)
     assert answer.status_code in (400, 422)
@@ -106,8 +106,7 @@ def test_what_makes_no_sense_is_refused(shared: RunningNode, headers: dict[str, 
     assert shared.http.get("/v1/subscriptions/bad", headers=headers).status_code == 404
 
 
-def test_a_place_that_comes_close_is_named(shared: RunningNode, headers: dict[str, str]) -> None:
-    """As a hint."""
+def test_a_similar_place_is_suggested(shared: RunningNode, headers: dict[str, str]) -> None:
     assert refusal(shared, headers, "Select all() Where &location in within(stag)")["hint"] == "did you mean 'stage'?"
 
 
@@ -125,17 +124,17 @@ def test_a_place_that_comes_close_is_named(shared: RunningNode, headers: dict[st
         ),
     ],
 )
-def test_region_and_terms_are_the_same_in_other_words(
+def test_region_and_terms_equal_a_lacl_query(
     shared: RunningNode, headers: dict[str, str], given: dict[str, Any], lacl: str
 ) -> None:
-    """Posted as LACL under the same id it is the same subscription."""
+    """Posted as LACL under the same id, it is the same subscription."""
     id = f"same-{len(lacl)}"
     assert shared.http.post("/v1/subscriptions", json={"id": id, **given}, headers=headers).status_code == 201
     assert shared.http.post("/v1/subscriptions", json={"id": id, "lacl": lacl}, headers=headers).status_code == 200
 
 
-def test_the_match_plan_reaches_the_pipeline(planar: RunningNode) -> None:
-    """With the box around the place, and its outline."""
+def test_plan_match_is_journalled(planar: RunningNode) -> None:
+    """With the box of the place, and its polygon."""
     planar.subscriber().subscribe("Select all() Where &location in within(hall) and &terms has fire", id="q")
     (row,) = journalled(planar.data)
     body = SubscriptionBody.from_json(row["body"])
@@ -154,7 +153,7 @@ def walk(node: RunningNode) -> tuple[Client, Client]:
 
 
 def test_a_walk_is_journalled(planar: RunningNode) -> None:
-    """The bindings, in order, each as the pipeline needs it."""
+    """The bindings in order, with what the pipeline needs."""
     walk(planar)
     rows = journalled(planar.data)
     assert [(row["kind"], row["entity"], row["id"]) for row in rows] == [
@@ -165,8 +164,8 @@ def test_a_walk_is_journalled(planar: RunningNode) -> None:
     assert BindingBody.from_json(rows[0]["body"]) == BindingBody("anna", condition("@ > 50"), None, initial=True)
 
 
-def test_a_subscription_is_seen(planar: RunningNode) -> None:
-    """State, source, since when, text and plan; the history, newest first and in pages."""
+def test_a_subscription_is_shown(planar: RunningNode) -> None:
+    """State, source, time, text and plan; the history, newest first and in pages."""
     anna, _ = walk(planar)
     seen = anna.subscription("q")
     assert (seen.state, seen.sources, seen.why, seen.plan) == ("active", ("mic-2",), None, "bind")
@@ -177,8 +176,8 @@ def test_a_subscription_is_seen(planar: RunningNode) -> None:
     assert anna.bindings("q", limit=1, skip=1) == [oldest]
 
 
-def test_why_nothing_is_heard(planar: RunningNode) -> None:
-    """Each state says it: no position, no source, out of reach, out of the place."""
+def test_the_reason_for_receiving_nothing_is_shown(planar: RunningNode) -> None:
+    """No position, no source, out of reach, outside the place."""
     anna = planar.subscriber("anna")
     anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(30)", id="q")
     anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="r")
@@ -198,8 +197,8 @@ def test_why_nothing_is_heard(planar: RunningNode) -> None:
     assert [(s.id, s.state) for s in anna.subscriptions()] == [("q", "inactive"), ("r", "stop")]
 
 
-def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(planar: RunningNode) -> None:
-    """So that an event that is posted after the answer meets the region where it is then."""
+def test_moves_of_a_moving_region_are_journalled_before_the_response(planar: RunningNode) -> None:
+    """An event posted after the response meets the region at its new position."""
     anna, mic = planar.subscriber("anna"), planar.source("mic")
     anna.subscribe("Select all() Where &location in rang:loc(30) and &terms has (fire)", id="q")
     assert anna.subscription("q").why == "the position of anna is not known"
@@ -215,8 +214,8 @@ def test_moves_of_a_surrounded_subscriber_are_journalled_before_the_answer(plana
     assert anna.subscription("q").why is None
 
 
-def test_lists_are_as_stored(planar: RunningNode) -> None:
-    """They are answered though the control is busy, with what it has stored; one alone is told in full."""
+def test_lists_show_the_stored_state(planar: RunningNode) -> None:
+    """They are answered while the control writer is busy; a single subscription is shown in full."""
     anna, _ = walk(planar)
     anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(0.5)", id="r")
     anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="s")
@@ -236,8 +235,8 @@ def test_lists_are_as_stored(planar: RunningNode) -> None:
     assert (mine["subscriptions"], mine["count"]) == (list("qrstu"), 5)
 
 
-def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
-    """And how many there are."""
+def test_an_entity_lists_its_first_subscriptions(tmp_path: Path) -> None:
+    """And their number."""
     with in_process_node(tmp_path, limits={"page": 2}) as node:
         anna = node.subscriber()
         for number in range(5):
@@ -247,7 +246,7 @@ def test_one_with_very_many_is_shown_the_first(tmp_path: Path) -> None:
 
 
 def test_lists_come_in_pages(tmp_path: Path) -> None:
-    """The client puts them together."""
+    """The client combines them."""
     with in_process_node(tmp_path, limits={"page": 2}) as node:
         anna = node.subscriber()
         for number in range(5):
@@ -257,8 +256,8 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
         assert ([s["id"] for s in answer["subscriptions"]], answer["more"]) == (["q4"], False)
 
 
-def test_one_sees_ones_own_and_the_operator_sees_all(planar: RunningNode) -> None:
-    """403 for somebody else's, 404 for what is not there."""
+def test_only_owner_and_operator_see_a_subscription(planar: RunningNode) -> None:
+    """403 for others, 404 for unknown ones."""
     anna, mic = walk(planar)
     ben, operator = planar.subscriber("ben"), planar.operator()
     for look in (ben.subscription, ben.bindings):
@@ -276,7 +275,7 @@ def test_one_sees_ones_own_and_the_operator_sees_all(planar: RunningNode) -> Non
         operator.entity("nobody")
 
 
-def test_where_an_entity_is(planar: RunningNode) -> None:
+def test_an_entity_is_shown(planar: RunningNode) -> None:
     """Kind, attributes, position; a subscriber's own subscriptions, and those bound to a source."""
     anna, mic = walk(planar)
     anna.subscribe(terms=["a"], id="r")
@@ -288,7 +287,7 @@ def test_where_an_entity_is(planar: RunningNode) -> None:
 
 
 def test_a_restart_changes_nothing(tmp_path: Path, rooms: Path) -> None:
-    """Bindings, states, since when and history are as before; nothing is journalled again."""
+    """Bindings, states, times and history stay; nothing is journalled again."""
     with in_process_node(tmp_path, space="planar", places=rooms) as node:
         anna, _ = walk(node)
         anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="r")
@@ -298,8 +297,8 @@ def test_a_restart_changes_nothing(tmp_path: Path, rooms: Path) -> None:
         assert (anna.subscriptions(), anna.bindings("q"), journalled(tmp_path)) == before
 
 
-def test_places_are_shown(planar: RunningNode) -> None:
-    """In a layer of the scene that is the node's own."""
+def test_places_are_in_the_scene(planar: RunningNode) -> None:
+    """In a layer of the node's own."""
     shown = planar.http.get("/v1/scene").json()["layers"]["places"]
     assert {id: feature["label"] for id, feature in shown.items()} == {"stage": "stage", "hall": "hall"}
     assert shown["hall"]["geometry"]["type"] == "Polygon"
