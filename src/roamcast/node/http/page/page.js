@@ -42,10 +42,10 @@ function addFitButton(map, fit) {
   control.addTo(map);
 }
 
-/** Builds the map for a space. The view follows the scene until the visitor moves it. */
+/** Builds the map for a space. The view follows the scene until the user moves it. */
 function openMap(space) {
   const map = L.map("map", { ...SPACES[space], preferCanvas: true, zoomSnap: 0.1, attributionControl: false });
-  let touched = false; // by the visitor
+  let touched = false; // by the user
   let stale = false; // the panel is
   const scene = new Scene(map, () => { stale = true; });
   const layers = new Layers((name, visible) => {
@@ -83,13 +83,13 @@ function openMap(space) {
   return scene;
 }
 
-/** Why the node gives no scene, in its own words. */
-async function refusal() {
+/** The error of a node that has no scene. */
+async function sceneError() {
   try {
     const { error } = await (await fetch("/v1/scene")).json();
     return `${error.message}: ${error.hint}`;
   } catch {
-    return "no scene, trying again";
+    return "no scene, retrying";
   }
 }
 
@@ -101,20 +101,20 @@ function connect() {
 
   function open() {
     const stream = new EventSource("/v1/scene/stream");
-    const hear = (name, then) => stream.addEventListener(name, (event) => then(JSON.parse(event.data)));
+    const listen = (name, then) => stream.addEventListener(name, (event) => then(JSON.parse(event.data)));
     stream.addEventListener("open", () => {
       wait = 500;
       showState("live");
     });
-    // The browser reconnects by itself after a break, but not after an answer that is no stream.
+    // The browser reconnects after a break, but not after a response that is not a stream.
     stream.addEventListener("error", async () => {
-      showState("broken", "connection lost, trying again");
+      showState("broken", "connection lost, retrying");
       if (stream.readyState !== EventSource.CLOSED) return;
       setTimeout(open, wait);
       wait = Math.min(10_000, wait * 2);
-      showState("broken", await refusal());
+      showState("broken", await sceneError());
     });
-    hear("snapshot", (snapshot) => {
+    listen("snapshot", (snapshot) => {
       if (space && snapshot.space !== space) location.reload();
       space = snapshot.space;
       scene ??= openMap(space);
@@ -122,8 +122,8 @@ function connect() {
       counters.update(snapshot.counters);
       scene.replace(snapshot.layers);
     });
-    hear("change", (change) => scene.change(change));
-    hear("counters", (values) => counters.update(values));
+    listen("change", (change) => scene.change(change));
+    listen("counters", (values) => counters.update(values));
   }
   open();
 }

@@ -1,6 +1,6 @@
-// The panel: connection, counters with rates and sparklines, layers, legend. Text only ever enters as text.
+// The panel: connection, counters with rates and sparklines, layers, legend. Labels are inserted as text.
 
-const SECONDS = 60; // what a sparkline shows
+const SECONDS = 60; // shown by a sparkline
 const RATE_OVER = 5; // seconds
 const SVG = "http://www.w3.org/2000/svg";
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -32,7 +32,7 @@ export function showState(state, text = state) {
   at("state").textContent = text;
 }
 
-/** Counters as the node names them, each with its rate and its last minute. */
+/** Counters of the node, each with its rate and a sparkline of the last minute. */
 export class Counters {
   constructor() {
     this.rows = new Map();
@@ -42,7 +42,7 @@ export class Counters {
   update(values) {
     for (const [name, value] of Object.entries(values)) {
       const row = this.rows.get(name) ?? this.#add(name, value);
-      if (value < row.value) row.history = []; // the node began anew
+      if (value < row.value) row.history = []; // the node has restarted
       row.value = value;
       row.total.textContent = number.format(value);
     }
@@ -70,7 +70,7 @@ export class Counters {
       if (row.history.length > SECONDS + 2) row.history.shift();
       const { history } = row;
       const back = Math.min(RATE_OVER, history.length - 1);
-      // Over two seconds: the node counts once a second, and not in step with us.
+      // Over two seconds: the node updates its counters once a second, at other times than this.
       const steps = history.slice(2).map((value, i) => value - history[i]);
       const most = Math.max(1, ...steps);
       const still = history[0] === row.value;
@@ -83,7 +83,7 @@ export class Counters {
   }
 }
 
-/** The layers with a box to tick and a count. `toggled(name, visible)` hears of ticks. */
+/** The layers with a checkbox and a count. `toggled(name, visible)` is called on changes. */
 export class Layers {
   constructor(toggled) {
     this.toggled = toggled;
@@ -108,7 +108,7 @@ export class Layers {
   }
 }
 
-/** One line per kind that is to be seen. */
+/** One entry for each visible kind. */
 export function showLegend(kinds) {
   const lines = kinds.map(({ kind, type, style }) => {
     const swatch = element("i", { class: `swatch ${type} ${style.shape ?? ""}` });

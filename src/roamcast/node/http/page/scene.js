@@ -1,5 +1,5 @@
-// The map: named layers of points, lines and areas, kept as the stream says.
-// Changes are gathered and applied once per frame; points slide to where they are now, what goes fades.
+// The map: named layers of points, lines and areas, updated from the stream.
+// Changes are collected and applied once per frame. Points slide to their new positions; removed features fade out.
 
 import { SCENERY_BELOW, onTheme, styleOf } from "./style.js";
 
@@ -23,7 +23,7 @@ const Spot = L.CircleMarker.extend({
   },
 });
 
-/** GeoJSON says x, y; Leaflet wants y, x. */
+/** GeoJSON has x, y; Leaflet needs y, x. */
 const flip = ([x, y]) => [y, x];
 
 const corners = ({ coordinates }, type) =>
@@ -36,7 +36,7 @@ function draw(geometry, type, style) {
   return (type === "line" ? L.polyline : L.polygon)(corners(geometry, type), style);
 }
 
-/** Labels are other people's words: they become text nodes, never markup. */
+/** Labels are untrusted: they become text nodes, never markup. */
 function words(tag, text, className) {
   const node = document.createElement(tag);
   node.textContent = text;
@@ -45,7 +45,7 @@ function words(tag, text, className) {
 }
 
 export class Scene {
-  /** `changed` is called after frames in which features or layers came or went. */
+  /** `changed` is called after frames that added or removed features or layers. */
   constructor(map, changed) {
     this.map = map;
     this.changed = changed;
@@ -65,7 +65,7 @@ export class Scene {
     onTheme(() => this.#restyle());
   }
 
-  /** The whole scene: what is not in it goes. */
+  /** Replaces the whole scene. */
   replace(layers) {
     for (const name of this.layers.keys()) if (!Object.hasOwn(layers, name)) this.change({ layer: name, clear: true });
     for (const [layer, set] of Object.entries(layers)) this.change({ layer, set, clear: true });
@@ -74,7 +74,7 @@ export class Scene {
   change({ layer, set = {}, remove = [], clear = false }) {
     if (!this.pending.has(layer)) this.pending.set(layer, new Map());
     const [waiting, present] = [this.pending.get(layer), this.layers.get(layer)?.features ?? new Map()];
-    // A feature that comes and goes between two frames (a hidden tab has none) leaves nothing behind.
+    // A feature set and removed between two frames (a hidden tab has none) leaves nothing behind.
     const drop = (id) => (present.has(id) ? waiting.set(id, null) : waiting.delete(id));
     if (clear) for (const id of [...waiting.keys(), ...present.keys()]) drop(id);
     for (const id of remove) drop(id);
@@ -91,7 +91,7 @@ export class Scene {
     this.#schedule();
   }
 
-  /** Layers with their counts, and the kinds to be seen. */
+  /** Layers with their counts, and the visible kinds. */
   summary() {
     const kinds = new Map();
     for (const { features, visible } of this.layers.values()) {
@@ -105,7 +105,7 @@ export class Scene {
     return { layers, kinds: sorted };
   }
 
-  /** What should be in view; null while there is nothing. */
+  /** The bounds to show; null for an empty scene. */
   bounds() {
     const bounds = L.latLngBounds([]);
     for (const { features, visible } of this.layers.values()) {
@@ -188,7 +188,7 @@ export class Scene {
     if (feature.type !== "point") return feature.path.setLatLngs(corners(geometry, feature.type));
     const { lat, lng } = feature.path.getLatLng();
     const [from, to] = [[lat, lng], flip(geometry.coordinates)];
-    // As long as the last step took, so that steady steps make steady movement.
+    // As long as the previous step, so that regular steps make smooth movement.
     const length = Math.min(1500, Math.max(150, now - feature.seen));
     feature.seen = now;
     if (lat === to[0] && lng === to[1]) return undefined;
@@ -223,7 +223,7 @@ export class Scene {
     return box;
   }
 
-  /** One canvas draws all, so that all can be pointed at: put it in drawing order. */
+  /** One canvas draws everything, so that every feature gets pointer events: keep its drawing order. */
   #stack() {
     this.restack = false;
     const shown = [...this.layers.values()].filter((layer) => layer.visible);

@@ -1,11 +1,11 @@
-// How kinds look: one table. A kind it does not name gets the defaults of its geometry and a colour of its own,
-// derived from its name, so that a new scenario needs no change here.
+// The style of each kind. Other kinds get the defaults of their geometry and a colour derived from their name, so that
+// a new scenario needs no change here.
 //
 //   color  [on light, on dark]           shape  of a point: circle or square
-//   order  of drawing, low is behind     named  its label stands on the map, not only in the tooltip
-//   far    it goes beyond what the view should show
+//   order  of drawing, low is behind     named  its label is on the map, not only in the tooltip
+//   far    ignored when the view is fitted
 //   grows  a new line is drawn from its first point to its last
-// Everything else is a Leaflet path option. What is drawn before SCENERY_BELOW is not in the legend.
+// All other fields are Leaflet path options. Kinds below SCENERY_BELOW are not in the legend.
 
 const KINDS = {
   sea: { color: ["#c7dbe6", "#0e2836"], fillOpacity: 1, stroke: false, interactive: false, far: true, order: 0 },
@@ -52,7 +52,7 @@ export const SCENERY_BELOW = 6;
 
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
-/** Calls `then` whenever the page turns dark or light. */
+/** Calls `then` when the colour scheme changes. */
 export const onTheme = (then) => darkness.addEventListener("change", then);
 
 /** A stable hue for a name (FNV-1a). */
