@@ -37,7 +37,7 @@ def test_a_pipeline_guards_its_state(tmp_path: Path) -> None:
     for folder in ("checkpoint", "state"):
         kept = shutil.move(tmp_path / "pipeline" / folder, tmp_path / folder)
         line = refusal(tmp_path)
-        assert f"the {folder} of this pipeline is gone" in line
+        assert f"the {folder} of this pipeline is missing" in line
         assert "--new" in line
         shutil.rmtree(tmp_path / "pipeline" / folder, ignore_errors=True)
         shutil.move(kept, tmp_path / "pipeline" / folder)
