@@ -112,6 +112,12 @@ def test_errors_name_the_option_or_the_variable(name: str, value: object, monkey
     assert error.value.where == f"ROAMCAST_{name.upper()}"
 
 
+def test_paths_come_from_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ROAMCAST_PLACES."""
+    monkeypatch.setenv("ROAMCAST_PLACES", str(tmp_path / "rooms.geojson"))
+    assert node_settings().places == tmp_path / "rooms.geojson"
+
+
 def test_lists_in_variables_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anything else is an error with an example."""
     monkeypatch.setenv("ROAMCAST_AT", "[8.5, 53.5]")

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import invoke
+from commands import invoke, run_command
 
-from roamcast.errors import InputError
+from roamcast.errors import ExitCode, InputError
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,16 @@ def test_pipeline_options_are_checked(tmp_path: Path) -> None:
     """Before anything is created."""
     with pytest.raises(InputError, match="--plan"):
         invoke("pipeline", "--data", str(tmp_path), "--plan", "magic")
+
+
+def test_unknown_space_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2; nothing is created."""
+    words = ["node", "--data", str(tmp_path / "data"), "--space", "round"]
+    assert run_command(words, monkeypatch) == ExitCode.USAGE
+    assert "--space" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_node_command_serves_until_interrupted(tmp_path: Path) -> None:

@@ -127,6 +127,12 @@ INVALID = {
 }
 
 
+def test_invalid_subscriber_id_is_refused(node: RunningNode) -> None:
+    """By the node, when --register would create it."""
+    with pytest.raises(InputError):
+        invoke("subscribe", "--subscriber", "a b", "--register", "--term", "x")
+
+
 @pytest.mark.parametrize("options", INVALID.values(), ids=INVALID)
 def test_invalid_subscription_registers_nobody(node: RunningNode, options: list[str]) -> None:
     """Even with --register, the id of the subscriber stays free."""

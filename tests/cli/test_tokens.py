@@ -9,7 +9,7 @@ from commands import invoke
 from nodes import RunningNode
 
 from roamcast.cli.tokens import TokenFile
-from roamcast.errors import AuthenticationError, ConflictError, NotFoundError, StorageError
+from roamcast.errors import AuthenticationError, ConflictError, NotFoundError, PermissionDeniedError, StorageError
 
 EVENT = ("publish", "--source", "s", "--x", "1", "--y", "1")
 
@@ -103,3 +103,5 @@ def test_source_is_not_a_subscriber(node: RunningNode) -> None:
     invoke("register", "source", "s")
     with pytest.raises(ConflictError, match="s is a source"):
         invoke("subscribe", "--subscriber", "s", "--term", "fire", "--register")
+    with pytest.raises(PermissionDeniedError):
+        invoke("pull", "--subscriber", "s")
