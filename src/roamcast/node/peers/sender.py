@@ -135,7 +135,7 @@ class _PeerConnection:
                 await self._pause(self._rng.uniform(0.5, 1.0) * pause)
 
     async def _greet(self) -> None:
-        """SendLetter an empty batch to see whether the peer answers."""
+        """Send an empty batch to see whether the peer answers."""
         await self._signed_http.post(self._peer(), MESSAGES, encode([]))
         self.answers = True
         if self._is_unreached:
