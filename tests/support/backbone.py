@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nodes import RunningNode, running_node, until
+from nodes import RunningNode, ServedNode, running_node, until
 
 from roamcast.client import Client
 from roamcast.lab.bench.processes import Process, free_port
@@ -16,7 +16,7 @@ from roamcast.lab.bench.processes import node as node_process
 
 
 def invitation(node: RunningNode, domain: str) -> str:
-    """Leave for the node of `domain` to join, as the operator gives it."""
+    """An invitation code for the node of `domain`."""
     token = (node.data / "operator.token").read_text().strip()
     answer = node.http.post(
         "/v1/office/invitations", json={"domain": domain}, headers={"authorization": f"Bearer {token}"}
@@ -26,16 +26,16 @@ def invitation(node: RunningNode, domain: str) -> str:
 
 
 def knows(node: RunningNode, *domains: str) -> bool:
-    """Whether a node has reached all of these."""
+    """Whether all of these peers answer the node."""
     offices = node.http.get("/v1/offices").json()["offices"]
     return {office["domain"] for office in offices if office["answers"]} >= set(domains)
 
 
 @contextmanager
-def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str, RunningNode]]:
-    """Nodes of these domains, each with a folder of its own; all but the first have joined the first."""
+def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str, ServedNode]]:
+    """Nodes of these domains, each with its own data folder; all have joined the first."""
     with ExitStack() as opened:
-        nodes: dict[str, RunningNode] = {}
+        nodes: dict[str, ServedNode] = {}
         for domain in domains:
             more = dict(settings)
             if nodes:
@@ -45,12 +45,16 @@ def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str,
         for domain, node in nodes.items():
             others = [other for other in domains if other != domain]
             until(lambda node=node, others=others: knows(node, *others), f"{domain} to know the others")
-        yield nodes
+        try:
+            yield nodes
+        finally:
+            for node in nodes.values():
+                node.server.stop()  # all at once: each takes a moment
 
 
 @contextmanager
 def node_processes(data: Path, *domains: str) -> Iterator[dict[str, tuple[str, Process]]]:
-    """Nodes of these domains as processes over one data folder, by address; all but the first join the first."""
+    """Nodes of these domains as processes with one data folder, by URL; all join the first."""
     nodes: dict[str, tuple[str, Process]] = {}
     with ExitStack() as opened:
         for domain in domains:

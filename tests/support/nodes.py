@@ -81,7 +81,7 @@ class ServedNode(RunningNode):
     def __init__(self, data: Path, *, verify: Path | None = None, **settings: Any) -> None:
         """`verify` has the certificates to trust if the node uses TLS."""
         self.server = NodeServer(node_settings(data=data, **{"port": 0, **settings}))
-        trusted = ssl.create_default_context(cafile=verify) if verify else True
+        trusted = ssl.create_default_context(cafile=verify) if verify else False  # without TLS: load no certificates
         http = httpx.Client(base_url=self.server.url, timeout=LIMIT, verify=trusted)
         super().__init__(data, self.server.url, self.server.app, http)
         self._thread = ThreadPoolExecutor(1)
