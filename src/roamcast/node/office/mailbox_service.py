@@ -109,7 +109,7 @@ class MailboxService:
         return cast(LetterSent, await await_to_the_end(self._actor.tell(message)))
 
     async def send_all(self, messages: Sequence[SendLetter]) -> tuple[LetterSent | RoamcastError, ...]:
-        """SendLetter several letters. Each is accepted or refused on its own."""
+        """Send several letters. Each is accepted or refused on its own."""
         done = cast(LettersSent, await await_to_the_end(self._actor.tell(SendLetters(tuple(messages)))))
         return done.outcomes
 
