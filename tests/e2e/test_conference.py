@@ -125,7 +125,7 @@ def is_explained(letter: Letter, speaker: Client) -> bool:
     time = datetime.fromisoformat(letter.event["time"])
     history = speaker.bindings(letter.subscription)
     first = history[-1]
-    if letter.why and letter.why.startswith("the last of"):
+    if letter.why and letter.why.startswith("the last event of"):
         return split_name(first.source)[0] == letter.event["source"] and time < datetime.fromisoformat(first.bound_at)
     return any(
         split_name(binding.source)[0] == letter.event["source"]
