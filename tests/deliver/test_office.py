@@ -14,8 +14,8 @@ from roamcast.deliver.office import Office
 from roamcast.deliver.port import PendingWork, WorkKind
 from roamcast.deliver.requests import Acknowledge, Arrive, Deposit, LetterSent, Pull, SendLetter
 from roamcast.errors import ConflictError, InputError, StorageError
+from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter
-from roamcast.store.office.memory import MemoryOfficeStore
 
 
 class FullDisk(MemoryOfficeStore):

@@ -29,8 +29,8 @@ from roamcast.deliver.office import Office
 from roamcast.deliver.port import Bookkeeping
 from roamcast.deliver.requests import Acknowledge, Arrive, Arrived, Pull, Pulled, Register
 from roamcast.errors import ElsewhereError
+from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter
-from roamcast.store.office.memory import MemoryOfficeStore
 
 HERE, PEERS = "north", ("south", "west")
 ANN = "north.pier.ann"

@@ -10,7 +10,7 @@ from roamcast.deliver.messages import MailboxClaim, OfficeEffect, OfficeInput
 from roamcast.deliver.office import Office
 from roamcast.deliver.requests import Arrive, LetterSent, LettersSent, Pull, Register, SendLetter, SendLetters
 from roamcast.errors import ElsewhereError, RoamcastError
-from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.lab.models.office_store import MemoryOfficeStore
 
 ANN, BOB, CAT, AWAY = (f"north.pier.{id}" for id in ("ann", "bob", "cat", "away"))
 RULES = OfficeLimits(mailbox_letters=4, held_letters=3, queue_letters=3)

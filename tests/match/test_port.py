@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.index.lsm import build_index
 from roamcast.match.port import Events, Matcher, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 
 EventRow = tuple[float, float, Sequence[str] | None]
 SubscriptionRow = tuple[float, float, float, float, Sequence[str] | None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from categories_reference import ReferenceCategories
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from matching import subscriptions_of
 
 from roamcast.match.index.rows import index_rows
 from roamcast.match.partitioners.categories import Categories, CategoryParameters
-from roamcast.match.partitioners.categories_reference import ReferenceCategories
 
 _side = st.integers(-8, 8).map(float)
 _wish = st.tuples(_side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(st.sampled_from("abcdef"), max_size=3))

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
 
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.space import GEOGRAPHIC
 from roamcast.spark.batch import match_files
 from roamcast.spark.file_formats import plan_blocks, read_block

@@ -23,11 +23,11 @@ from matching import (
 )
 from profiles import brief, thorough
 
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.index.grid import choose_levels
 from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
 from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import SegmentFolder
-from roamcast.match.reference import ReferenceMatcher
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from matching import EventRow, SubscriptionRow, any_event, any_subscription, events_of, pairs, subscriptions_of
 from profiles import brief
 
-from roamcast.lab.match_workers import SimulatedWorkers
+from roamcast.lab.models.matcher import ReferenceMatcher
+from roamcast.lab.models.workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows
 from roamcast.match.partitioners.categories import CategoryParameters
 from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.partitioner import Partitioner
 
 PARAMETERS = CategoryParameters(5, new_threshold=0.3)

@@ -24,10 +24,10 @@ from matching import (
 )
 
 from roamcast.errors import CorruptionError
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.index.rows import index_rows, select_events, select_rows
 from roamcast.match.partitioners.curve import CurvePartitioner
 from roamcast.match.port import Matches
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.features import rarest_terms
 from roamcast.match.routing.partitioner import NO_WORKER, PlacementChanges
 from roamcast.match.routing.router import Router, RoutingTables

@@ -10,7 +10,7 @@ import pytest
 from memory_registry import MemoryRegistry
 
 from roamcast.deliver.port import OfficeStore
-from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.store.office.sql import open_office
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.sql import open_registry

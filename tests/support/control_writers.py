@@ -19,6 +19,7 @@ from roamcast.journal.files import FileJournal
 from roamcast.journal.folders import JournalFolder
 from roamcast.journal.records import Record
 from roamcast.journal.segments import read
+from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries
@@ -27,7 +28,6 @@ from roamcast.node.metrics import Metrics
 from roamcast.places import Places
 from roamcast.settings import NodeLimits
 from roamcast.space import PLANAR
-from roamcast.store.office.memory import MemoryOfficeStore
 from roamcast.store.registry.values import Change, Entity, EntityKind
 
 SECONDS = 120.0  # the first use of a kernel may compile it

@@ -12,7 +12,7 @@ from roamcast.deliver.messages import OfficeEffect, OfficeInput, PeerMessage, Sc
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import PendingWork
 from roamcast.deliver.requests import Acknowledge, Arrive, Pull, Pulled, Register, SendLetter
-from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.lab.models.office_store import MemoryOfficeStore
 
 T = TypeVar("T")
 

@@ -90,7 +90,7 @@ def postoffice(out: OutFolder = Path("artifacts"), as_json: Json = False) -> Non
     Example: roamcast reproduce postoffice --out artifacts
     """
     require("node", "lab")
-    from roamcast.lab.experiments.postoffice import reproduce
+    from roamcast.lab.experiments.postoffice.reproduce import reproduce
 
     figures = reproduce(out, print_line)
     if _finish("postoffice", figures, out, as_json=as_json):
@@ -112,7 +112,7 @@ def lcesm(
     Example: roamcast reproduce lcesm --out artifacts
     """
     require("node", "lab")
-    from roamcast.lab.experiments.lcesm import LcesmExtent, reproduce
+    from roamcast.lab.experiments.lcesm.reproduce import LcesmExtent, reproduce
 
     figures = reproduce(out, print_line, LcesmExtent(seeds=seeds), beyond=not paper)
     if _finish("lcesm", figures, out, as_json=as_json):
@@ -140,7 +140,7 @@ def cet(
     Example: roamcast reproduce cet --runs 100 --out artifacts
     """
     require("pipeline", "lab")
-    from roamcast.lab.experiments.cet import reproduce
+    from roamcast.lab.experiments.cet.reproduce import reproduce
 
     done = 0, 0
 
@@ -168,7 +168,7 @@ def drtcluster(
     Example: roamcast reproduce drtcluster --out artifacts
     """
     require("pipeline", "lab")
-    from roamcast.lab.experiments.drtcluster import reproduce
+    from roamcast.lab.experiments.drtcluster.reproduce import reproduce
 
     figures = reproduce(out, print_line, seeds=seeds, events=events)
     if _finish("drtcluster", figures, out, as_json=as_json):

@@ -65,7 +65,7 @@ def match(
     Example: roamcast bench match --sizes 100000,1000000 --out match.json
     """
     require("pipeline", "lab")
-    from roamcast.lab.bench.match import bench_match, bench_shards
+    from roamcast.lab.bench.match.bench import bench_match, bench_shards
 
     if plan not in ("replicated", "partitioned"):
         raise InputError(f"no plan {plan!r}", where="--plan", hint="use replicated or partitioned")
@@ -86,7 +86,7 @@ def equality(
     Example: roamcast bench equality --out equality.json
     """
     require("pipeline", "lab")
-    from roamcast.lab.bench.match_equality import bench_equality
+    from roamcast.lab.bench.match.equality import bench_equality
 
     figures = bench_equality(events, subscriptions, print_line)
     _report(figures, out, as_json=as_json)
@@ -124,7 +124,7 @@ def deliver(
     Example: roamcast bench deliver --out deliver.json
     """
     require("node", "lab")
-    from roamcast.lab.bench.deliver import bench_deliver
+    from roamcast.lab.bench.deliver.bench import bench_deliver
 
     _report(bench_deliver(letters, clients, moves, ever, print_line), out, as_json=as_json)
 

@@ -12,12 +12,12 @@ from peaks import peak_of
 from profiles import thorough
 
 from roamcast.errors import InputError
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.index.build import build
 from roamcast.match.index.index import ExactTest, Index, OpenSegment
 from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import MappedArrays
 from roamcast.match.port import Events, Matches, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 
 AT_ONCE = 50_000
 

@@ -14,9 +14,9 @@ from roamcast.deliver.messages import LocationQuery, Transmit
 from roamcast.deliver.office import Office
 from roamcast.deliver.requests import Acknowledge, Deposit, Deposited, LettersReady, Notice, Pull, Register, SendLetter
 from roamcast.errors import InputError, StorageError, UnavailableError
+from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter
 from roamcast.node.office.actor import OfficeActor
-from roamcast.store.office.memory import MemoryOfficeStore
 
 ANN = "north.pier.ann"
 

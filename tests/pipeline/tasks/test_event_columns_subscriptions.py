@@ -20,6 +20,7 @@ from roamcast import model
 from roamcast.errors import InputError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import EVENT, SUBSCRIPTION, Record, to_batch
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.lacl import Query, check, holds, parse
 from roamcast.lacl.syntax import (
     And,
@@ -38,7 +39,6 @@ from roamcast.lacl.syntax import (
     Within,
 )
 from roamcast.match.port import Events, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.pipeline.state.changes import EmptyState, apply_records
 from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_subscriptions

@@ -1,1 +1,1 @@
-"""Measurements: one module per stage, each against a peer or a limit in the same run."""
+"""Measurements: one module or package per stage, each against a peer or a limit in the same run."""

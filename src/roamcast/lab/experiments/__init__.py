@@ -1,1 +1,1 @@
-"""The papers' experiments, rerun: one module per paper."""
+"""The papers' experiments, rerun: one package per paper."""

@@ -5,7 +5,7 @@ Pure: no node, no clock. A shift is simulated as a whole (`roamcast.collect`) an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import cos, hypot, radians
 from typing import Any, Final
@@ -16,7 +16,6 @@ from roamcast.collect.simulation.communities import Communities, find_communitie
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
 from roamcast.collect.simulation.protocols import CET
-from roamcast.collect.simulation.reference.communities import layers
 from roamcast.collect.simulation.simulate import simulate
 from roamcast.lacl import parse, to_text
 
@@ -101,6 +100,16 @@ class ReliefArea:
         near: list[int] = self.communities.neighbour[start:end].tolist()
         return near
 
+    def layers(self, roots: Iterable[int]) -> dict[int, int]:
+        """The layer of each sensor that can be reached; roots are in layer 1."""
+        layer = dict.fromkeys(roots, 1)
+        pending = list(layer)
+        for sensor in pending:
+            outer = [other for other in self.neighbours(sensor) if other not in layer]
+            layer.update(dict.fromkeys(outer, layer[sensor] + 1))
+            pending += outer
+        return layer
+
     def teams(self) -> list[RescueTeam]:
         return [
             RescueTeam(f"team-{number + 1}", number % len(BASES), int(a1), int(a2))
@@ -157,7 +166,7 @@ class ReliefShift:
         roots = [sensor for sensor in set(met.sensor[ahead].tolist()) if of[sensor] in of[met.sensor[now]]]
         if not roots:
             return []
-        layer = layers({n: self._area.neighbours(n) for n in range(AREA.sensors)}, roots)
+        layer = self._area.layers(roots)
         above = {n: [m for m in self._area.neighbours(n) if layer[m] == layer[n] - 1] for n in layer}
         in_reach = set(met.sensor[now].tolist())
         return [(n, above[n][0]) for n in sorted(layer) if above[n]] + [(n, None) for n in sorted(in_reach)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roamcast.deliver.port import Tenure
 from roamcast.errors import StorageError
-from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.lab.models.office_store import MemoryOfficeStore
 
 __all__ = ["CrashError", "FaultyDisk"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roamcast.lab.experiments.cet_plan import CetSweep
+from roamcast.lab.experiments.cet.plan import CetSweep
 from roamcast.lab.experiments.plots import Plot, save
 
 __all__ = ["SweepPlot"]

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.lab.experiments.drtcluster_data import PlaceStream
-from roamcast.lab.match_workers import SimulatedWorkers
+from roamcast.lab.experiments.drtcluster.data import PlaceStream
+from roamcast.lab.models.workers import SimulatedWorkers
 from roamcast.match.index.dictionary import encode_terms
 from roamcast.match.partitioners.categories import CategoryParameters
 from roamcast.match.partitioners.curve import CurvePartitioner

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from roamcast.collect.simulation.replication import Replication, run_replication
-from roamcast.lab.experiments.cet import check_claim, plan, reproduce
-from roamcast.lab.experiments.cet_plan import INTERPRETATIONS, PAPER, SKIPPING, SWEEPS, TABLES, CetClaim
+from roamcast.lab.experiments.cet.plan import INTERPRETATIONS, PAPER, SKIPPING, SWEEPS, TABLES, CetClaim
+from roamcast.lab.experiments.cet.reproduce import check_claim, plan, reproduce
 from roamcast.lab.experiments.statistics import mean_of, paired
 
 ALPHA, SPEED = SWEEPS[0], SWEEPS[1]

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from roamcast.durable import make_folder
-from roamcast.lab.experiments.drtcluster_data import GeoNames, PlaceStream
-from roamcast.lab.experiments.drtcluster_plots import DrtClusterPlots
-from roamcast.lab.experiments.drtcluster_run import (
+from roamcast.lab.experiments.drtcluster.data import GeoNames, PlaceStream
+from roamcast.lab.experiments.drtcluster.plots import DrtClusterPlots
+from roamcast.lab.experiments.drtcluster.run import (
     PARTITIONERS,
     VARIANTS,
     WORKERS,
@@ -31,9 +31,9 @@ from roamcast.lab.experiments.drtcluster_run import (
     parameters,
     train,
 )
-from roamcast.lab.experiments.drtcluster_verdicts import verdicts
+from roamcast.lab.experiments.drtcluster.verdicts import verdicts
 from roamcast.lab.experiments.statistics import write_csv
-from roamcast.lab.match_workers import SimulatedWorkers
+from roamcast.lab.models.workers import SimulatedWorkers
 from roamcast.match.partitioners.drtcluster import Distribution, DrtCluster
 
 __all__ = ["reproduce"]

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.lab.bench.match_data import EVENTS_SCHEMA, MatchData
-from roamcast.lab.bench.match_plans import MATCHES_SCHEMA, IndexFiles, by_index, match_batches, read_events
+from roamcast.lab.bench.match.data import EVENTS_SCHEMA, MatchData
+from roamcast.lab.bench.match.plans import MATCHES_SCHEMA, IndexFiles, by_index, match_batches, read_events
 from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
 from roamcast.match.index.rows import IndexRows, index_rows, select_rows
 from roamcast.match.partitioners.cuts import Cuts

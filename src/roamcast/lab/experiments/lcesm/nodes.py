@@ -20,8 +20,8 @@ from roamcast.bind.lcesm.messages import (
     Subscribed,
     SubscriberRegistered,
 )
-from roamcast.lab.experiments.lcesm_room import SensorGrid, WalkingListeners
-from roamcast.lab.experiments.lcesm_run import QUERY
+from roamcast.lab.experiments.lcesm.room import SensorGrid, WalkingListeners
+from roamcast.lab.experiments.lcesm.run import QUERY
 from roamcast.model import Position, global_name, split_name
 from roamcast.space import PLANAR
 

@@ -1,4 +1,4 @@
-"""Tests of roamcast.lab.bench.match: all plans find the same matches."""
+"""Tests of roamcast.lab.bench.match.bench: all plans find the same matches."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from roamcast.lab.bench.match import measure_match, measure_partitioned
-from roamcast.lab.bench.match_data import MatchData
-from roamcast.lab.bench.match_equality import measure_equality
-from roamcast.lab.bench.match_plans import sql_rows
+from roamcast.lab.bench.match.bench import measure_match, measure_partitioned
+from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.bench.match.equality import measure_equality
+from roamcast.lab.bench.match.plans import sql_rows
+from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events
-from roamcast.match.reference import ReferenceMatcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

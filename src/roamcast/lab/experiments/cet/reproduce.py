@@ -8,7 +8,7 @@ from typing import Any
 
 from roamcast.collect.simulation.replication import Replication
 from roamcast.durable import make_folder
-from roamcast.lab.experiments.cet_plan import (
+from roamcast.lab.experiments.cet.plan import (
     BOTH,
     DEFAULTS,
     DEVIATIONS,
@@ -22,7 +22,7 @@ from roamcast.lab.experiments.cet_plan import (
     CetSweep,
     replications_of,
 )
-from roamcast.lab.experiments.cet_plots import SweepPlot
+from roamcast.lab.experiments.cet.plots import SweepPlot
 from roamcast.lab.experiments.statistics import Mean, mean_of, paired, write_csv
 
 __all__ = ["MEASURES", "check_claim", "plan", "reproduce"]

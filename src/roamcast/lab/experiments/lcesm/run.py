@@ -21,7 +21,7 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRegistered,
     Unbound,
 )
-from roamcast.lab.experiments.lcesm_room import SensorGrid, WalkingListeners
+from roamcast.lab.experiments.lcesm.room import SensorGrid, WalkingListeners
 from roamcast.lacl import check, parse
 from roamcast.model import Position
 from roamcast.space import PLANAR, Floats

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from roamcast.cli import app
-from roamcast.lab.experiments.postoffice import figure4, figure5
-from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
-from roamcast.lab.experiments.postoffice_run import CountingNetwork
+from roamcast.lab.experiments.postoffice.model import Costs, Mix, migration_messages
+from roamcast.lab.experiments.postoffice.reproduce import figure4, figure5
+from roamcast.lab.experiments.postoffice.run import CountingNetwork
 
 COSTS = Costs()
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from roamcast.durable import make_folder
 from roamcast.lab.experiments.plots import Curve, Plot
-from roamcast.lab.experiments.postoffice_model import Costs, Mix, migration_messages
-from roamcast.lab.experiments.postoffice_run import CountingNetwork, LetterCost
+from roamcast.lab.experiments.postoffice.model import Costs, Mix, migration_messages
+from roamcast.lab.experiments.postoffice.run import CountingNetwork, LetterCost
 from roamcast.lab.experiments.statistics import write_csv
 
 __all__ = ["ETAS", "MIXES", "figure4", "figure5", "reproduce"]

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.lab.bench.match_batches import Batches, write_events
-from roamcast.lab.bench.match_changes import measure_changes, measure_moving
-from roamcast.lab.bench.match_data import MatchData
-from roamcast.lab.bench.match_plans import (
+from roamcast.lab.bench.match.batches import Batches, write_events
+from roamcast.lab.bench.match.changes import measure_changes, measure_moving
+from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.bench.match.plans import (
     IndexFiles,
     by_index,
     by_index_from_files,
@@ -37,7 +37,7 @@ from roamcast.lab.bench.match_plans import (
     sql_rows,
     with_keys,
 )
-from roamcast.lab.bench.match_shards import measure_shards
+from roamcast.lab.bench.match.shards import measure_shards
 from roamcast.match.index.lsm import IndexStore, build_index
 from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions

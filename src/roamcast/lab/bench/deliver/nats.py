@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roamcast.lab.bench.deliver_load import LETTER, TimedLetters, in_processes
+from roamcast.lab.bench.deliver.load import LETTER, TimedLetters, in_processes
 from roamcast.lab.bench.processes import free_port, until
 
 __all__ = ["bench_nats", "nats_missing"]

@@ -20,8 +20,8 @@ from roamcast.deliver.messages import (
 )
 from roamcast.deliver.office import Office
 from roamcast.deliver.requests import Acknowledge, Arrive, Arrived, LettersReady, Pull, Pulled, Register, SendLetter
-from roamcast.lab.experiments.postoffice_model import Costs
-from roamcast.store.office.memory import MemoryOfficeStore
+from roamcast.lab.experiments.postoffice.model import Costs
+from roamcast.lab.models.office_store import MemoryOfficeStore
 
 __all__ = ["CountingNetwork", "LetterCost", "MigrationCost"]
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.lab.bench.match_data import MatchData
+from roamcast.lab.bench.match.data import MatchData
 from roamcast.match.port import Subscriptions
 from roamcast.model import Box
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.durable import make_folder
-from roamcast.lab.experiments.lcesm_nodes import MessageCounts, discover
-from roamcast.lab.experiments.lcesm_run import LcesmRun, RunLength, run
+from roamcast.lab.experiments.lcesm.nodes import MessageCounts, discover
+from roamcast.lab.experiments.lcesm.run import LcesmRun, RunLength, run
 from roamcast.lab.experiments.plots import Plot
 from roamcast.lab.experiments.statistics import estimate, write_csv
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from roamcast.cli import app
-from roamcast.lab.experiments.drtcluster_verdicts import verdicts
+from roamcast.lab.experiments.drtcluster.verdicts import verdicts
 
 
 @pytest.fixture(scope="module")

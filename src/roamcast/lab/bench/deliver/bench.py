@@ -14,10 +14,10 @@ from typing import Any
 
 from roamcast.client import Client
 from roamcast.errors import UnavailableError
-from roamcast.lab.bench.deliver_load import TimedLetters, in_processes, read_out, register, send_in
-from roamcast.lab.bench.deliver_long_term import bench_long_term
-from roamcast.lab.bench.deliver_moves import bench_letter, bench_moves, percentile, two_nodes
-from roamcast.lab.bench.deliver_nats import bench_nats, nats_missing
+from roamcast.lab.bench.deliver.load import TimedLetters, in_processes, read_out, register, send_in
+from roamcast.lab.bench.deliver.long_term import bench_long_term
+from roamcast.lab.bench.deliver.moves import bench_letter, bench_moves, percentile, two_nodes
+from roamcast.lab.bench.deliver.nats import bench_nats, nats_missing
 from roamcast.lab.bench.processes import Process, free_port, node, until
 
 __all__ = ["bench_deliver"]

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from roamcast.bind.nearest.rebinding import choose_source
 from roamcast.bind.nearest.sources import Rule
 from roamcast.cli import app
-from roamcast.lab.experiments.lcesm import LcesmExtent, reproduce
-from roamcast.lab.experiments.lcesm_nodes import discover
-from roamcast.lab.experiments.lcesm_room import CHANGE, SPACING, SensorGrid, WalkingListeners
-from roamcast.lab.experiments.lcesm_run import LpsSystem, RunLength, run
+from roamcast.lab.experiments.lcesm.nodes import discover
+from roamcast.lab.experiments.lcesm.reproduce import LcesmExtent, reproduce
+from roamcast.lab.experiments.lcesm.room import CHANGE, SPACING, SensorGrid, WalkingListeners
+from roamcast.lab.experiments.lcesm.run import LpsSystem, RunLength, run
 from roamcast.lab.experiments.statistics import estimate
 
 SMALL = LcesmExtent(

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.lab.bench.match_batches import Batches, bodies_of
-from roamcast.lab.bench.match_data import MatchData
+from roamcast.lab.bench.match.batches import Batches, bodies_of
+from roamcast.lab.bench.match.data import MatchData
 
 __all__ = ["measure_changes", "measure_moving"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from nodes import running_node
 
-from roamcast.lab.bench import deliver_long_term
-from roamcast.lab.bench.deliver_load import TimedLetters, read_out, register, send_in
-from roamcast.lab.bench.deliver_moves import bench_letter, bench_moves
+from roamcast.lab.bench.deliver import long_term
+from roamcast.lab.bench.deliver.load import TimedLetters, read_out, register, send_in
+from roamcast.lab.bench.deliver.moves import bench_letter, bench_moves
 
 
 def test_all_letters_sent_are_read(tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_moving_mailbox_keeps_its_letters(tmp_path: Path) -> None:
 
 
 def test_long_term_cost_is_measured_at_each_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver_long_term, "_ROUND", 200)
-    monkeypatch.setattr(deliver_long_term, "_BATCH", 50)
-    costs = deliver_long_term.bench_long_term(tmp_path, 10, [200, 600], lambda _: None)
+    monkeypatch.setattr(long_term, "_ROUND", 200)
+    monkeypatch.setattr(long_term, "_BATCH", 50)
+    costs = long_term.bench_long_term(tmp_path, 10, [200, 600], lambda _: None)
     assert sorted(costs) == [200, 600]
 
 

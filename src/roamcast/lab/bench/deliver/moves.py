@@ -12,7 +12,7 @@ import numpy as np
 
 from roamcast.client import Client
 from roamcast.errors import UnavailableError
-from roamcast.lab.bench.deliver_load import LETTER, register, send_in
+from roamcast.lab.bench.deliver.load import LETTER, register, send_in
 from roamcast.lab.bench.processes import free_port, node, until
 
 __all__ = ["bench_letter", "bench_moves", "two_nodes"]

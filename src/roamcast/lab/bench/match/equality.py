@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from roamcast.lab.bench.match_batches import Batches, write_events
-from roamcast.lab.bench.match_data import MatchData
-from roamcast.lab.match_workers import SimulatedWorkers
+from roamcast.lab.bench.match.batches import Batches, write_events
+from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.models.matcher import ReferenceMatcher
+from roamcast.lab.models.workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows, select_events, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters
 from roamcast.match.partitioners.curve import CurvePartitioner
@@ -26,7 +27,6 @@ from roamcast.match.partitioners.drtcluster import DrtCluster
 from roamcast.match.partitioners.hashing import Hashing
 from roamcast.match.partitioners.kdtree import KdTree
 from roamcast.match.port import Events, Matches, Subscriptions
-from roamcast.match.reference import ReferenceMatcher
 from roamcast.match.routing.partitioner import Partitioner
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""`roamcast bench match` and `roamcast bench equality`."""

@@ -1,0 +1,1 @@
+"""`roamcast reproduce cet`: the experiments of the CET paper."""

@@ -1,0 +1,1 @@
+"""`roamcast reproduce drtcluster`: the experiments of the DRt-Cluster paper."""

@@ -1,0 +1,1 @@
+"""`roamcast reproduce lcesm`: the experiment of the LCESM paper."""

@@ -1,0 +1,1 @@
+"""`roamcast reproduce postoffice`: the figures of the post office paper."""
