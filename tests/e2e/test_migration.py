@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from backbone import node_processes
+from drains import is_drained
 from kills import PipelineKills, Progress
 
 from roamcast.client import Client
@@ -48,7 +49,10 @@ class Roamer:
     migrations: int = 0
 
     def live(self, names: list[str], done: threading.Event) -> None:
-        """Spread the migrations over the kills of nodes, so that each kill hits some of them."""
+        """Spread the migrations over the kills of nodes, so that each kill hits some of them.
+
+        Reads until `done` is set, then reads the rest.
+        """
         others = [name for name in names if name != self.name]
         for step in range(STEPS):
             while not (done.is_set() or self.progress.has("node kills", step * NODE_KILLS // STEPS)):
@@ -61,6 +65,8 @@ class Roamer:
             self.send(other, "last")
         while not done.is_set():
             self.read(1.0)
+        while self.read(0.0):
+            pass
 
     def migrate(self, url: str) -> None:
         while True:
@@ -76,8 +82,10 @@ class Roamer:
         assert self.client.send(to, message).number == self.sent[to] + 1
         self.sent[to] += 1
 
-    def read(self, wait: float) -> None:
-        for letter in self.client.pull(after=self.offset, wait=wait, limit=500):
+    def read(self, wait: float) -> int:
+        """Returns the number of letters pulled."""
+        letters = self.client.pull(after=self.offset, wait=wait, limit=500)
+        for letter in letters:
             assert letter.offset > self.offset
             self.offset = letter.offset
             if letter.message is None:
@@ -86,6 +94,7 @@ class Roamer:
                 self.messages.append((letter.sender, letter.number))
         if self.offset:
             self.client.acknowledge(self.offset)
+        return len(letters)
 
 
 def publish(client: Client, count: int, kills: PipelineKills, progress: Progress) -> None:
@@ -141,28 +150,24 @@ def test_every_letter_follows_its_receiver_while_processes_are_killed(tmp_path: 
         writing = [threads.submit(publish, source, EVENTS // 3, kills, progress) for source in sources]
         killing = [threads.submit(kill_nodes, nodes, random.Random(20262), progress), threads.submit(kills.run)]
 
-        def has_last_letters(roamer: Roamer) -> bool:
-            """Whether it has sent its last letters and has those of all others. Surplus letters would come before."""
-            last_events = {(f"paper-{domain}", EVENTS // 3) for domain in DOMAINS}
-            last_messages = {(other.name, other.sent[roamer.name]) for other in roamers if other is not roamer}
-            return (
-                roamer.sent.total() == MESSAGES // SUBSCRIBERS + SUBSCRIBERS - 1
-                and last_events <= set(roamer.events)
-                and last_messages <= set(roamer.messages)
-            )
-
         def is_complete() -> bool:
+            """Whether everything is sent, and all letters, also surplus ones, are in the mailboxes."""
             for task in [*living, *writing, *killing]:
                 if task.done():
                     task.result()
-            return all(task.done() for task in [*writing, *killing]) and all(map(has_last_letters, roamers))
+            return (
+                all(task.done() for task in [*writing, *killing])
+                and all(roamer.sent.total() == MESSAGES // SUBSCRIBERS + SUBSCRIBERS - 1 for roamer in roamers)
+                and is_drained(tmp_path, *DOMAINS)
+            )
 
         try:
-            until(is_complete, 250, "the last letters")
+            until(is_complete, 250, "all letters to be in the mailboxes")
         finally:
             done.set()
         for task in living:
             task.result(30)
+        assert [roamer.client.pull() for roamer in roamers] == [[]] * len(roamers)
 
     expected = Counter({(roamer.name, to): count for roamer in roamers for to, count in roamer.sent.items()})
     assert sum(roamer.migrations for roamer in roamers) == MIGRATIONS
