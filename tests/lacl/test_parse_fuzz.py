@@ -7,6 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 from lacl_queries import queries
+from profiles import thorough
 
 from roamcast.lacl import LaclError, Query, check, explain, parse, to_text
 from roamcast.space import PLANAR
@@ -41,18 +42,21 @@ def assert_handled(text: str) -> None:
         assert 1 <= result.column <= len(text) + 1
 
 
+@thorough()
 @given(st.text())
 def test_any_text(text: str) -> None:
     """Random characters."""
     assert_handled(text)
 
 
+@thorough()
 @given(st.text(st.characters()))
 def test_any_characters(text: str) -> None:
     """Random code points, including lone surrogates."""
     assert_handled(text)
 
 
+@thorough()
 @given(st.binary())
 def test_any_bytes(data: bytes) -> None:
     """Random bytes, decoded as Latin-1 and as UTF-8."""
@@ -60,18 +64,21 @@ def test_any_bytes(data: bytes) -> None:
     assert_handled(data.decode("utf-8", "surrogateescape"))
 
 
+@thorough()
 @given(st.lists(st.sampled_from(TOKENS), max_size=30), st.sampled_from(["", " "]))
 def test_any_sequence_of_tokens(tokens: list[str], between: str) -> None:
     """Tokens of the language in any order."""
     assert_handled(between.join(tokens))
 
 
+@thorough()
 @given(st.lists(st.sampled_from(TOKENS), max_size=12))
 def test_any_sequence_of_tokens_after_a_valid_beginning(tokens: list[str]) -> None:
     """Tokens in any order, deeper in the grammar."""
     assert_handled(f"Select all() Where &terms has (x) and {' '.join(tokens)}")
 
 
+@thorough()
 @given(queries(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_a_valid_query_with_small_changes(query: Query, chance: Random, changes: int) -> None:
     """Characters dropped, doubled or replaced."""
@@ -85,6 +92,7 @@ def test_a_valid_query_with_small_changes(query: Query, chance: Random, changes:
     assert_handled("".join(text))
 
 
+@thorough()
 @given(queries(), st.data())
 def test_a_truncated_query(query: Query, data: st.DataObject) -> None:
     """Every prefix of a query is parsed or refused."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import thorough
+from profiles import extensive
 
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events, Subscriptions
@@ -134,7 +134,7 @@ wanted = st.tuples(longitudes, latitudes, longitudes, latitudes, terms).map(
 )
 
 
-@thorough()
+@extensive()
 @given(
     events=st.lists(happened | st.tuples(st.just(math.nan), latitudes, terms), max_size=12),
     subscriptions=st.lists(wanted, max_size=12),

@@ -17,6 +17,11 @@ def thorough(*, longer: int = 1) -> settings:
     return _scaled(3.0, longer)
 
 
+def extensive() -> settings:
+    """Six times the examples: each one is cheap, and rare coincidences matter."""
+    return _scaled(6.0, 1)
+
+
 def brief() -> settings:
     """A quarter of the examples: each one is expensive, or only varies a model that is tested thoroughly elsewhere."""
     return _scaled(0.25, 1)

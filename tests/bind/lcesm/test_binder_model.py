@@ -383,3 +383,4 @@ class GeographicBindingModel(BindingModel):
 TestPlanar = BindingModel.TestCase
 TestPlanar.settings = thorough()
 TestGeographic = GeographicBindingModel.TestCase
+TestGeographic.settings = thorough()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, comparable
 from hypothesis import given
+from profiles import thorough
 
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, Radio, draw_world
@@ -23,6 +24,7 @@ def is_equal(field: Field, seed: int, protocol: CET | DG | Epidemic, radio: Radi
     return comparable(fast) == comparable(slow)
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_cell_entries_equal_the_reference(field: Field, seed: int) -> None:
     """Bit for bit."""
@@ -31,6 +33,7 @@ def test_cell_entries_equal_the_reference(field: Field, seed: int) -> None:
         assert np.array_equal(fast, slow)
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_contacts_equal_the_reference(field: Field, seed: int) -> None:
     """Bit for bit."""
@@ -40,30 +43,35 @@ def test_contacts_equal_the_reference(field: Field, seed: int) -> None:
         assert np.array_equal(fast, slow)
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_cet_equals_its_reference(field: Field, seed: int, protocol: CET) -> None:
     """All transfers, deliveries, counts and energies are equal, bit for bit."""
     assert is_equal(field, seed, protocol)
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_cet_equals_its_reference_to_the_first_death(field: Field, seed: int, protocol: CET) -> None:
     """With little energy the first sensor dies in the same tick."""
     assert is_equal(field, seed, protocol, MORTAL)
 
 
+@thorough()
 @given(FIELDS, SEEDS, DGS)
 def test_direct_gathering_equals_its_reference(field: Field, seed: int, protocol: DG) -> None:
     """All transfers, deliveries, counts and energies are equal, bit for bit."""
     assert is_equal(field, seed, protocol)
 
 
+@thorough()
 @given(FIELDS, SEEDS, EPIDEMICS)
 def test_epidemic_equals_its_reference(field: Field, seed: int, protocol: Epidemic) -> None:
     """All transfers, deliveries, counts and energies are equal, bit for bit."""
     assert is_equal(field, seed, protocol)
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_given_contacts_equal_the_reference(field: Field, seed: int, protocol: CET) -> None:
     """Also with given contacts instead of legs."""

@@ -9,6 +9,7 @@ from math import inf, isfinite
 import numpy as np
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, tick_begin
 from hypothesis import given
+from profiles import thorough
 
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, FieldWorld, Radio, draw_world
@@ -60,6 +61,7 @@ def reachable(world: FieldWorld, event: int) -> set[int]:
     return {mule for mule in mules if has_since["mule", mule] < world.field.duration_s}
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_unlimited_epidemic_delivers_what_can_be_reached(field: Field, seed: int) -> None:
     """Without limits of rate and queue it delivers exactly what time-respecting walks over the contacts allow."""
@@ -73,6 +75,7 @@ def test_unlimited_epidemic_delivers_what_can_be_reached(field: Field, seed: int
     assert pairs(simulate(world, Epidemic())) == possible
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_unlimited_epidemic_delivers_at_the_earliest_time(field: Field, seed: int) -> None:
     """No other protocol delivers a pair earlier, or a pair that Epidemic does not deliver."""
@@ -83,6 +86,7 @@ def test_unlimited_epidemic_delivers_at_the_earliest_time(field: Field, seed: in
             assert best[event, mule] <= tick
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_unlimited_direct_gathering_delivers_what_the_contacts_allow(field: Field, seed: int) -> None:
     """A mule gets an event iff it wants it and is in reach of its sensor between creation and age beta."""
@@ -100,6 +104,7 @@ def test_unlimited_direct_gathering_delivers_what_the_contacts_allow(field: Fiel
     assert pairs(simulate(world, DG(K=room, beta=beta))) == met
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET) -> None:
     """A transfer to or from a mule lies within a contact for the whole tick."""
@@ -117,6 +122,7 @@ def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET
             assert ends[1] in neighbours(world)[ends[0]]
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_the_rate_is_not_exceeded(field: Field, seed: int, protocol: CET) -> None:
     """In a tick each node, sender, receiver or link (`rate_per`) has at most one transfer."""
@@ -130,6 +136,7 @@ def test_the_rate_is_not_exceeded(field: Field, seed: int, protocol: CET) -> Non
         assert max(ends.values(), default=0) <= 1
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_copies_are_conserved_in_cet(field: Field, seed: int, protocol: CET) -> None:
     """Every event created or put back is in a queue, or was dropped for a counted reason."""
@@ -138,6 +145,7 @@ def test_copies_are_conserved_in_cet(field: Field, seed: int, protocol: CET) -> 
     assert result.counts["created"] + result.counts["put_back"] == dropped + result.held
 
 
+@thorough()
 @given(FIELDS, SEEDS, DGS)
 def test_events_are_conserved_in_direct_gathering(field: Field, seed: int, protocol: DG) -> None:
     """Every event created is in a queue, or was dropped for a counted reason."""
@@ -145,6 +153,7 @@ def test_events_are_conserved_in_direct_gathering(field: Field, seed: int, proto
     assert result.counts["created"] == result.counts["full"] + result.counts["expired"] + result.held
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS)
 def test_relayed_copies_are_conserved(field: Field, seed: int, protocol: CET) -> None:
     """Every copy that an owner sends reaches a mule, is stranded, or is still being relayed."""
@@ -179,6 +188,7 @@ def spent(world: FieldWorld, result: SimulationResult) -> dict[int, float]:
     return joules
 
 
+@thorough()
 @given(FIELDS, SEEDS, CETS | DGS | EPIDEMICS)
 def test_energy_follows_from_the_transfers(field: Field, seed: int, protocol: CET | DG | Epidemic) -> None:
     """Each sensor has spent what the radio model gives for its transfers."""

@@ -7,6 +7,7 @@ from math import inf
 import pytest
 from fields import FIELDS, SEEDS, small_world, stationary
 from hypothesis import given
+from profiles import thorough
 
 from roamcast.collect.simulation.communities import find_communities
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
@@ -49,6 +50,7 @@ def test_sensors_in_adjacent_cells_form_a_community() -> None:
     assert result.size.tolist() == [2, 1, 1]
 
 
+@thorough()
 @given(FIELDS, SEEDS)
 def test_communities_equal_the_reference(field: Field, seed: int) -> None:
     """Members and sizes in cells."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import thorough
+from profiles import extensive
 
 from roamcast.match.index.circles import Extents, boxes_around, room_to_move
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
@@ -35,7 +35,7 @@ def points_near(rng: np.random.Generator, space: Space, x: float, y: float, radi
     st.floats(0, 2.1e7) | st.sampled_from([0.0, 1e-3, 50.0, 1_000.0, 1e7]),
     st.integers(0, 2**32 - 1),
 )
-@thorough()
+@extensive()
 def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
     """Including circles around a pole, across the antimeridian and around the world."""
     points = points_near(np.random.default_rng(seed), GEOGRAPHIC, x, y, radius)
@@ -44,7 +44,7 @@ def test_a_geographic_circle_lies_in_its_box(x: float, y: float, radius: float, 
 
 
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.floats(0, 1e12), st.integers(0, 2**32 - 1))
-@thorough()
+@extensive()
 def test_a_planar_circle_lies_in_its_box(x: float, y: float, radius: float, seed: int) -> None:
     """Rounding does not push a point of the circle out of the box."""
     points = points_near(np.random.default_rng(seed), PLANAR, x, y, radius)
@@ -77,7 +77,7 @@ def test_a_box_at_the_antimeridian_contains_180_and_minus_180() -> None:
     st.floats(-1, 1),
     st.floats(-1, 1),
 )
-@thorough()
+@extensive()
 def test_a_circle_stays_in_its_box_while_the_centre_stays_in_its_room(
     space: Space, x: float, y: float, radius: float, slack: float, east: float, north: float
 ) -> None:

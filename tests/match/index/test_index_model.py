@@ -21,7 +21,7 @@ from matching import (
     pairs,
     subscriptions_of,
 )
-from profiles import brief, thorough
+from profiles import brief, extensive
 
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.index.grid import choose_levels
@@ -33,7 +33,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(any_subscription, max_size=40), st.lists(any_event, max_size=20), st.none() | SEEDS)
-@thorough()
+@extensive()
 def test_an_index_in_memory_equals_the_reference(
     wanted: list[SubscriptionRow], event_rows: list[EventRow], seed: int | None
 ) -> None:
