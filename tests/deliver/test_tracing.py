@@ -27,7 +27,7 @@ def trace(post: PostNetwork, at: str, sender: str, receiver: str, number: int) -
 
 
 def test_trace_follows_a_letter_from_queue_to_acknowledgement(post: PostNetwork) -> None:
-    """Always asked where it was sent."""
+    """Always at the office where it was sent."""
     post.send("north", ANN, BEN, "hello")
     post.lose()
     assert trace(post, "north", ANN, BEN, 1) == (LetterState.QUEUED, "north")

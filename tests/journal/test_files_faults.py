@@ -193,7 +193,7 @@ def test_records_that_could_not_be_synced_are_not_in_the_journal(
 
 
 def test_all_appends_of_a_refused_group_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them is told."""
+    """Each of them raises."""
     journal = FileJournal(tmp_path, "n", linger=0.05)
     refuse_sync(monkeypatch, stat.S_ISREG, errno.ENOSPC, times=10)
     futures = [journal.append([Record("event")]) for _ in range(10)]

@@ -106,7 +106,7 @@ def test_repeating_a_move_journals_it_after_a_failure(node: RunningNode, monkeyp
         refuse(patch, errno.ENOSPC)
         move = {"x": 9, "y": 0}
         assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 507
-        assert until(lambda: node.http.get("/healthz").json()["problem"], "the trouble to be told")
+        assert until(lambda: node.http.get("/healthz").json()["problem"], "the problem to be reported")
     assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 200
     assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
         ("binding", "a"),
@@ -189,7 +189,7 @@ def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> N
         token = anna.register_subscriber("anna")
         letters = [("anna", n, "x" * 20_000 + str(n)) for n in range(1, 41)]
         leave(tmp_path, 1, *letters)
-        until(lambda: anna.health()["status"] == "degraded", "the trouble to be told")
+        until(lambda: anna.health()["status"] == "degraded", "the problem to be reported")
         assert list((tmp_path / "outbox" / "local").iterdir())
         anna.close()
     finally:

@@ -154,8 +154,8 @@ class World:
         return self.control.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
 
     def submit_subscription(self, id: str, subscriber: str, text: str) -> Future[bool]:
-        asked = self.queries.read(text)
-        return self.control.subscribe(id, subscriber, asked, self.queries.body_of(asked.query))
+        checked = self.queries.read(text)
+        return self.control.subscribe(id, subscriber, checked, self.queries.body_of(checked.query))
 
     def subscribe(self, id: str, subscriber: str, text: str) -> bool:
         return self.submit_subscription(id, subscriber, text).result(SECONDS)

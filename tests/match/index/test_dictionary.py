@@ -76,9 +76,9 @@ def test_a_dictionary_finds_its_terms_and_no_others(known: list[str], others: li
     """Numbers count from 1 in the order given; -1 means unknown."""
     dictionary = Dictionary.of(encode_terms(pa.array([known], pa.list_(pa.string()))).texts)
     assert words(dictionary.texts()) == known
-    asked = list(dict.fromkeys(known + others))
-    found = dictionary.numbers(encode_terms(pa.array([asked], pa.list_(pa.string()))).texts)
-    assert found.tolist() == [known.index(term) + 1 if term in known else -1 for term in asked]
+    terms = list(dict.fromkeys(known + others))
+    found = dictionary.numbers(encode_terms(pa.array([terms], pa.list_(pa.string()))).texts)
+    assert found.tolist() == [known.index(term) + 1 if term in known else -1 for term in terms]
 
 
 def test_equal_terms_of_several_parts_get_one_code() -> None:

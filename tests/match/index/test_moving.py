@@ -40,11 +40,11 @@ def test_few_of_many_random_walkers_are_reindexed(space: Space) -> None:
     x, y = rng.uniform(-100, 100, (2, count)) * unit
     regions = MovingRegions(space)
     regions.add(handles, x, y, np.full(count, 100.0))
-    anew = 0
+    replaced = 0
     for _ in range(50):
         x, y = x + rng.normal(0, unit, count), y + rng.normal(0, unit, count)
-        anew += len(regions.move(handles, x, y).handle)
-    assert anew < 50 * count / 50
+        replaced += len(regions.move(handles, x, y).handle)
+    assert replaced < 50 * count / 50
 
 
 def test_a_fast_region_gets_more_slack() -> None:

@@ -12,7 +12,9 @@ from roamcast.match.index.rows import index_rows
 from roamcast.match.partitioners.categories import Categories, CategoryParameters
 
 _side = st.integers(-8, 8).map(float)
-_wish = st.tuples(_side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(st.sampled_from("abcdef"), max_size=3))
+_subscription = st.tuples(
+    _side, _side, st.integers(0, 4), st.integers(0, 4), st.lists(st.sampled_from("abcdef"), max_size=3)
+)
 
 
 class CategoriesMachine(RuleBasedStateMachine):
@@ -34,7 +36,7 @@ class CategoriesMachine(RuleBasedStateMachine):
         self.reference = ReferenceCategories(self.parameters)
         self.next = 0
 
-    @rule(wanted=st.lists(_wish, min_size=1, max_size=12))
+    @rule(wanted=st.lists(_subscription, min_size=1, max_size=12))
     def add(self, wanted: list[tuple[float, float, int, int, list[str]]]) -> None:
         handles = np.arange(self.next, self.next + len(wanted)) * 3
         self.next += len(wanted)

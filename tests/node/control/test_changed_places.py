@@ -40,10 +40,10 @@ def node(tmp_path: Path) -> Iterator[World]:
 
 def records_after_restart(node: World, known: Places) -> list[tuple[str, str, str]]:
     """The records journalled by a start with these places."""
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.places = known
     node.restart()
-    return node.control_records()[told:]
+    return node.control_records()[before:]
 
 
 def status(node: World, id: str) -> SubscriptionStatus:
@@ -57,8 +57,11 @@ BACK = [("subscription", "ann", "p"), ("binding", "a", "r"), ("subscription", "a
 def test_new_polygons_reach_pipeline_and_binder(node: World) -> None:
     """At the next start the pipeline gets running subscriptions again, and life-control uses the new polygons."""
     assert records_after_restart(node, STAGE) == []
-    told = records_after_restart(node, places(stage=(20, 20, 30, 30)))
-    assert told == [("subscription", "ann", "p"), ("unbinding", "a", "r"), ("removal", "ann", "q")]
+    assert records_after_restart(node, places(stage=(20, 20, 30, 30))) == [
+        ("subscription", "ann", "p"),
+        ("unbinding", "a", "r"),
+        ("removal", "ann", "q"),
+    ]
     assert SubscriptionBody.from_json(node.journalled()[-3]["body"]).box == (20, 20, 30, 30)
     assert records_after_restart(node, places(stage=(20, 20, 30, 30))) == []
 
@@ -83,14 +86,14 @@ def test_a_missing_place_stops_its_subscriptions(node: World, caplog: pytest.Log
 def test_nothing_activates_a_stopped_subscription(node: World) -> None:
     """Neither moves nor attributes nor a new pipeline."""
     records_after_restart(node, HALL)
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.move("ann", 50)
     node.move("ann", 5)
     node.control.set_attributes("ann", {"role": "guard"}).result(SECONDS)
     node.source("b", (5, 5))
-    assert node.control_records()[told:] == []
+    assert node.control_records()[before:] == []
     node.control.inform_pipeline("new").result(SECONDS)
-    assert node.control_records()[told:] == [("subscription", "ann", "s")]
+    assert node.control_records()[before:] == [("subscription", "ann", "s")]
 
 
 def test_a_place_that_is_back_resumes_its_subscriptions(node: World) -> None:
@@ -139,19 +142,19 @@ def test_one_missing_place_of_several_stops_a_subscription(node: World) -> None:
 def test_stopped_subscriptions_can_be_removed(node: World) -> None:
     """Only one of plan bind has past bindings to remove."""
     records_after_restart(node, HALL)
-    told = len(node.control_records())
+    before = len(node.control_records())
     for id in "pqr":
         node.control.unsubscribe(id, "ann").result(SECONDS)
-    assert node.control_records()[told:] == [("removal", "ann", "r")]
+    assert node.control_records()[before:] == [("removal", "ann", "r")]
     assert records_after_restart(node, STAGE) == []
     assert node.control.subscription_counts()["stop"] == 0
 
 
 def test_removing_a_subscriber_removes_its_stopped_subscriptions(node: World) -> None:
     records_after_restart(node, HALL)
-    told = len(node.control_records())
+    before = len(node.control_records())
     assert sorted(node.control.remove("ann").result(SECONDS)) == ["p", "q", "r", "s"]
-    assert sorted(node.control_records()[told:]) == [("removal", "ann", "r"), ("removal", "ann", "s")]
+    assert sorted(node.control_records()[before:]) == [("removal", "ann", "r"), ("removal", "ann", "s")]
     assert records_after_restart(node, STAGE) == []
 
 
@@ -165,9 +168,9 @@ def test_new_subscriptions_cannot_name_a_missing_place(node: World) -> None:
 def test_the_next_start_repeats_what_could_not_be_stored(node: World) -> None:
     node.places = HALL
     node.stop()
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.registry.refusals = 1
     with pytest.raises(StorageError, match="full"):
         node.start()
     node.start()
-    assert node.control_records()[told:] == STOPPED
+    assert node.control_records()[before:] == STOPPED

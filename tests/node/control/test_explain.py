@@ -86,8 +86,11 @@ def test_an_unknown_source_has_no_attributes(anna: Client) -> None:
     id = anna.subscribe("Select all() Where &terms has (fire) and not &kind = bus and &kind = lamp")
     for source, of in (("ghost", "ghost, which is not registered here"), (None, "an unnamed source")):
         found = anna.explain(id, {"source": source, "x": 0, "y": 0, "terms": ["fire"]})
-        told = [(check["holds"], check["why"]) for check in found["checks"] if check["check"] == "condition"]
-        assert told == [(True, f"not &kind = bus holds for {of}"), (False, f"&kind = lamp does not hold for {of}")]
+        conditions = [(check["holds"], check["why"]) for check in found["checks"] if check["check"] == "condition"]
+        assert conditions == [
+            (True, f"not &kind = bus holds for {of}"),
+            (False, f"&kind = lamp does not hold for {of}"),
+        ]
 
 
 def test_an_event_without_a_position_cannot_be_decided(anna: Client) -> None:
@@ -121,7 +124,7 @@ def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> 
         anna, outbox = node.subscriber("anna"), Outbox(tmp_path / "outbox")
         anna.subscribe(terms=["fire"], id="q")
 
-        def told(sender: PipelineStatus) -> tuple[bool | None, str]:
+        def state_check(sender: PipelineStatus) -> tuple[bool | None, str]:
             outbox.write_status(sender)
             until(lambda: node.client().health()["pipeline"] == {
                 "id": sender.pipeline, "batch": sender.batch, "counters": {}
@@ -133,13 +136,13 @@ def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> 
             False,
             (False, "no pipeline has reported to this node yet"),
         )
-        assert told(PipelineStatus("p", 0, {}))[0] is None
+        assert state_check(PipelineStatus("p", 0, {}))[0] is None
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is None
         assert anna.explain("q", {"terms": ["ice"]})["matches"] is False
-        assert told(PipelineStatus("p", 1, {}, read_offsets={"local": 1}))[1] == (
+        assert state_check(PipelineStatus("p", 1, {}, read_offsets={"local": 1}))[1] == (
             "the pipeline has read 1 of 2 records of this node"
         )
-        everything = told(PipelineStatus("p", 2, {}, read_offsets={"local": 2}))
+        everything = state_check(PipelineStatus("p", 2, {}, read_offsets={"local": 2}))
         assert everything == (True, "the pipeline has read all 2 records of this node, up to batch 2")
         assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
 

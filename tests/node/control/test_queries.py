@@ -22,10 +22,10 @@ def queries(**limits: int) -> Queries:
 def test_equal_texts_share_one_query() -> None:
     """However they are formatted."""
     reader = queries()
-    asked = reader.read(NEAREST)
-    assert reader.read(NEAREST) is asked
-    assert reader.read("select  where &location IN nearest").query is asked.query
-    assert reader.stored(Subscription("q", "ann", NEAREST)) is asked
+    checked = reader.read(NEAREST)
+    assert reader.read(NEAREST) is checked
+    assert reader.read("select  where &location IN nearest").query is checked.query
+    assert reader.stored(Subscription("q", "ann", NEAREST)) is checked
 
 
 def test_the_cache_is_bounded() -> None:
@@ -41,10 +41,10 @@ def test_the_cache_is_bounded() -> None:
 def test_region_and_terms_round_trip() -> None:
     """Whatever characters the terms have."""
     terms = ['"', "\\", "Select", "a b", "\u2028", "ü", "-1", "\n"]
-    asked = queries().of_region(Box(-1, -2.5, 3, 1e100), terms)
-    assert parse(asked.text) == asked.query
-    assert to_text(parse(asked.text)) == asked.text
-    assert asked.query.terms == tuple(terms)
+    checked = queries().of_region(Box(-1, -2.5, 3, 1e100), terms)
+    assert parse(checked.text) == checked.query
+    assert to_text(parse(checked.text)) == checked.text
+    assert checked.query.terms == tuple(terms)
 
 
 def test_limits_apply_to_new_subscriptions() -> None:

@@ -97,7 +97,7 @@ def test_requests_that_arrive_meanwhile_form_one_group(node: World) -> None:
     first = node.control.move([Position("a", 0, 0, node.clock.now())])
     assert reached.wait(SECONDS)
     moves = [node.control.move([Position("ann", x, 0, node.clock.now())]) for x in (0, 99, 1)]
-    asked = [node.submit_subscription(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
+    submitted = [node.submit_subscription(f"p{number}", f"s{number}", NEAREST) for number in range(20)]
     bad: list[Future[Any]] = [
         node.control.move([Position("ann", 5, 5, node.clock.now()), Position("nobody", 1, 1, 1)]),
         node.submit_subscription("q", "s1", NEAREST),
@@ -108,7 +108,7 @@ def test_requests_that_arrive_meanwhile_form_one_group(node: World) -> None:
     transactions, appends = len(node.registry.transactions), node.journal.appends
     go.set()
     assert [first.result(SECONDS), *(move.result(SECONDS) for move in moves), stale.result(SECONDS)] == [0, 0, 0, 0, 1]
-    assert all(one.result(SECONDS) for one in asked)
+    assert all(one.result(SECONDS) for one in submitted)
     errors = [type(one.exception(SECONDS)) for one in bad]
     assert errors == [NotFoundError, ConflictError, PermissionDeniedError, NotFoundError]
     assert (len(node.registry.transactions) - transactions, node.journal.appends - appends) == (2, 1)
@@ -151,9 +151,9 @@ def test_removing_a_subscriber_removes_everything_of_it(node: World) -> None:
     node.mailboxes.register("ann")
     node.mailboxes.deliver([Letter("local.node.ann", "pipeline", 1, "{}")])
     assert node.mailboxes.waiting("ann") == 1
-    told = len(node.control_records())
+    before = len(node.control_records())
     assert sorted(node.control.remove("ann").result(SECONDS)) == ["q", "r", "s"]
-    ended = node.control_records()[told:]
+    ended = node.control_records()[before:]
     assert sorted(ended) == [*(("removal", "ann", id) for id in "qrs"), ("unbinding", "b", "q")]
     assert ended.index(("unbinding", "b", "q")) < ended.index(("removal", "ann", "q"))
     assert node.registry.subscriptions() == []
@@ -209,8 +209,8 @@ def test_adding_the_same_subscription_again_changes_nothing(node: World) -> None
 def test_equal_expressions_share_one_agent(node: World) -> None:
     """A thousand subscriptions, one agent."""
     node.subscriber("ann", (0, 0))
-    asked = [node.submit_subscription(f"q{number}", "ann", NOISE) for number in range(1000)]
-    assert all(one.result(SECONDS) for one in asked)
+    submitted = [node.submit_subscription(f"q{number}", "ann", NOISE) for number in range(1000)]
+    assert all(one.result(SECONDS) for one in submitted)
     assert node.control.subscription_counts()["agents"] == 1
 
 

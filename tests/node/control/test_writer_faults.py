@@ -17,7 +17,7 @@ from roamcast.journal.records import UNBINDING, Record
 from roamcast.model import Position
 from roamcast.store.registry.values import Change, Entity
 
-TOLD = [("initial", "b", "q")]
+BOUND = [("initial", "b", "q")]
 MOVED = [("unbinding", "b", "q"), ("binding", "a", "q")]
 BACK = [("unbinding", "a", "q"), ("binding", "b", "q")]
 
@@ -46,27 +46,27 @@ def test_a_registry_failure_changes_nothing(node: World) -> None:
     with pytest.raises(StorageError, match="full"):
         node.move("ann", 0)
     assert (node.sources("q"), where(node, "ann")) == (("b",), 99)
-    assert node.control_records() == TOLD
+    assert node.control_records() == BOUND
     node.move("ann", 0)
-    assert node.control_records() == TOLD + MOVED
+    assert node.control_records() == BOUND + MOVED
 
 
 def test_every_kind_of_request_survives_a_registry_failure(node: World) -> None:
     """Each fails without a trace, and succeeds when repeated."""
-    asks = {
+    requests = {
         "register": lambda: node.control.register(Entity("c", "source", "h", {}, Position("c", 98, 0, 1))),
         "change": lambda: node.control.set_attributes("a", {"context": "noise"}),
         "subscribe": lambda: node.submit_subscription("p", "ann", NOISE),
         "unsubscribe": lambda: node.control.unsubscribe("q", "ann"),
         "leave": lambda: node.control.remove("a"),
     }
-    for ask in asks.values():
-        told = node.control_records()
+    for request in requests.values():
+        before = node.control_records()
         node.registry.refusals = 1
         with pytest.raises(StorageError):
-            ask().result(SECONDS)
-        assert node.control_records() == told
-        ask().result(SECONDS)
+            request().result(SECONDS)
+        assert node.control_records() == before
+        request().result(SECONDS)
     node.restart()
     assert {entity.id for entity in node.control.entities} == {"ann", "b", "c"}
     assert [s.id for s in node.registry.subscriptions()] == ["p"]
@@ -78,7 +78,7 @@ def count_rebuilds(node: World) -> Counter[str]:
     entities = node.registry.entities
 
     def counted() -> list[Entity]:
-        counts["anew"] += 1
+        counts["rebuilds"] += 1
         return entities()
 
     node.registry.entities = counted  # type: ignore[method-assign]
@@ -92,17 +92,17 @@ def test_a_full_registry_is_not_rebuilt_from_repeatedly(node: World) -> None:
     for _ in range(50):
         with pytest.raises(StorageError, match="full"):
             node.move("ann", 0)
-    assert counts["anew"] == 0
+    assert counts["rebuilds"] == 0
     for _ in range(50):
         with pytest.raises(StorageError):
             node.move("ann", 0)
         assert node.sources("q") == ("b",)
-    assert counts["anew"] == 1
-    assert "full" in until(lambda: node.control.problem, "the trouble to be told")
+    assert counts["rebuilds"] == 1
+    assert "full" in until(lambda: node.control.problem, "the problem to be reported")
     node.registry.refusals = 0
     node.move("ann", 0)
-    assert node.control_records() == TOLD + MOVED
-    until(lambda: node.control.problem is None, "the control to be well")
+    assert node.control_records() == BOUND + MOVED
+    until(lambda: node.control.problem is None, "the problem to be over")
 
 
 def test_rebuilds_back_off(node: World) -> None:
@@ -119,14 +119,14 @@ def test_rebuilds_back_off(node: World) -> None:
     for _ in range(100):
         with pytest.raises(StorageError, match="full"):
             node.move("ann", 0)
-    assert 1 <= counts["anew"] <= 10
+    assert 1 <= counts["rebuilds"] <= 10
     node.registry.apply = apply  # type: ignore[method-assign]
     until(lambda: try_to_move(node, 0), "the registry to be tried again")
-    assert node.control_records() == TOLD + MOVED
+    assert node.control_records() == BOUND + MOVED
 
 
 def try_to_move(node: World, x: float) -> bool:
-    """Whether ann could be try_to_move."""
+    """Whether ann could be moved."""
     try:
         node.move("ann", x)
     except StorageError:
@@ -141,7 +141,7 @@ def test_records_are_journalled_after_a_journal_failure(node: World) -> None:
         node.move("ann", 0)
     assert node.sources("q") == ("a",)
     node.move("ann", 99)
-    assert node.control_records() == TOLD + MOVED + BACK
+    assert node.control_records() == BOUND + MOVED + BACK
     until(lambda: not node.registry.control_outbox(), "the records to be forgotten")
 
 
@@ -151,16 +151,16 @@ def test_while_the_journal_fails_requests_are_refused_before_they_change_anythin
     for x in (0, 99, 0, 99):
         with pytest.raises(StorageError):
             node.move("ann", x)
-    for ask in (lambda: node.source("c", (1, 1)), lambda: node.subscribe("r", "ann", NOISE)):
+    for request in (lambda: node.source("c", (1, 1)), lambda: node.subscribe("r", "ann", NOISE)):
         with pytest.raises(StorageError):
-            ask()
+            request()
     assert (where(node, "ann"), node.sources("q")) == (0, ("a",))
     assert len(node.registry.control_outbox()) == len(MOVED)
     assert [s.id for s in node.registry.subscriptions()] == ["q"]
     node.journal.refusals = 0
     node.source("c", (1, 1))
     node.move("ann", 99)
-    assert node.control_records() == TOLD + MOVED + BACK
+    assert node.control_records() == BOUND + MOVED + BACK
 
 
 def test_waiting_records_are_journalled_once(node: World) -> None:
@@ -181,7 +181,7 @@ def test_waiting_records_are_journalled_once(node: World) -> None:
         room[0] = portions
         until(lambda: room[0] != portions, "a portion to be journalled")  # noqa: B023
     node.move("ann", 0)
-    assert node.control_records() == TOLD + MOVED + [("unbinding", "x", record.id) for record in more]
+    assert node.control_records() == BOUND + MOVED + [("unbinding", "x", record.id) for record in more]
 
 
 def test_the_next_start_journals_what_waits(node: World) -> None:
@@ -190,9 +190,9 @@ def test_the_next_start_journals_what_waits(node: World) -> None:
     with pytest.raises(StorageError):
         node.move("ann", 0)
     node.restart()
-    assert node.control_records() == TOLD + MOVED
+    assert node.control_records() == BOUND + MOVED
     node.restart()
-    assert node.control_records() == TOLD + MOVED
+    assert node.control_records() == BOUND + MOVED
 
 
 def test_registration_succeeds_although_the_journal_fails(node: World) -> None:
@@ -201,4 +201,4 @@ def test_registration_succeeds_although_the_journal_fails(node: World) -> None:
     node.source("c", (99, 0))
     assert node.sources("q") == ("c",)
     node.move("ann", 99)
-    assert node.control_records() == [*TOLD, ("unbinding", "b", "q"), ("binding", "c", "q")]
+    assert node.control_records() == [*BOUND, ("unbinding", "b", "q"), ("binding", "c", "q")]

@@ -106,22 +106,22 @@ def test_a_new_pipeline_gets_everything_in_force(node: World) -> None:
     walk(node)
     node.subscribe("r", "ann", FIRE)
     node.subscribe("s", "ann", ON_STAGE)
-    told, (live,) = len(node.control_records()), node.registry.live_bindings()
+    before, (live,) = len(node.control_records()), node.registry.live_bindings()
     for pipeline in ("one", "one", "two"):
         node.control.inform_pipeline(pipeline).result(SECONDS)
-    assert node.control_records()[told:] == [("subscription", "ann", "r"), ("binding", "b", "q")] * 2
+    assert node.control_records()[before:] == [("subscription", "ann", "r"), ("binding", "b", "q")] * 2
     assert node.journalled()[-1]["time"].timestamp() == pytest.approx(live.at / 1e6)
 
 
 def test_informing_a_pipeline_is_repeated_after_a_failure(node: World) -> None:
     """From the beginning."""
     walk(node)
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.journal.refusals = 1
     with pytest.raises(StorageError):
         node.control.inform_pipeline("one").result(SECONDS)
     node.control.inform_pipeline("one").result(SECONDS)
-    assert node.control_records()[told:] == [("binding", "b", "q")]
+    assert node.control_records()[before:] == [("binding", "b", "q")]
 
 
 def records(node: World) -> list[tuple[str, str | float]]:
@@ -137,9 +137,11 @@ def test_the_position_of_a_moving_region_follows_its_subscription(node: World) -
     node.subscribe("r", "bob", AROUND)
     node.move("bob", 7)
     assert records(node) == [("subscription", "q"), ("position", 3.0), ("subscription", "r"), ("position", 7.0)]
-    asked, place = node.journalled()[:2]
-    assert SubscriptionBody.from_json(asked["body"]) == SubscriptionBody(None, (), space="planar", moving_radius=10.0)
-    assert (place["entity"], place["y"], place["id"]) == ("ann", 0.0, None)
+    subscription, position = node.journalled()[:2]
+    assert SubscriptionBody.from_json(subscription["body"]) == SubscriptionBody(
+        None, (), space="planar", moving_radius=10.0
+    )
+    assert (position["entity"], position["y"], position["id"]) == ("ann", 0.0, None)
 
 
 def test_moves_are_journalled_while_a_moving_region_is_active(node: World) -> None:
@@ -165,11 +167,11 @@ def test_moves_are_journalled_after_a_restart(node: World) -> None:
     node.subscriber("bob", (5, 5))
     node.subscribe("q", "ann", AROUND)
     node.subscribe("r", "bob", f"{AROUND} Life-control #location in stage")
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.restart()
     node.move("ann", 6)
     node.move("bob", 7, 7)
-    assert records(node)[told:] == [("position", 6.0), ("position", 7.0)]
+    assert records(node)[before:] == [("position", 6.0), ("position", 7.0)]
 
 
 def test_life_control_activates_a_moving_region_at_its_subscriber(node: World) -> None:
@@ -180,10 +182,10 @@ def test_life_control_activates_a_moving_region_at_its_subscriber(node: World) -
     node.move("ann", 60)
     node.move("ann", 70)
     node.control.set_attributes("ann", {"role": "guard"}).result(SECONDS)
-    told = records(node)
-    assert told[0] == ("subscription", "q")
-    assert set(told[1:-3]) == {("position", 5.0)}
-    assert told[-3:] == [("removal", "q"), ("subscription", "q"), ("position", 70.0)]
+    journalled = records(node)
+    assert journalled[0] == ("subscription", "q")
+    assert set(journalled[1:-3]) == {("position", 5.0)}
+    assert journalled[-3:] == [("removal", "q"), ("subscription", "q"), ("position", 70.0)]
 
 
 def test_a_new_pipeline_gets_positions_of_moving_regions(node: World) -> None:
@@ -193,8 +195,8 @@ def test_a_new_pipeline_gets_positions_of_moving_regions(node: World) -> None:
     for id, subscriber in (("p", "ann"), ("q", "bob")):
         node.subscribe(id, subscriber, AROUND)
     node.subscribe("r", "ann", FIRE)
-    told = len(node.control_records())
+    before = len(node.control_records())
     node.control.inform_pipeline("new").result(SECONDS)
-    assert records(node)[told:] == [
+    assert records(node)[before:] == [
         ("subscription", "p"), ("position", 5.0), ("subscription", "q"), ("subscription", "r"),
     ]  # fmt: skip

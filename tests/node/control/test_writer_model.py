@@ -147,10 +147,10 @@ class ControlWriterMachine(RuleBasedStateMachine):
         registry.refusals = self.world.journal.refusals = 0
         lifecycle = {s.id: s for s in registry.subscriptions_with_lifecycle()}
         statuses = statuses_of(self.world, list(lifecycle))
-        bound, told = replayed(self.world)
+        bound, running = replayed(self.world)
         stored = {(b.subscription, b.source) for b in registry.live_bindings()}
         assert bound == stored == {(s.id, source) for s in statuses for source in s.sources}
-        assert told == {s.id for s in registry.subscriptions() if s.in_pipeline}
+        assert running == {s.id for s in registry.subscriptions() if s.in_pipeline}
         states = {id: s.lifecycle.state for id, s in lifecycle.items() if s.lifecycle}
         assert {s.id: s.state.value for s in statuses} == states
         where = {e.id: e.position and (e.position.x, e.position.y) for e in registry.entities()}
@@ -175,10 +175,10 @@ def statuses_of(world: World, ids: list[str]) -> list[SubscriptionStatus]:
 def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
     """What the journal says is bound, and which subscriptions run. The first bindings in a life are marked as such.
 
-    A life ends with a removal. What was told before may be told again: after a crash, and to a new pipeline.
+    A life ends with a removal. Records may be repeated: after a crash, and for a new pipeline.
     """
     bound: set[tuple[str, str]] = set()
-    told: set[str] = set()
+    running: set[str] = set()
     seen: set[tuple[Any, ...]] = set()
     began: dict[str, Any] = {}
     for row in world.journalled():
@@ -194,14 +194,14 @@ def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:
             case "unbinding":
                 bound.discard((id, entity))
             case "subscription":
-                told.add(id)
+                running.add(id)
             case "removal":
-                told.discard(id)
+                running.discard(id)
                 assert all(of != id for of, _ in bound) or not is_new
                 bound = {(of, source) for of, source in bound if of != id}
                 if is_new:
                     began.pop(id, None)
-    return bound, told
+    return bound, running
 
 
 def moving_regions(world: World) -> dict[str, tuple[float, float] | None]:
@@ -221,7 +221,7 @@ def moving_regions(world: World) -> dict[str, tuple[float, float] | None]:
 
 
 def recomputed(world: World) -> Any:
-    """The statuses by a new binder that gets only the present state."""
+    """The statuses by a new binder that gets only the current state."""
     binder = Binder(PLANAR, world.places)
     messages = [registration(entity) for entity in world.registry.entities()]
     wanted = [

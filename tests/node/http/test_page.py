@@ -237,11 +237,11 @@ def test_five_thousand_features_are_drawn(node: RunningNode, visit: Visit) -> No
 def test_page_loads_nothing_from_other_hosts(node: RunningNode, browser: Browser) -> None:
     """It works offline."""
     with browser.new_page() as page:
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
+        requested: list[str] = []
+        page.on("request", lambda request: requested.append(request.url))
         page.goto(node.url)
         expect(page.locator("#state")).to_have_text("live")
-    assert [url for url in asked if not url.startswith((node.url, "data:"))] == []
+    assert [url for url in requested if not url.startswith((node.url, "data:"))] == []
 
 
 @pytest.mark.parametrize(("width", "below"), [(390, True), (1280, False)])

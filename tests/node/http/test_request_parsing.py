@@ -200,7 +200,7 @@ def test_an_invalid_event_refuses_the_whole_list(node: RunningNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "told"),
+    ("moment", "expected"),
     [
         ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
         ("0001-01-01T14:00:00+14:00", "0001-01-01T00:00:00Z"),
@@ -208,13 +208,13 @@ def test_an_invalid_event_refuses_the_whole_list(node: RunningNode) -> None:
         (-62_135_596_800, "0001-01-01T00:00:00Z"),
     ],
 )
-def test_the_earliest_and_latest_time_are_accepted(tmp_path: Path, moment: str | int, told: str) -> None:
+def test_the_earliest_and_latest_time_are_accepted(tmp_path: Path, moment: str | int, expected: str) -> None:
     """If times may be ahead; they are returned unchanged."""
     with in_process_node(tmp_path, limits={"ahead": 1e12}) as node:
         client = node.source()
         client.move(1, 2, time=moment)
         client.publish({"time": moment})
-        assert client.me()["position"]["time"] == told
+        assert client.me()["position"]["time"] == expected
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(240, 200), (360, 422)])

@@ -68,9 +68,9 @@ def test_messages_that_arrive_meanwhile_share_a_transaction(store: Store, actor:
     actor.tell(Register(ANN)).result(LIMIT)
     store.free.clear()
     before = store.commits
-    told = [actor.tell(Deposit((Letter(ANN, "p", number, "{}"),))) for number in range(1, 102)]
+    futures = [actor.tell(Deposit((Letter(ANN, "p", number, "{}"),))) for number in range(1, 102)]
     store.free.set()
-    assert [each.result(LIMIT) for each in told] == [Deposited(1, 0)] * 101
+    assert [each.result(LIMIT) for each in futures] == [Deposited(1, 0)] * 101
     assert store.commits - before <= 2
 
 
@@ -80,12 +80,12 @@ def test_effects_leave_after_the_commit(store: Store, actor: OfficeActor) -> Non
     actor.tell(Register(ANN)).result(LIMIT)
     actor.connect(left.extend)
     store.free.clear()
-    told = actor.tell(Deposit((Letter(ANN, "p", 1, "{}"),)))
+    future = actor.tell(Deposit((Letter(ANN, "p", 1, "{}"),)))
     assert store.held.wait(LIMIT)
-    assert not told.done()
+    assert not future.done()
     assert left == []
     store.free.set()
-    told.result(LIMIT)
+    future.result(LIMIT)
     until(lambda: left == [LettersReady(ANN)], "the news")
 
 
@@ -110,23 +110,23 @@ def test_a_disk_failure_fails_the_group_without_changes(store: Store, actor: Off
 
 def test_unanswered_messages_are_repeated(store: Store, actor: OfficeActor) -> None:
     """Forever, despite disk failures; and at once when another office is reachable."""
-    asked = threading.Semaphore(0)
+    requests = threading.Semaphore(0)
 
     def outlet(leaving: list[Transmit | Notice]) -> None:
         for effect in leaving:
             if isinstance(effect, Transmit) and isinstance(effect.message, LocationQuery):
-                asked.release()
+                requests.release()
 
     actor.connect(outlet)  # type: ignore[arg-type]
     actor.tell(Register(ANN)).result(LIMIT)
     actor.tell(SendLetter(ANN, "south.dock.ben", "{}")).result(LIMIT)
     for _ in range(3):
-        assert asked.acquire(timeout=LIMIT)
+        assert requests.acquire(timeout=LIMIT)
     store.refusals = 3
     for _ in range(5):
-        assert asked.acquire(timeout=LIMIT)
+        assert requests.acquire(timeout=LIMIT)
     actor.hurry()
-    assert asked.acquire(timeout=LIMIT)
+    assert requests.acquire(timeout=LIMIT)
 
 
 def test_unanswered_messages_are_repeated_after_unexpected_errors(store: Store, actor: OfficeActor) -> None:

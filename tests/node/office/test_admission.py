@@ -49,10 +49,10 @@ class Homes:
 
     def __init__(self) -> None:
         self.verdict: str | None = "unknown"
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def post(self, peer: Peer, path: str, body: bytes) -> bytes:
-        self.asked.append(peer.domain)
+        self.requested.append(peer.domain)
         if self.verdict is None:
             raise UnavailableError(f"{peer.domain} does not answer")
         return orjson.dumps({"verdict": self.verdict})
@@ -204,7 +204,7 @@ def test_a_claim_of_a_visitor_needs_the_next_link(world: World) -> None:
     assert world.admit("west", claim) is claim
     forged = MailboxClaim(CLEO, 6, "west", str(MoveProofChain("made up").proof(CLEO, 6)))
     assert world.admit("west", forged) == LocationQuery(CLEO, "west")
-    assert world.homes.asked == []
+    assert world.homes.requested == []
 
 
 def test_a_claim_of_a_far_epoch_is_left_to_the_home(world: World) -> None:
@@ -214,7 +214,7 @@ def test_a_claim_of_a_far_epoch_is_left_to_the_home(world: World) -> None:
     for verdict, admitted in (("yes", claim), ("no", LocationQuery(CLEO, "west")), (None, None)):
         world.homes.verdict = verdict
         assert world.admit("west", claim) == admitted
-    assert world.homes.asked == ["south"] * 3
+    assert world.homes.requested == ["south"] * 3
 
 
 def test_an_address_update_to_the_home_carries_the_move_proof(world: World) -> None:
@@ -253,7 +253,7 @@ def test_an_arrival_is_vouched_for_by_the_home(world: World) -> None:
     world.homes.verdict = "no"
     with pytest.raises(PermissionDeniedError):
         check("west")
-    assert world.homes.asked == ["south", "south"]
+    assert world.homes.requested == ["south", "south"]
     world.homes.verdict = None
     with pytest.raises(UnavailableError):
         check()
@@ -264,7 +264,7 @@ def test_the_previous_office_is_not_believed_about_a_visitor(world: World) -> No
     world.visit(epoch=5)
     with pytest.raises(PermissionDeniedError):
         asyncio.run(world.admission.check_arrival(CLEO, 6, str(CHAIN.proof(CLEO, 6)), "west"))
-    assert world.homes.asked == ["south"]
+    assert world.homes.requested == ["south"]
 
 
 def test_publish_proofs_are_judged_at_home(world: World) -> None:

@@ -80,11 +80,11 @@ def test_the_previous_office_says_where_the_mailbox_is(nodes: dict[str, RunningN
     answer = nodes["north"].http.get("/v1/mailbox", headers=headers)
     assert answer.status_code == 409
 
-    def told() -> dict[str, Any] | None:
+    def home_error() -> dict[str, Any] | None:
         error: dict[str, Any] = nodes["north"].http.get("/v1/mailbox", headers=headers).json()["error"]
         return error if error["office"] == "west" else None
 
-    error = until(told, "the home to hear of it")
+    error = until(home_error, "the home to hear of it")
     assert (error["code"], error["epoch"]) == ("elsewhere", 3)
 
 

@@ -88,21 +88,21 @@ def test_only_used_sources_are_demanded(nodes: dict[str, RunningNode]) -> None:
     near = south.source("near", attributes=NOISE, x=1.0, y=0.0)
     far = west.source("far", attributes=NOISE, x=50.0, y=0.0)
 
-    def awake(is_near: bool, is_far: bool) -> None:
+    def until_demanded(is_near: bool, is_far: bool) -> None:
         until(lambda: (wanted(south, near), wanted(west, far)) == (is_near, is_far), f"{is_near}, {is_far}")
 
-    awake(False, False)
+    until_demanded(False, False)
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
     ann.subscribe(NEAREST, id="q")
-    awake(True, False)
+    until_demanded(True, False)
     ann.move(60.0, 0.0)
-    awake(False, True)
+    until_demanded(False, True)
     ann.subscribe("Select all() Where &context = noise and &terms has (loud)", id="m")
-    awake(True, True)
+    until_demanded(True, True)
     ann.unsubscribe("q")
-    awake(True, True)
+    until_demanded(True, True)
     ann.unsubscribe("m")
-    awake(False, False)
+    until_demanded(False, False)
 
 
 def test_a_removed_peer_is_ignored_until_it_is_invited_again(nodes: dict[str, RunningNode]) -> None:
@@ -151,24 +151,24 @@ def test_any_node_knows_the_nearest_node(tmp_path: Path) -> None:
         more: dict[str, Any] = {"join": north.url, "invitation": invitation(north, "south"), "at": (0.0, -10.0)}
         with running_node(tmp_path / "south", domain="south", **more, **SETTINGS) as south:
             for node in (north, south):
-                asked = node.source("s")
-                until(lambda asked=asked: asked.nearest(3.0, -1.0) == south.url, "the nearest to be known")
-                assert asked.nearest(3.0, 1.0) == north.url
+                client = node.source("s")
+                until(lambda client=client: client.nearest(3.0, -1.0) == south.url, "the nearest to be known")
+                assert client.nearest(3.0, 1.0) == north.url
 
 
 def test_a_source_is_notified_of_its_demand(nodes: dict[str, RunningNode]) -> None:
     """By its stream or a callback. It is demanded while the node is away."""
     near = nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
-    told: list[bool] = []
-    near.on_demand(told.append)
-    until(lambda: told == [False], "the source to be told to sleep")
+    demands: list[bool] = []
+    near.on_demand(demands.append)
+    until(lambda: demands == [False], "the source to be idle")
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
     ann.subscribe(NEAREST, id="q")
-    until(lambda: told == [False, True], "the source to be told to send")
+    until(lambda: demands == [False, True], "the source to be demanded")
     ann.unsubscribe("q")
-    until(lambda: told == [False, True, False], "the source to be told to sleep again")
+    until(lambda: demands == [False, True, False], "the source to be idle again")
     nodes["south"].stop()
-    until(lambda: told == [False, True, False, True], "the source to send, as nobody can say that it should not")
+    until(lambda: demands == [False, True, False, True], "the source to be demanded, as its node cannot be reached")
 
 
 def test_bindings_to_a_dead_node_end_until_it_is_back(tmp_path: Path) -> None:

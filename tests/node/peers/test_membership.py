@@ -262,7 +262,7 @@ def test_a_stream_over_tls_ends_with_its_client(tmp_path: Path, certificate: tup
         with Client(node.url, ca=cert) as lamp:
             lamp.register_source("lamp")
             thread = lamp.on_demand(heard.append)
-            until(lambda: heard == [False], "the source to be told to sleep")
+            until(lambda: heard == [False], "the source to be idle")
         thread.join(5.0)
         assert not thread.is_alive()
 

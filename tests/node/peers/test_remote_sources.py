@@ -41,8 +41,8 @@ def test_events_published_at_several_nodes_have_the_same_identity(nodes: dict[st
     for at in (None, "north", "south", "west"):
         assert cam.publish({**EVENT, "seq": 7}, at=at).last_seq == 7
     body = '{"kind":"camera"}'
-    told = {d: [tuple(row[k] for k in WHO) for row in journalled(n.data, d)] for d, n in nodes.items()}
-    assert told == {
+    records = {d: [tuple(row[k] for k in WHO) for row in journalled(n.data, d)] for d, n in nodes.items()}
+    assert records == {
         "north": [("cam", 7, "cam:7", body)] * 2,
         "south": [("cam@north", 7, "cam:7", body)],
         "west": [("cam@north", 7, "cam:7", body)],

@@ -50,7 +50,7 @@ def signed_http(tmp_path: Path) -> PickyOffice:
 
 
 async def send_repeatedly(signed_http: PickyOffice, messages: list[PeerMessage], done: Callable[[], bool]) -> int:
-    """Send all messages repeatedly, as an office does, until it is done; how often the peer was reached anew."""
+    """Send all messages repeatedly, as an office does, until `done`. Returns how often the peer became reachable."""
     reached: list[None] = []
     sender = PeerSender(signed_http, signed_http._peers, lambda: reached.append(None), Random(1))
     async with asyncio.timeout(LIMIT):

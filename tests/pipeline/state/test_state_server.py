@@ -41,7 +41,7 @@ def put(fetcher: StateFetcher, content: bytes, kind: str = "segments", suffix: s
 
 
 def test_a_missing_file_is_fetched_once(fetcher: StateFetcher) -> None:
-    """The second time the driver is not asked."""
+    """The second time nothing is fetched from the driver."""
     content = os.urandom(3_000_000)
     files = [put(fetcher, content), put(fetcher, b"rows", "parts", "arrow")]
     assert [(fetcher.fetch(files) / file).read_bytes() for file in files] == [content, b"rows"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Never
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,6 +29,16 @@ LEVEL = condition("@level > 1")
 def empty_caches() -> None:
     for function in (decode_condition, parse_area):
         function.cache_clear()
+
+
+@pytest.fixture
+def forbid_parsing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function after whose call no LACL can be parsed."""
+
+    def fail() -> Never:
+        raise AssertionError("LACL was parsed")
+
+    return lambda: monkeypatch.setattr(sys.modules["roamcast.lacl.parse"], "_parser", fail)
 
 
 def rows_of(*bodies: SubscriptionBody) -> pa.Table:
@@ -53,8 +67,9 @@ def test_each_part_of_a_subscription_is_a_column() -> None:
     assert (spec.source, spec.on) == (encode_condition(OWNER), encode_condition(LEVEL))
 
 
-def test_subscriptions_that_differ_in_their_circle_share_their_conditions() -> None:
-    """However many are tested, each condition is decoded once."""
+def test_subscriptions_that_differ_in_their_circle_share_their_conditions(forbid_parsing: Callable[[], None]) -> None:
+    """However many are tested, each condition is decoded once, and no query is parsed."""
+    forbid_parsing()
     rows = rows_of(*(near(radius) for radius in range(1, 41)))
     decode_condition.cache_clear()
     events, pairs = np.zeros(40, np.int64), np.arange(40)
@@ -63,17 +78,28 @@ def test_subscriptions_that_differ_in_their_circle_share_their_conditions() -> N
     assert decode_condition.cache_info().misses == 2
 
 
-def test_an_area_is_prepared_once() -> None:
-    """Whatever other conditions its subscriptions have."""
-    rows = rows_of(*(inside(level) for level in range(20)))
+def test_an_area_is_prepared_once(forbid_parsing: Callable[[], None]) -> None:
+    """Whatever other conditions its subscriptions have; no query is parsed."""
+    bodies = [inside(level) for level in range(20)]
+    forbid_parsing()
+    rows = rows_of(*bodies)
     truths = satisfy_subscriptions(EventColumns(event(1, 9.5)), np.zeros(20, np.int64), rows, np.arange(20))
     assert truths.sum() == 10
     assert parse_area.cache_info().misses == 1
 
 
-def test_a_match_is_described_in_lacl() -> None:
-    """Region, terms and conditions."""
-    rows = rows_of(near(5), inside(1)).to_pylist()
+def test_a_match_is_described_in_lacl(forbid_parsing: Callable[[], None]) -> None:
+    """Region, terms and conditions, without parsing a query."""
+    bodies = near(5), inside(1)
+    forbid_parsing()
+    rows = rows_of(*bodies).to_pylist()
     assert [describe_match(row) for row in rows] == [
         "in circle(0, 0, 5), &owner = bob, @level > 1", 'in within("p"), @level > 1',
     ]  # fmt: skip
+
+
+def test_parsing_can_be_forbidden(forbid_parsing: Callable[[], None]) -> None:
+    """Otherwise the tests above would show nothing."""
+    forbid_parsing()
+    with pytest.raises(AssertionError, match="parsed"):
+        parse("Select all() Where &owner = bob")

@@ -35,8 +35,8 @@ class NearestSources:
     qualify for a source expression apart from their location. A subscription is to one group, by a rule; while it is
     inactive it is not bound. Points must be valid in the space, with coordinates up to 1e150.
 
-    Methods that change something return the net changes of bindings: subscriptions to several sources first, then the
-    others by handle, ANYOF last. Unknown handles raise NotFoundError, and nothing is changed.
+    Methods that change something return the net changes of bindings: subscriptions that ended, those to several
+    sources, the others; each by handle, but ANYOF last. Unknown handles raise NotFoundError, and nothing is changed.
 
     Large batches are split over `lanes` concurrent calls of `run` (such as an executor's `map`); results do not depend
     on it. Apart from that, only one call may run at a time.

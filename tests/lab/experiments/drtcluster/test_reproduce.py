@@ -17,8 +17,8 @@ from roamcast.lab.experiments.drtcluster.verdicts import verdicts
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the command for one seed and few events."""
     folder = tmp_path_factory.mktemp("artifacts")
-    asked = ["--out", str(folder), "--seeds", "1", "--events", "2000"]
-    done = CliRunner().invoke(app, ["reproduce", "drtcluster", *asked])
+    options = ["--out", str(folder), "--seeds", "1", "--events", "2000"]
+    done = CliRunner().invoke(app, ["reproduce", "drtcluster", *options])
     assert done.exit_code == 0, done.output
     return folder
 

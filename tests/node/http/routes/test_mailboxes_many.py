@@ -20,8 +20,8 @@ def crowd(node: RunningNode) -> dict[str, Client]:
     return clients
 
 
-def pulled(node: RunningNode, *asked: dict[str, Any]) -> list[dict[str, Any]]:
-    answer = node.http.post("/v1/mailboxes/pull", json=list(asked))
+def pulled(node: RunningNode, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = node.http.post("/v1/mailboxes/pull", json=list(requests))
     assert answer.status_code == 200, answer.text
     mailboxes: list[dict[str, Any]] = answer.json()["mailboxes"]
     return mailboxes
@@ -29,11 +29,11 @@ def pulled(node: RunningNode, *asked: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_each_mailbox_returns_what_pulling_it_alone_returns(node: RunningNode, crowd: dict[str, Client]) -> None:
     """In the order of the request, with the same letters and counts."""
-    asked = [{"token": crowd[id].token} for id in ("cleo", "ann", "ben")]
+    requests = [{"token": crowd[id].token} for id in ("cleo", "ann", "ben")]
     alone = [
-        node.http.get("/v1/mailbox", headers={"authorization": f"Bearer {each['token']}"}).json() for each in asked
+        node.http.get("/v1/mailbox", headers={"authorization": f"Bearer {each['token']}"}).json() for each in requests
     ]
-    assert pulled(node, *asked) == alone
+    assert pulled(node, *requests) == alone
     assert [len(each["letters"]) for each in alone] == [2, 0, 2]
 
 

@@ -64,7 +64,7 @@ def test_a_damaged_batch_is_never_skipped(node: RunningNode) -> None:
     anna.acknowledge(until(lambda: anna.pull(), "the good batch")[0])
     rubbish = folder / f"{3:020d}-p.parquet"
     rubbish.write_bytes(b"rubbish")
-    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
+    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the problem to be reported")
     assert str(rubbish) in node.http.get("/healthz").json()["problem"]
     leave(node.data, 4, ("anna", 2, "b"))
     assert anna.pull(wait=0.3) == []
@@ -97,7 +97,7 @@ def test_a_damaged_status_does_not_stop_letters(node: RunningNode) -> None:
     outbox = node.data / "outbox"
     outbox.mkdir()
     (outbox / "status.json").write_bytes(b"{")
-    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the trouble to be told")
+    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the problem to be reported")
     leave(node.data, 1, ("anna", 1, "a"))
     assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]
     Outbox(outbox).write_status(PipelineStatus("p", 1, {}))

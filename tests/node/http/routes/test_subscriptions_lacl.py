@@ -181,12 +181,12 @@ def test_the_reason_for_receiving_nothing_is_shown(planar: RunningNode) -> None:
     anna = planar.subscriber("anna")
     anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(30)", id="q")
     anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="r")
-    told = [anna.subscription("q").why]
+    reasons = [anna.subscription("q").why]
     anna.move(15, 5)
-    told.append(anna.subscription("q").why)
+    reasons.append(anna.subscription("q").why)
     mic = planar.source("mic", attributes={"context": "noise"}, x=100, y=5)
-    told.append(anna.subscription("q").why)
-    assert told == [
+    reasons.append(anna.subscription("q").why)
+    assert reasons == [
         "the position of anna is not known",
         "no source with &context = noise is registered",
         "the only source, mic, is 85 m away, not within 30 m",
