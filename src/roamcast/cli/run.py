@@ -215,11 +215,15 @@ def compile() -> None:
     Example: roamcast compile
     """
     require("node", "pipeline")
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     from roamcast.bind import warm_up as bind
     from roamcast.match import warm_up as match
 
-    bind.warm_up()
-    match.warm_up()
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        for done in [pool.submit(bind.warm_up), pool.submit(match.warm_up)]:
+            done.result()
 
 
 def _check_data_folder(folder: Path) -> None:
