@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import httpx
 
@@ -29,6 +29,7 @@ _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _STREAM_ENDED = NoResponse("the stream ended", sent=True)
 
 T = TypeVar("T")
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 
 def check_url(url: str) -> str:
@@ -54,29 +55,6 @@ def _verify(ca: Path | str | None) -> ssl.SSLContext | bool:
         raise InputError(f"cannot read certificates: {error}", where=str(ca), hint=hint) from error
 
 
-def _build_request(
-    http: httpx.Client | httpx.AsyncClient, url: str, token: str | None, request: ApiRequest, timeout: httpx.Timeout
-) -> httpx.Request:
-    headers = dict(request.headers)
-    token = token if request.token is None else request.token
-    if token:
-        headers["authorization"] = f"Bearer {token}"
-    if request.body is not None:
-        headers["content-type"] = "application/json"
-    return http.build_request(
-        request.method,
-        (request.url or url) + request.path,
-        content=request.body,
-        params=dict(request.parameters),
-        headers=headers,
-        timeout=timeout,
-    )
-
-
-def _call_timeout(request: ApiRequest, timeout: float) -> httpx.Timeout:
-    return httpx.Timeout(timeout, read=timeout + request.extra_time)
-
-
 def _response(response: httpx.Response) -> ApiResponse:
     return ApiResponse(response.status_code, response.content)
 
@@ -89,17 +67,41 @@ def _is_stream(response: httpx.Response) -> bool:
     return response.status_code == 200 and response.headers.get("content-type", "").startswith("text/event-stream")
 
 
-class AsyncTransport:
-    """Runs flows with asyncio. Calls may run concurrently. An `http` that is passed in stays open."""
+class _TransportBase(Generic[H]):
+    """The node, the token and the httpx client of a transport. An `http` that is passed in stays open."""
+
+    def __init__(self, url: str, calls: ApiCalls, timeout: float, http: H | None, new_http: Callable[[], H]) -> None:
+        self.url = check_url(url)
+        self._calls = calls
+        self._timeout = timeout
+        self._http: H = new_http() if http is None else http
+        self._owns_http = http is None
+
+    def _build(self, request: ApiRequest, timeout: httpx.Timeout | None = None) -> httpx.Request:
+        """Build a call, or with `timeout` the request of a stream."""
+        headers = dict(request.headers)
+        token = self._calls.token if request.token is None else request.token
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if request.body is not None:
+            headers["content-type"] = "application/json"
+        return self._http.build_request(
+            request.method,
+            (request.url or self.url) + request.path,
+            content=request.body,
+            params=dict(request.parameters),
+            headers=headers,
+            timeout=timeout or httpx.Timeout(self._timeout, read=self._timeout + request.extra_time),
+        )
+
+
+class AsyncTransport(_TransportBase[httpx.AsyncClient]):
+    """Runs flows with asyncio. Calls may run concurrently."""
 
     def __init__(
         self, url: str, calls: ApiCalls, timeout: float, http: httpx.AsyncClient | None, ca: Path | str | None
     ) -> None:
-        self.url = check_url(url)
-        self._calls = calls
-        self._timeout = timeout
-        self._http = http or httpx.AsyncClient(verify=_verify(ca))
-        self._owns_http = http is None
+        super().__init__(url, calls, timeout, http, lambda: httpx.AsyncClient(verify=_verify(ca)))
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
 
@@ -165,25 +167,18 @@ class AsyncTransport:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return _response(await self._http.send(self._build(step, _call_timeout(step, self._timeout))))
+            return _response(await self._http.send(self._build(step)))
         except httpx.TransportError as error:
             return _no_response(error)
 
-    def _build(self, request: ApiRequest, timeout: httpx.Timeout) -> httpx.Request:
-        return _build_request(self._http, self.url, self._calls.token, request, timeout)
 
-
-class Transport:
-    """Runs flows in the calling thread. Thread-safe. An `http` that is passed in stays open."""
+class Transport(_TransportBase[httpx.Client]):
+    """Runs flows in the calling thread. Thread-safe."""
 
     def __init__(
         self, url: str, calls: ApiCalls, timeout: float, http: httpx.Client | None, ca: Path | str | None
     ) -> None:
-        self.url = check_url(url)
-        self._calls = calls
-        self._timeout = timeout
-        self._http = http or httpx.Client(verify=_verify(ca))
-        self._owns_http = http is None
+        super().__init__(url, calls, timeout, http, lambda: httpx.Client(verify=_verify(ca)))
         self._closed = threading.Event()
         self._responses: set[httpx.Response] = set()
 
@@ -265,12 +260,9 @@ class Transport:
             time.sleep(step.seconds)
             return None
         try:
-            return _response(self._http.send(self._build(step, _call_timeout(step, self._timeout))))
+            return _response(self._http.send(self._build(step)))
         except httpx.TransportError as error:
             return _no_response(error)
-
-    def _build(self, request: ApiRequest, timeout: httpx.Timeout) -> httpx.Request:
-        return _build_request(self._http, self.url, self._calls.token, request, timeout)
 
 
 def _interrupt(response: httpx.Response) -> None:
