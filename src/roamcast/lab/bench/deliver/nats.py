@@ -27,7 +27,7 @@ def nats_missing() -> str | None:
     try:
         import nats  # noqa: F401
     except ImportError:
-        return "nats-py is not installed (it comes with the development environment)"
+        return "nats-py is not installed (pip install 'roamcast[lab]')"
     return None if _program() else "nats-server is not installed (Debian: apt-get install nats-server)"
 
 

