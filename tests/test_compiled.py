@@ -32,7 +32,7 @@ import roamcast_kernels as kernels
 {call}
 print(kernels.four_times(3), kernels.one_more(3))
 """
-NOTICE = "compiling kernels for first use; this is cached"
+NOTICE = "compiling kernels; the result is cached"
 
 
 def run(folder: Path, call: str = "") -> subprocess.CompletedProcess[str]:

@@ -84,7 +84,7 @@ class _CompilationNotice(event.Listener):
     def on_start(self, event: event.Event) -> None:
         if self.is_due:
             self.is_due = False
-            log.info("compiling kernels for first use; this is cached")
+            log.info("compiling kernels; the result is cached")
 
     def on_end(self, event: event.Event) -> None:
         pass

@@ -83,7 +83,7 @@ def _crossing_fault(box: Box, stated: bool) -> CoordinateFault | None:
         hint = "swap them; if the box crosses the antimeridian, set crosses_antimeridian (--antimeridian)"
         return CoordinateFault("min_x", f"{box.min_x:.15g} is greater than max_x {box.max_x:.15g}", hint)
     if box.min_x <= box.max_x and stated:
-        hint = "min_x is the western border and must be greater than max_x, or leave crosses_antimeridian out"
+        hint = "min_x is the western border and must be greater than max_x; otherwise omit crosses_antimeridian"
         return CoordinateFault("crosses_antimeridian", "this box does not cross the antimeridian", hint)
     return None
 

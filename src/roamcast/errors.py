@@ -1,4 +1,4 @@
-"""The error tree. Every error carries a message for people, a stable code and a hint what to do next."""
+"""The error tree. Every error carries a message for people, a stable code and a hint about what to do next."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class NotFoundError(RoamcastError):
 
 
 class ConflictError(RoamcastError):
-    """The request contradicts the current state: an id is taken, a second pipeline runs, a checkpoint disagrees."""
+    """The request conflicts with the current state: an id is in use, a second pipeline runs, a checkpoint differs."""
 
     code = "conflict"
     exit_code = ExitCode.CONFLICT

@@ -65,7 +65,7 @@ class NodeLimits(BaseModel):
     features: PositiveInt = Field(default=20_000, description="Features of the scene, all layers together.")
     watchers: PositiveInt = Field(default=100, description="Concurrent viewers of the scene.")
     sources: PositiveInt = Field(default=100_000, description="Sources of one peer that this node keeps track of.")
-    answer: PositiveInt = Field(default=16 * 1024 * 1024, description="Bytes read of a peer's response.")
+    peer_response: PositiveInt = Field(default=16 * 1024 * 1024, description="Bytes read of a peer's response.")
 
 
 class SettingsSection(BaseSettings):
@@ -286,8 +286,8 @@ def close_name(name: str, names: list[str]) -> str:
 
 def _load_section(model: type[S], section: str, overrides: Mapping[str, object]) -> S:
     path = find_config_file()
-    given = {key: value for key, value in overrides.items() if value is not None}
-    return _build(model, section, given, path, _read_file(path))
+    options = {key: value for key, value in overrides.items() if value is not None}
+    return _build(model, section, options, path, _read_file(path))
 
 
 def _build(

@@ -143,9 +143,6 @@ def _quotient(over: Floats, under: Floats) -> Floats:
     return np.where(zero, 0.0, over / np.where(zero, 1.0, under))
 
 
-_PLANAR_LIMIT: Final = 1e150  # metres; squares of larger distances overflow
-
-
 @dataclass(frozen=True, slots=True)
 class Planar(_ArrayChecks):
     """x and y are metres on a plane."""

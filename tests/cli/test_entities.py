@@ -95,11 +95,11 @@ def test_entity_is_moved(node: RunningNode) -> None:
     assert (position["x"], position["y"]) == (-0.5, -51.25)
 
 
-def test_a_move_that_does_not_count_is_invoke_json(node: RunningNode) -> None:
-    """A later position is known; it ends as an error does."""
+def test_a_stale_move_is_a_conflict(node: RunningNode) -> None:
+    """A newer position is known: the command fails."""
     invoke("register", "subscriber", "anna")
     node.client(TokenFile().get(node.url, "anna")).move(1, 2, time=time.time() + 200)
-    with pytest.raises(ConflictError, match="nothing changed"):
+    with pytest.raises(ConflictError, match="not moved: a newer position"):
         invoke("move", "anna", "3", "4")
     assert invoke_json("where", "anna")["position"]["x"] == 1
 

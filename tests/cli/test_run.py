@@ -16,7 +16,7 @@ from roamcast.errors import ExitCode, InputError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--scenario", "moon"), "no scenario 'moon'"),
+        (("--scenario", "moon"), "unknown scenario 'moon'"),
         (("--scenario", "conference", "--domains", "2"), "needs 3 nodes"),
         (("--scenario", "conference", "--places", "mine.geojson"), "has its own places"),
     ],

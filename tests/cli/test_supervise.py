@@ -61,7 +61,7 @@ def has_ended(process: int) -> bool:
 @pytest.mark.parametrize("code", [2, 5, 9])
 def test_child_with_an_error_code_is_not_restarted(tmp_path: Path, code: int) -> None:
     """It has printed what is wrong."""
-    with pytest.raises(UnavailableError, match="the child cannot run"):
+    with pytest.raises(UnavailableError, match="the child stopped with an error"):
         keep(tmp_path, f"{ALIVE}; sys.exit({code})", until=lambda ids: False)
     assert len((tmp_path / "log").read_text().splitlines()) == 1
 

@@ -89,9 +89,9 @@ class Room:
 
     def silence_of(self, domain: str) -> float:
         """Seconds from the last sign of life of a node to the binding that replaced its sensor."""
-        (heard,) = (office["heard_at"] for office in self.speaker.offices() if office["domain"] == domain)
+        (responded,) = (office["last_response_at"] for office in self.speaker.offices() if office["domain"] == domain)
         bound = self.speaker.bindings("b", limit=1)[0].bound_at
-        return (datetime.fromisoformat(bound) - datetime.fromisoformat(heard)).total_seconds()
+        return (datetime.fromisoformat(bound) - datetime.fromisoformat(responded)).total_seconds()
 
     def letters(self) -> list[Letter]:
         return self.speaker.pull(limit=1000)

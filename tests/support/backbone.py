@@ -26,9 +26,9 @@ def invitation(node: RunningNode, domain: str) -> str:
 
 
 def knows(node: RunningNode, *domains: str) -> bool:
-    """Whether all of these peers answer the node."""
+    """Whether the node can reach all of these peers."""
     offices = node.http.get("/v1/offices").json()["offices"]
-    return {office["domain"] for office in offices if office["answers"]} >= set(domains)
+    return {office["domain"] for office in offices if office["reachable"]} >= set(domains)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ class ReferenceCategories:
 
     def __init__(self, parameters: CategoryParameters) -> None:
         self.parameters = parameters
-        self.members: list[list[int] | None] = [None] * (parameters.most + 1)
-        self.bounds: list[Box | None] = [None] * (parameters.most + 1)
+        self.members: list[list[int] | None] = [None] * (parameters.max_categories + 1)
+        self.bounds: list[Box | None] = [None] * (parameters.max_categories + 1)
         self.box: dict[int, Box] = {}
         self.terms: dict[int, frozenset[str]] = {}
         self.events: list[frozenset[int]] = []
@@ -38,7 +38,7 @@ class ReferenceCategories:
         founded = next(number for number, members in enumerate(self.members) if not members)
         self.members[founded], self.bounds[founded] = [], None
         self._join(handle, founded)
-        if len(live) + 1 > self.parameters.most:
+        if len(live) + 1 > self.parameters.max_categories:
             self._merge(founded, best)
 
     def remove(self, handle: int) -> None:
@@ -91,7 +91,7 @@ class ReferenceCategories:
         return _area(_union(bounds, self.box[handle])) - _area(bounds)
 
     def _capacity(self, live: int) -> float:
-        return max(MIN_CAPACITY, self.parameters.largest * live / self.parameters.most)
+        return max(MIN_CAPACITY, self.parameters.max_relative_size * live / self.parameters.max_categories)
 
     def _of(self, number: int) -> list[int]:
         members = self.members[number]

@@ -40,7 +40,7 @@ def match(
     ],
     out: Annotated[Path, typer.Option(help="New folder for the pairs (event_id, subscription_id), as Parquet.")],
     on_error: Annotated[
-        OnError, typer.Option(help="Invalid rows: 'fail' names the first and writes nothing, 'skip' leaves them out.")
+        OnError, typer.Option(help="Invalid rows: 'fail' reports the first and writes nothing; 'skip' ignores them.")
     ] = OnError.fail,
     space: Annotated[
         SpaceName, typer.Option(help="'geographic': degrees, x is the longitude; 'planar': metres.")

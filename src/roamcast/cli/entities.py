@@ -1,4 +1,4 @@
-"""Commands for sources and subscribers themselves: register, move, attributes, tokens."""
+"""Commands for sources and subscribers: register, move, attributes, tokens."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Role(StrEnum):
 
 
 def register(
-    kind: Annotated[Role, typer.Argument(help="Kind of the entity.", metavar="source|subscriber")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="Its id.")],
+    kind: Annotated[Role, typer.Argument(help="Kind of entity.", metavar="source|subscriber")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the entity.")],
     attribute: Annotated[list[str] | None, AttributeOption] = None,
-    at: Annotated[tuple[float, float] | None, typer.Option(metavar="X Y", help="Its position.")] = None,
+    at: Annotated[tuple[float, float] | None, typer.Option(metavar="X Y", help="Position of the entity.")] = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
@@ -68,14 +68,14 @@ def unregister(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     url: Url = None,
 ) -> None:
-    """Remove a source or a subscriber for good, and delete its token.
+    """Remove a source or a subscriber permanently, and delete its token.
 
     Example: roamcast unregister mic-1
     """
     with entity_client(url, entity) as client:
         kind = client.me()["kind"]
         if not yes:
-            typer.confirm(f"Remove {kind} {entity} for good? {_CONSEQUENCES[kind]}", abort=True)
+            typer.confirm(f"Permanently remove {kind} {entity}? {_CONSEQUENCES[kind]}", abort=True)
         client.unregister()
     TokenFile().remove(node_url(url), entity)
     typer.echo(f"removed {kind} {entity}")
@@ -111,9 +111,9 @@ def move(
         if not client.move(x, y):
             since = local_time(client.me()["position"]["time"])
             raise ConflictError(
-                f"nothing changed: a later position is known, from {since}",
+                f"not moved: a newer position, from {since}, is known",
                 where=entity,
-                hint="another reporter's clock is ahead; try again after that time",
+                hint="it was reported by a client whose clock is ahead; try again after that time",
             )
     typer.echo(f"{entity} is at {x:g}, {y:g}")
 
@@ -133,7 +133,7 @@ def renew_token(
 ) -> None:
     """Replace the token of a source or a subscriber. The old token becomes invalid.
 
-    If its token is stored here, the new one is stored too. Otherwise the operator token is used, and the new token is
+    If its token is stored here, the new one replaces it. Otherwise the operator token is used, and the new token is
     printed.
 
     Example: roamcast renew-token anna

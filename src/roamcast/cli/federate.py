@@ -42,7 +42,7 @@ def invite(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Create an invitation for the node of another domain, and print it.
+    """Print an invitation for the node of another domain.
 
     The invitation is a secret. It is valid for one hour and for one node.
 
@@ -62,7 +62,7 @@ def expel(
     data: Data = None,
     url: Url = None,
 ) -> None:
-    """Remove a peer from this node. Run it for each of your nodes; a new invitation undoes it.
+    """Remove a peer from this node. Run it on each of your nodes. To undo it, invite the peer again.
 
     Example: roamcast expel south --data ./roamcast-data
     """

@@ -49,18 +49,20 @@ def where(
     Example: roamcast where anna
     """
     with _where_client(url, entity, operator_token_file, data) as client:
-        found = client.entity(entity)
+        description = client.entity(entity)
     if as_json:
-        print_json(found)
+        print_json(description)
     else:
-        typer.echo(_entity_text(found))
+        typer.echo(_entity_text(description))
 
 
 def subscriptions(
     subscriber: Annotated[
         str | None, typer.Option(help="Id of the subscriber.", show_default="all, with the operator token")
     ] = None,
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this one, with its binding history.")] = None,
+    id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Show only this subscription, with its binding history.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of bindings in the history.")] = 100,
     operator_token_file: OperatorTokenFile = None,
     data: Data = None,
@@ -215,7 +217,7 @@ lacl = typer.Typer(no_args_is_help=True, help="Check and explain subscriptions w
 
 QueryFile = Annotated[str | None, typer.Argument(metavar="FILE|-", help="A file with one query; - is standard input.")]
 QueryText = Annotated[str | None, typer.Option("-e", "--text", help="The query itself, instead of a file.")]
-PlacesFile = Annotated[Path | None, typer.Option("--places", help="GeoJSON file of known places, to check names.")]
+PlacesFile = Annotated[Path | None, typer.Option("--places", help="GeoJSON file of places, to check their names.")]
 SpaceOption = Annotated[SpaceName, typer.Option("--space", help="'geographic': degrees; 'planar': metres.")]
 
 
@@ -246,7 +248,7 @@ def explain(
     text: QueryText = None,
     places: PlacesFile = None,
     space: SpaceOption = SpaceName.geographic,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; this is always on.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (always on).")] = True,
 ) -> None:
     """Print the parts of a query and its plan as JSON.
 

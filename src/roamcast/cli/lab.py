@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bench", "torture"]
 
-bench = typer.Typer(no_args_is_help=True, help="Measure on this machine. Run nothing else meanwhile.")
+bench = typer.Typer(no_args_is_help=True, help="Run benchmarks. Run nothing else on the machine at the same time.")
 
 
 @bench.command()
@@ -41,7 +41,7 @@ def pipeline(
 
 @bench.command()
 def bind(out: OutFile = None, as_json: Json = False) -> None:
-    """Moves per second that bindings follow, compared with k-d trees.
+    """Moves per second, with all bindings kept up to date, compared with k-d trees.
 
     Example: roamcast bench bind --out bind.json
     """
@@ -56,7 +56,7 @@ def match(
     sizes: Annotated[str, typer.Option(help="Numbers of subscriptions, separated by commas.")] = (
         "100000,1000000,10000000"
     ),
-    plan: Annotated[str, typer.Option(help="'replicated', or 'partitioned' compared with it.")] = "replicated",
+    plan: Annotated[str, typer.Option(help="'replicated', or 'partitioned' to compare the two.")] = "replicated",
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +68,7 @@ def match(
     from roamcast.lab.bench.match.bench import bench_match, bench_shards
 
     if plan not in ("replicated", "partitioned"):
-        raise InputError(f"no plan {plan!r}", where="--plan", hint="use replicated or partitioned")
+        raise InputError(f"unknown plan {plan!r}", where="--plan", hint="use replicated or partitioned")
     counts = _parse_sizes(sizes)
     figures = bench_match(counts, print_line) if plan == "replicated" else bench_shards(counts, (2, 4), print_line)
     _report(figures, out, as_json=as_json)
@@ -113,9 +113,11 @@ def journal(
 @bench.command()
 def deliver(
     letters: Annotated[int, typer.Option(min=1_000, help="Letters stored at the same time.")] = 1_000_000,
-    clients: Annotated[int, typer.Option(min=1, help="Processes that send and read.")] = 1,
-    moves: Annotated[int, typer.Option(min=1, help="Migrations of a mailbox.")] = 200,
-    ever: Annotated[int, typer.Option(min=100_000, help="Letters sent in total, in rounds of 100000.")] = 10_000_000,
+    clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 1,
+    moves: Annotated[int, typer.Option(min=1, help="Number of mailbox migrations.")] = 200,
+    total_letters: Annotated[
+        int, typer.Option(min=100_000, help="Letters sent in total, in rounds of 100000.")
+    ] = 10_000_000,
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
@@ -126,7 +128,7 @@ def deliver(
     require("node", "lab")
     from roamcast.lab.bench.deliver.bench import bench_deliver
 
-    _report(bench_deliver(letters, clients, moves, ever, print_line), out, as_json=as_json)
+    _report(bench_deliver(letters, clients, moves, total_letters, print_line), out, as_json=as_json)
 
 
 @bench.command()
@@ -178,7 +180,7 @@ def torture_deliver(
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate post offices and migrating subscribers on a bad network, with crashes, full disks and clock jumps.
+    """Simulate post offices and migrating subscribers on a faulty network, with crashes, full disks and clock jumps.
 
     Exit code 1 if a letter was lost, duplicated, reordered, invented or left behind. A seed always gives the same run.
 
@@ -221,10 +223,10 @@ def _report_torture(summary: TortureSummary) -> None:
     names = ("variant", "seeds", "letters", "expired", "migrations", "crashes", "messages")
     typer.echo("  ".join(f"{name} {figures[name]}" for name in names))
     least = figures["least_in_a_seed"]
-    typer.echo("at least per seed: " + ", ".join(f"{least[name]} {name}" for name in least))
+    typer.echo("minimum per seed: " + ", ".join(f"{least[name]} {name}" for name in least))
     points, pairs = figures["crash_points"], figures["crash_pairs"]
     typer.echo(f"crashed at {points['hit']} of {points['of']} points and {pairs['hit']} of {pairs['of']} pairs")
-    typer.echo(f"{len(summary.failed)} of {summary.seeds} seeds failed" if summary.failed else "no violation")
+    typer.echo(f"{len(summary.failed)} of {summary.seeds} seeds failed" if summary.failed else "no violations")
 
 
 def _print_trace(variant: Variant, outcome: SeedResult) -> None:

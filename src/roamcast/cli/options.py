@@ -36,11 +36,9 @@ Data = Annotated[
 ]
 OperatorTokenFile = Annotated[
     Path | None,
-    typer.Option(
-        "--operator-token-file", envvar="ROAMCAST_OPERATOR_TOKEN_FILE", help="File with the operator token, to see all."
-    ),
+    typer.Option("--operator-token-file", envvar="ROAMCAST_OPERATOR_TOKEN_FILE", help="File with the operator token."),
 ]
-Register = Annotated[bool, typer.Option("--register", help="Register the id first if it is new.")]
+Register = Annotated[bool, typer.Option("--register", help="Register the id first if it is not registered yet.")]
 
 
 class OnError(StrEnum):
@@ -97,5 +95,5 @@ def require(*extras: str) -> None:
     if missing:
         raise MissingExtraError(
             "this command needs packages that are not installed",
-            hint=f"install them: pip install 'roamcast[{','.join(missing)}]'",
+            hint=f"pip install 'roamcast[{','.join(missing)}]'",
         )

@@ -49,18 +49,18 @@ def publish(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Publish one event, or a file of events. With --on-error fail, an invalid row means that nothing is published.
+    """Publish one event, or a file of events. By default nothing is published if a row of the file is invalid.
 
-    Rows from stdin are published in chunks as they arrive: chunks before an invalid row are published. The same holds
-    for a file if the node's limits are lower than the default ones, because only the node can check them.
+    Rows from stdin are published in chunks as they arrive, so those before an invalid row may be published already. The
+    same applies to a file if the limits of the node are lower than the defaults: only the node can check them.
 
     Example: roamcast publish --source door-7 --x 13.4 --y 52.5 --term fire --reading celsius=71.5
 
     Example: roamcast publish --source door-7 events.ndjson
     """
     if file is not None and (term or reading):
-        hint = "put them into the rows, or leave FILE out"
-        raise InputError("--term and --reading describe one event, not a file", hint=hint)
+        hint = "put them into the rows of the file, or omit FILE"
+        raise InputError("--term and --reading cannot be combined with FILE", hint=hint)
     readings = dict(map(_parse_reading, reading or ()))
     with ensure_registered(url, "source", source, x, y) if register else entity_client(url, source) as client:
         if file is None:
@@ -150,8 +150,8 @@ def _check_event(event: EventIn, space: CoordinateLimits, source: Mapping[str, A
     if event.time is not None:
         check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
     if event.source not in (None, source["id"]):
-        hint = "publish it with --source of its own"
-        raise InputError(f"the event is from another source than {source['id']}", where="source", hint=hint)
+        hint = "publish it in a separate command, with its own --source"
+        raise InputError(f"the event is not from source {source['id']}", where="source", hint=hint)
     if event.x is not None and event.y is not None:
         space.check_point(event.x, event.y)
     elif source["position"] is None:

@@ -39,7 +39,7 @@ def up(
     data: DataFolderOption = None,
     port: Port = None,
     host: Host = None,
-    scenario: Annotated[str, typer.Option(help="A small simulated world; 'none' starts without one.")] = "city",
+    scenario: Annotated[str, typer.Option(help="Scenario to run: city, conference, relief, roaming or none.")] = "city",
     domains: Annotated[
         int | None,
         typer.Option(min=1, max=8, help="Number of nodes, each with a domain of its own.", show_default="1"),
@@ -47,7 +47,7 @@ def up(
     places: PlacesOption = None,
     scene: Annotated[bool, typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.")] = True,
 ) -> None:
-    """Start everything on this machine: nodes, the pipeline, a live scenario and the page. Ctrl-C stops it.
+    """Start everything on this machine: nodes, the pipeline, a scenario and the live page. Stop it with Ctrl-C.
 
     Example: roamcast up --port 8080 --data ./roamcast-data
 
@@ -65,9 +65,9 @@ def up(
     world = _find_scenario(scenario)
     needed = tuple(world.domains) if world else ()
     if domains is not None and domains < len(needed):
-        raise InputError(f"{scenario} needs {len(needed)} nodes", where="--domains", hint="leave --domains out")
+        raise InputError(f"scenario {scenario!r} needs {len(needed)} nodes", where="--domains", hint="omit --domains")
     if world and world.places and places:
-        raise InputError(f"{scenario} has its own places", where="--places", hint="leave --places out")
+        raise InputError(f"scenario {scenario!r} has its own places", where="--places", hint="omit --places")
     find_java()  # fail now rather than in the pipeline process half a minute later
     first, *others = list(dict.fromkeys([*needed, *_DOMAINS]))[: domains or len(needed) or 1]
     settings = node_settings(
@@ -90,7 +90,7 @@ def node(
     domain: Annotated[str | None, typer.Option(help="Domain that the node serves.", show_default="local")] = None,
     join: Annotated[str | None, typer.Option(help="URL of a node to join.")] = None,
     invitation: Annotated[
-        str | None, typer.Option(help="Invitation from `roamcast invite`; better passed in ROAMCAST_INVITATION.")
+        str | None, typer.Option(help="Invitation from `roamcast invite`; prefer ROAMCAST_INVITATION.")
     ] = None,
     public_url: Annotated[
         str | None, typer.Option(help="URL at which others reach this node, if not where it listens.")
@@ -106,7 +106,8 @@ def node(
         typer.Option(help="'geographic': degrees; 'planar': metres.", show_default="geographic"),
     ] = None,
     at: Annotated[
-        tuple[float, float] | None, typer.Option(help="Position of the node, to be found as the nearest one.")
+        tuple[float, float] | None,
+        typer.Option(help="Position of the node, for clients that look for the nearest one."),
     ] = None,
     places: PlacesOption = None,
     scene: Annotated[
@@ -114,7 +115,7 @@ def node(
         typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.", show_default="no"),
     ] = None,
 ) -> None:
-    """Run one node: the registry, event intake and post office of a domain. Ctrl-C stops it.
+    """Run one node: the registry, event intake and post office of a domain. Stop it with Ctrl-C.
 
     Options override environment variables (ROAMCAST_PORT=9000) and the settings file: see `roamcast config show`.
 
@@ -140,7 +141,7 @@ def pipeline(
     create: Annotated[bool, typer.Option("--create", help="Create the data folder if there is none.")] = False,
     new: Annotated[
         bool,
-        typer.Option("--new", help="Put the state aside and take over with a new pipeline; letters may repeat."),
+        typer.Option("--new", help="Set the state aside and take over with a new pipeline. Letters may be repeated."),
     ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master.", show_default="local[2]")] = None,
     host: Annotated[
@@ -178,7 +179,7 @@ def pipeline(
         typer.Option(min=0, help="Minutes that ended bindings are kept for late events.", show_default="60"),
     ] = None,
 ) -> None:
-    """Match events with subscriptions on Spark: reads the journals, writes letters.
+    """Match events with subscriptions on Spark: read the journals, write letters.
 
     Example: roamcast pipeline --data ./roamcast-data
     """
@@ -208,7 +209,7 @@ def pipeline(
 
 
 def compile() -> None:
-    """Compile the kernels that nodes and the pipeline use, so that nothing waits for it later.
+    """Compile the kernels of nodes and pipelines now, so that they do not have to wait for it later.
 
     `make install` does this.
 
@@ -240,7 +241,7 @@ def _find_scenario(name: str) -> Scenario | None:
         return None
     if name not in SCENARIOS:
         hint = f"choose one of: none, {', '.join(SCENARIOS)}"
-        raise InputError(f"no scenario {name!r}", where="--scenario", hint=hint)
+        raise InputError(f"unknown scenario {name!r}", where="--scenario", hint=hint)
     return SCENARIOS[name]()
 
 
@@ -256,8 +257,8 @@ async def _run_all(server: NodeServer, data: Path, world: Scenario | None, other
     parts: list[asyncio.Task[None]] = []
 
     def start_parts(url: str) -> None:
-        typer.echo(f"roamcast is up: {url}/  (API: {url}/docs, data: {data}, Ctrl-C stops it)")
-        typer.echo("The pipeline is starting; letters begin to flow in a few seconds.")
+        typer.echo(f"roamcast is up: {url}/  (API: {url}/docs, data: {data}, stop with Ctrl-C)")
+        typer.echo("Starting the pipeline; the first letters arrive in a few seconds.")
         command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
         parts.append(asyncio.create_task(keep_running("pipeline", command, stop)))
         token = DataFolder(data).operator_token()

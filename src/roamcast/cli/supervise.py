@@ -44,7 +44,7 @@ async def keep_running(
         if stop.is_set():
             return
         if code in _ERROR_CODES:
-            raise UnavailableError(f"the {name} cannot run", hint="see its message above")
+            raise UnavailableError(f"the {name} stopped with an error", hint="see its message above")
         if asyncio.get_running_loop().time() - started > _LONGEST_DELAY:
             delay = _FIRST_DELAY
         log.warning("the %s ended with exit code %s; restarting in %.1f s", name, code, delay)

@@ -29,7 +29,7 @@ _PAGE: Final = 500  # letters
 def subscribe(
     subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
     lacl: Annotated[
-        str | None, typer.Option(metavar="TEXT|@FILE", help="The subscription in LACL, or a file that contains it.")
+        str | None, typer.Option(metavar="TEXT|@FILE", help="LACL query, or @ and a file that contains it.")
     ] = None,
     box: Annotated[
         BoxOption | None, typer.Option(metavar="MIN_X MIN_Y MAX_X MAX_Y", help="Only events inside this box.")
@@ -43,7 +43,7 @@ def subscribe(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Subscribe with LACL, or by box, by terms (events must have all of them), or both. Prints the id.
+    """Subscribe with a LACL query, or by box and terms (an event must have all of them). Prints the id.
 
     Example: roamcast subscribe --subscriber anna --box -0.5 51.3 0.3 51.7 --term fire
 
@@ -52,9 +52,11 @@ def subscribe(
     if lacl is None and box is None and not term:
         raise InputError("nothing to subscribe to", hint="pass --lacl, --box or --term")
     if lacl is not None and (box is not None or term):
-        raise InputError("--lacl cannot be combined with --box or --term", hint="put them into the LACL text")
+        raise InputError(
+            "--lacl cannot be combined with --box or --term", hint="put the box and the terms into the query"
+        )
     if antimeridian and box is None:
-        raise InputError("--antimeridian needs --box", where="--antimeridian", hint="it describes the box")
+        raise InputError("--antimeridian needs --box", where="--antimeridian", hint="add --box MIN_X MIN_Y MAX_X MAX_Y")
     text = _read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     if register:
         _check(url, text, box, antimeridian)
@@ -71,7 +73,7 @@ def unsubscribe(
     subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
     url: Url = None,
 ) -> None:
-    """Remove a subscription. Letters that are in the mailbox stay there.
+    """Remove a subscription. Letters already in the mailbox stay there.
 
     Example: roamcast unsubscribe --subscriber anna 71f29e6e24204acca0956de0fd253240
     """
@@ -86,7 +88,7 @@ def pull(
     wait: Annotated[float, typer.Option(min=0, max=30, help="Seconds to wait for the first letter.")] = 0.0,
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing letters as they arrive.")] = False,
     no_ack: Annotated[bool, typer.Option("--no-ack", help="Leave the letters in the mailbox.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; this is always on.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (always on).")] = True,
     url: Url = None,
 ) -> None:
     """Print the letters of a mailbox, one JSON object per line, and acknowledge them once they are printed.
@@ -113,12 +115,14 @@ def pull(
 
 def send(
     to: Annotated[str, typer.Argument(metavar="NAME", help="Receiver: [system.]domain.host.id, or an id of the node.")],
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text; with --json-message, a JSON value.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text, or a JSON value with --json-message.")],
     subscriber: Annotated[str, typer.Option(help="Sender: id, or full name of a visitor.")],
     title: Annotated[str, typer.Option(help="Title of the letter.")] = "",
-    ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which the unread letter expires.")] = None,
+    ttl: Annotated[
+        float | None, typer.Option(min=0, help="Seconds until the letter expires if it is not read.")
+    ] = None,
     number: Annotated[
-        int | None, typer.Option(min=1, help="Number of a letter that may have been sent before; it arrives once.")
+        int | None, typer.Option(min=1, help="Number of the letter. Repeat it to retry: the letter arrives once.")
     ] = None,
     json_message: Annotated[bool, typer.Option("--json-message", help="MESSAGE is a JSON value.")] = False,
     as_json: Json = False,
@@ -131,7 +135,7 @@ def send(
     try:
         value = json.loads(message) if json_message else message
     except ValueError as error:
-        hint = "leave --json-message out to send it as text"
+        hint = "omit --json-message to send text"
         raise InputError(f"the message is not JSON: {error}", where="message", hint=hint) from None
     with entity_client(url, subscriber) as client:
         receipt = client.send(to, value, title=title, ttl=ttl, number=number)
@@ -142,7 +146,7 @@ def send(
 
 
 def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridian: bool) -> None:
-    """Refuse what the node would refuse, before anything is registered. Names of places are not known here."""
+    """Refuse what the node would refuse, before anything is registered. Place names cannot be checked here."""
     from roamcast.coordinates import COORDINATES
     from roamcast.lacl import check, parse
     from roamcast.model import Box
@@ -163,7 +167,9 @@ def _read_text(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise InputError(f"cannot read: {reason}", where=file, hint="pass @ and the path of a text file") from error
+        raise InputError(
+            f"cannot read: {reason}", where=file, hint="@ must be followed by the path of a UTF-8 text file"
+        ) from error
 
 
 def _pages(client: Client, seconds: float) -> Iterator[list[Letter]]:

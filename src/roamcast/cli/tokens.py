@@ -32,7 +32,7 @@ __all__ = [
 EntityKind = Literal["source", "subscriber"]
 
 _FORMAT: Final = "roamcast-tokens/1"
-_DELAYS: Final = (0.1, 0.4)  # seconds between attempts: somebody is waiting
+_DELAYS: Final = (0.1, 0.4)  # seconds between attempts; short, as a user is waiting
 
 
 class TokenFile:
@@ -80,7 +80,7 @@ class TokenFile:
                 text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
             return {str(key): str(token) for key, token in json.loads(text)["tokens"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            hint = "repair it, or use another file: ROAMCAST_TOKENS"
+            hint = "repair it, or set ROAMCAST_TOKENS to another file"
             raise CorruptionError("not a token file", where=str(self.path), hint=hint) from error
 
 
@@ -104,9 +104,9 @@ def entity_client(url: str | None, id: str) -> Client:
     url, tokens = node_url(url), TokenFile()
     token = tokens.get(url, id)
     if token is None:
-        hint = f"register it: roamcast register source|subscriber {id}; looked in {tokens.path}"
+        hint = f"register it with `roamcast register source|subscriber {id}`; looked in {tokens.path}"
         if id.count(".") in (2, 3):
-            hint = f"migrate its mailbox first: roamcast migrate ID {url} --url HOME; looked in {tokens.path}"
+            hint = f"migrate its mailbox first with `roamcast migrate ID {url} --url HOME`; looked in {tokens.path}"
         raise NotFoundError(f"no token for {id!r} at {url}", where=id, hint=hint)
     return anonymous_client(url, token)
 
@@ -114,7 +114,7 @@ def entity_client(url: str | None, id: str) -> Client:
 def ensure_registered(
     url: str | None, kind: EntityKind, id: str, x: float | None = None, y: float | None = None
 ) -> Client:
-    """Like `entity_client`, but register the entity if its token is missing or not known to the node any more."""
+    """Like `entity_client`, but register the entity if its token is missing or no longer valid."""
     url = node_url(url)
     token = TokenFile().get(url, id)
     if token is None or (known := _entity_of(url, token)) is None:
@@ -148,7 +148,7 @@ def operator_client(url: str | None, token_file: Path | None, data: Path | None)
     path = token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
     if not path.is_file():
         hint = "it is operator.token in the node's data folder: pass --operator-token-file or --data"
-        raise InputError("no operator token here", where=str(path), hint=hint)
+        raise InputError("operator token not found", where=str(path), hint=hint)
     with storage_errors(path):
         return anonymous_client(url, path.read_text().strip())
 

@@ -74,7 +74,7 @@ class Client:
         return self._transport.run(self._calls.register("subscriber", id, attributes, x, y))
 
     def unregister(self) -> None:
-        """Remove the entity for good. A subscriber's subscriptions and mailbox are removed with it."""
+        """Remove the entity permanently. A subscriber's subscriptions and mailbox are removed with it."""
         self._transport.run(self._calls.unregister())
 
     def renew_token(self, id: str | None = None) -> str:
@@ -237,7 +237,7 @@ class Client:
         return self._transport.run(self._calls.nearest(x, y))
 
     def offices(self) -> list[dict[str, Any]]:
-        """The peers of the node: `domain`, `url`, whether each `answers`, and when it was last `heard_at`."""
+        """The peers of the node: `domain`, `url`, whether each is `reachable`, and its `last_response_at`."""
         return self._transport.run(self._calls.offices())
 
     def invite(self, domain: str) -> str:

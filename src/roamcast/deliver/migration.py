@@ -20,7 +20,7 @@ from roamcast.deliver.context import OfficeContext
 from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, cursor_of, take_fitting
 from roamcast.deliver.messages import ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
 from roamcast.deliver.port import (
-    NOBODY,
+    NO_OFFICE,
     RECALL,
     Arriving,
     Bookkeeping,
@@ -85,8 +85,8 @@ class Migration:
             self._context.store.erase_mailbox(name)
             self._drop_mailbox(name)
             self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, name))
-            last = stored or LastKnownOffice(name, NOBODY, 0)
-            removed = LastKnownOffice(name, NOBODY, last.epoch + 1, past_epoch=last.past_epoch)
+            last = stored or LastKnownOffice(name, NO_OFFICE, 0)
+            removed = LastKnownOffice(name, NO_OFFICE, last.epoch + 1, past_epoch=last.past_epoch)
             self._context.store.put_last_known(removed)
             self._posting.drop_queue(name)
         self._context.emit(Removed(name))
@@ -131,7 +131,7 @@ class Migration:
         if claim.epoch == 0 and trusted is not None:
             claim = replace(claim, epoch=trusted.epoch + 1)
         candidates = known and known.office, claim.previous, trusted and trusted.office
-        offices = [office for office in candidates if office]  # also skips NOBODY
+        offices = [office for office in candidates if office]  # also skips NO_OFFICE
         asked = dict.fromkeys(offices if unanswered else offices[:1])
         asked.pop(self._context.domain, None)
         self._put_claim(replace(claim, asked_offices=claim.asked_offices | set(asked)))
@@ -153,7 +153,7 @@ class Migration:
         if too_late and claim.move_proof == RECALL and message.epoch < HIGHEST - 1:
             self._context.store.put_claim(replace(claim, epoch=message.epoch + 1))
             self.send_claim(message.name)
-        elif too_late or message.office == NOBODY:
+        elif too_late or message.office == NO_OFFICE:
             self._give_up(message)
         elif is_new or claim.epoch == 0:
             self.send_claim(message.name)

@@ -13,12 +13,12 @@ from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
 __all__ = [
-    "NOBODY", "RECALL", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
+    "NO_OFFICE", "RECALL", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
     "PendingClaim", "PendingWork", "Tenure", "WorkKind",
 ]  # fmt: skip
 
 
-NOBODY: Final = ""
+NO_OFFICE: Final = ""
 """The office of a subscriber that was removed."""
 
 RECALL: Final = "recall"
@@ -42,7 +42,7 @@ class LastKnownOffice:
 
     @property
     def is_removed(self) -> bool:
-        return self.office == NOBODY
+        return self.office == NO_OFFICE
 
 
 @dataclass(frozen=True, slots=True)

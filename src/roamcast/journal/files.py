@@ -60,7 +60,7 @@ class FileJournal:
             os.close(self._lock)
             raise
         self._doubt: StorageError | None = None
-        hint = "send it again when the node is up"
+        hint = "retry when the node is running again"
         self._commits = GroupCommit[tuple[Record, ...]](
             f"journal-{node}",
             self._commit,

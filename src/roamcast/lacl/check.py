@@ -80,9 +80,8 @@ def _sigils(query: Query, _: _CheckContext) -> None:
     for sigil, condition in _clauses(query):
         for test in leaves(condition):
             if test.variable.sigil != sigil:
-                found = test.variable.sigil
-                message = f"{found} is not allowed in {_CLAUSE_NAMES[sigil]}"
-                raise SpanError(message, test.variable.span, hint=_SIGIL_HINTS[found])
+                message = f"{test.variable.sigil} is not allowed in {_CLAUSE_NAMES[sigil]}"
+                raise SpanError(message, test.variable.span, hint=_SIGIL_HINTS[test.variable.sigil])
 
 
 def _subjects(query: Query, _: _CheckContext) -> None:

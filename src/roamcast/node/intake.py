@@ -78,7 +78,7 @@ class IntakeResult(NamedTuple):
 class EventIntake:
     """Accepts the events of a request, all or none. They are durable when it returns.
 
-    An event carries the present attributes of its source.
+    An event carries the current attributes of its source.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class EventIntake:
         for row, event in enumerate(events):
             if event.source not in (None, source):
                 raise PermissionDeniedError(
-                    f"this is the token of source {source}",
+                    f"the token belongs to source {source}",
                     where=_where(row, "source", bulk),
                     hint="use the token of that source, or omit `source`",
                 )

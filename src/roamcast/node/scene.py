@@ -117,7 +117,7 @@ class Scene:
     def check_capacity(self) -> None:
         """Raises CapacityError if there are too many watchers."""
         if len(self._watchers) >= self._most_watchers:
-            raise CapacityError(f"{self._most_watchers} watchers of the scene already", hint="try again later")
+            raise CapacityError(f"{self._most_watchers} viewers already watch the scene", hint="try again later")
 
     @contextmanager
     def watch(self) -> Iterator[SceneWatcher]:

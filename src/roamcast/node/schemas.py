@@ -195,7 +195,7 @@ class PositionIn(_In):
 
 
 class BoxIn(_In):
-    """A closed rectangle. In geographic space, min_x > max_x crosses the antimeridian."""
+    """A closed rectangle. `min_x > max_x` is refused unless `crosses_antimeridian` is true (geographic space only)."""
 
     min_x: float
     min_y: float

@@ -29,9 +29,7 @@ class NodeServer(uvicorn.Server):
 
     def __init__(self, settings: NodeSettings) -> None:
         if (settings.tls_cert is None) != (settings.tls_key is None):
-            raise InputError(
-                "a certificate needs its key, and vice versa", where="tls", hint="use --tls-cert and --tls-key"
-            )
+            raise InputError("--tls-cert and --tls-key must be used together", where="tls", hint="pass both or neither")
         self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listen(settings)
         if settings.public_url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:

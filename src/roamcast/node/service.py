@@ -157,7 +157,7 @@ class Node:
         try:
             self.scene.apply(change, time.monotonic())
         except CapacityError as error:
-            log.debug("scene: %s %s left out: %s", layer, id, error)
+            log.debug("scene: skipped %s %s: %s", layer, id, error)
 
     def show_entity(self, entity: Entity) -> None:
         self.show(layer_of(entity), entity.id, entity_feature(entity))
@@ -233,7 +233,7 @@ class Node:
         )
         self.metrics.add_gauge(
             "roamcast_peers_reachable",
-            "Peers that answer discovery requests.",
+            "Peers that respond to discovery requests.",
             lambda: self.control.peer_sources.backbone.reachable,
         )
         scene = self.scene

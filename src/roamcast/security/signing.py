@@ -80,7 +80,7 @@ class Nonces:
         return f"{session}.{self._own}.{self._last}"
 
     def accept(self, sender: str, nonce: str) -> bool:
-        """Whether the nonce is of the present session and new. It is used up then."""
+        """Whether the nonce is of the current session and new. It is used up then."""
         match = _NONCE.fullmatch(nonce)
         if match is None or match["receiver"] != self.session:
             return False
@@ -106,5 +106,5 @@ class _SeenNumbers:
         self._numbers.add(number)
         self._highest = max(self._highest, number)
         if len(self._numbers) > 2 * _WINDOW:
-            self._numbers = {it for it in self._numbers if it > self._highest - _WINDOW}
+            self._numbers = {number for number in self._numbers if number > self._highest - _WINDOW}
         return True

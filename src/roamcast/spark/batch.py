@@ -210,7 +210,7 @@ def _translate(report: str) -> RoamcastError:
     for refusal in ("No space left on device", "Read-only file system", "Permission denied", "Disk quota exceeded"):
         if refusal in report:
             hint = "free some space or choose another folder; nothing was written"
-            return StorageError(f"the disk refused: {refusal}", hint=hint)
+            return StorageError(f"cannot write: {refusal}", hint=hint)
     lines = [line.strip() for line in report.splitlines() if line.strip()] or ["no reason given"]
     # A Python worker's report ends with the error, Java's begins with it.
     reason = lines[-1] if "Traceback" in report else lines[0]

@@ -60,12 +60,12 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 class FileBlock:
     """A part of a file: bytes of text (the lines that start there), row groups of Parquet, or a whole GeoJSON file.
 
-    Rows of a block are counted from 0. Blocks, and the rows in each, are in the order of the input. `given` is the path
+    Rows of a block are counted from 0. Blocks, and the rows in each, are in the order of the input. `label` is the path
     as the user wrote it.
     """
 
     path: Path
-    given: str
+    label: str
     format: str
     start: int = 0
     stop: int = 0
@@ -77,7 +77,7 @@ class FileBlock:
         first = self.first
         if self.format in ("ndjson", "csv") and self.start:
             first = 2 + _count_newlines(self.path, self.start - 1)
-        return f"{self.given}, {_COUNTED[self.format]} {first + row}"
+        return f"{self.label}, {_COUNTED[self.format]} {first + row}"
 
 
 class RowChunk(NamedTuple):
@@ -90,36 +90,36 @@ class RowChunk(NamedTuple):
 
 def plan_blocks(path: Path, layout: FileLayout, *, block_bytes: int = BLOCK_BYTES) -> list[FileBlock]:
     """Split a file, or a folder of Parquet files, into blocks. Raises InputError if it is unreadable as a whole."""
-    given = str(path)
+    label = str(path)
     if not path.exists():
-        raise InputError("no such file", where=given, hint="check the path")
+        raise InputError("no such file", where=label, hint="check the path")
     format = "parquet" if path.is_dir() else _FORMATS.get(path.suffix.lower())
     if format is None:
-        raise InputError("unknown format", where=given, hint=f"use one of {', '.join(_FORMATS)}")
+        raise InputError("unknown format", where=label, hint=f"use one of {', '.join(_FORMATS)}")
     path = path.absolute()
     try:
         if format == "parquet":
-            return _plan_parquet(path, given, layout)
+            return _plan_parquet(path, label, layout)
         if format == "geojson":
-            read_features(path, given)
-            return [FileBlock(path, given, format)]
-        header = _header(path, given, layout) if format == "csv" else ()
+            read_features(path, label)
+            return [FileBlock(path, label, format)]
+        header = _header(path, label, layout) if format == "csv" else ()
         size = path.stat().st_size
         starts = range(0, size, block_bytes)
-        return [FileBlock(path, given, format, at, min(at + block_bytes, size), header=header) for at in starts]
+        return [FileBlock(path, label, format, at, min(at + block_bytes, size), header=header) for at in starts]
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=given, hint="check the file") from error
+        raise InputError(f"cannot be read: {error.strerror or error}", where=label, hint="check the file") from error
 
 
-def _plan_parquet(path: Path, given: str, layout: FileLayout) -> list[FileBlock]:
+def _plan_parquet(path: Path, label: str, layout: FileLayout) -> list[FileBlock]:
     files = [path]
     if path.is_dir():
         files = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
         if not files:
-            raise InputError("has no Parquet files", where=given, hint="only folders of .parquet files can be read")
+            raise InputError("has no Parquet files", where=label, hint="only folders of .parquet files can be read")
     blocks = []
     for file in files:
-        shown = given if file == path else str(Path(given) / file.relative_to(path))
+        shown = label if file == path else str(Path(label) / file.relative_to(path))
         try:
             with pq.ParquetFile(file) as opened:
                 metadata, schema = opened.metadata, opened.schema_arrow
@@ -136,7 +136,7 @@ def _plan_parquet(path: Path, given: str, layout: FileLayout) -> list[FileBlock]
     return blocks
 
 
-def _header(path: Path, given: str, layout: FileLayout) -> tuple[str, ...]:
+def _header(path: Path, label: str, layout: FileLayout) -> tuple[str, ...]:
     with path.open("rb") as file:
         line = file.readline()
     if not line:
@@ -144,8 +144,8 @@ def _header(path: Path, given: str, layout: FileLayout) -> tuple[str, ...]:
     try:
         header = tuple(_cells(line.removeprefix(_BYTE_ORDER_MARK)))
     except ValueError as error:
-        raise InputError(str(error), where=f"{given}, line 1", hint="line 1 must name the columns") from error
-    check_fields(header, layout, given)
+        raise InputError(str(error), where=f"{label}, line 1", hint="line 1 must name the columns") from error
+    check_fields(header, layout, label)
     return header
 
 
@@ -156,7 +156,7 @@ def read_block(block: FileBlock, layout: FileLayout, space: Space) -> Iterator[R
             check_values(columns, layout, space, problems)
             yield RowChunk(rows, columns, problems)
     except (OSError, pa.ArrowException) as error:
-        raise InputError("cannot be read", where=block.given, hint=_first_line(error)) from error
+        raise InputError("cannot be read", where=block.label, hint=_first_line(error)) from error
 
 
 def _read_parquet(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
@@ -179,7 +179,7 @@ def _read_lines(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
 
 
 def _read_geojson(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
-    features = read_features(block.path, block.given)
+    features = read_features(block.path, block.label)
     for first in range(0, len(features), _CHUNK_ROWS):
         portion = features[first : first + _CHUNK_ROWS]
         problems = _no_problems(len(portion))

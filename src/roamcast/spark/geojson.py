@@ -13,15 +13,15 @@ from roamcast.errors import InputError
 __all__ = ["CONVERTERS", "read_features"]
 
 
-def read_features(path: Path, given: str) -> list[Any]:
+def read_features(path: Path, label: str) -> list[Any]:
     """The features of a FeatureCollection, unchecked. Raises InputError if the file is not one."""
     try:
         document = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error}", where=given, hint="a GeoJSON file is one JSON document") from error
+        raise InputError(f"not JSON: {error}", where=label, hint="a GeoJSON file is one JSON document") from error
     features = document.get("features") if isinstance(document, dict) else None
     if not isinstance(features, list) or document.get("type") != "FeatureCollection":
-        raise InputError("not a FeatureCollection", where=given, hint="put the features into a FeatureCollection")
+        raise InputError("not a FeatureCollection", where=label, hint="put the features into a FeatureCollection")
     return features
 
 

@@ -237,7 +237,7 @@ def _storage_errors(engine: Engine) -> Iterator[None]:
 def _converted(error: BaseException | None, engine: Engine) -> RoamcastError:
     where = str(engine.url.database)
     if isinstance(error, engine.dialect.loaded_dbapi.IntegrityError):
-        return ConflictError(f"integrity error: {error}", where=where, hint="it contradicts what is stored")
+        return ConflictError(f"integrity error: {error}", where=where, hint="it conflicts with stored data")
     if engine.dialect.name != "sqlite":
         state = getattr(error, "sqlstate", None) or ""
         message, hint = next(

@@ -75,7 +75,7 @@ class CategoriesMachine(RuleBasedStateMachine):
         of = self.categories.of(handles)
         groups = sorted(sorted(handles[of == number].tolist()) for number in np.unique(of))
         assert groups == self.reference.groups()
-        assert len(groups) <= self.parameters.most
+        assert len(groups) <= self.parameters.max_categories
         assert self.categories.slots.size[self.categories.live].sum() == len(handles)
 
 

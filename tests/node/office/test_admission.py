@@ -24,7 +24,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NOBODY, RECALL
+from roamcast.deliver.port import NO_OFFICE, RECALL
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
@@ -45,7 +45,7 @@ CHAIN = MoveProofChain(TOKEN)
 
 
 class Homes:
-    """Other offices, which give the same verdict on every move proof, or do not answer."""
+    """Other offices, which give the same verdict on every move proof, or do not respond."""
 
     def __init__(self) -> None:
         self.verdict: str | None = "unknown"
@@ -54,7 +54,7 @@ class Homes:
     async def post(self, peer: Peer, path: str, body: bytes) -> bytes:
         self.requested.append(peer.domain)
         if self.verdict is None:
-            raise UnavailableError(f"{peer.domain} does not answer")
+            raise UnavailableError(f"{peer.domain} does not respond")
         return orjson.dumps({"verdict": self.verdict})
 
 
@@ -161,7 +161,7 @@ def test_letters_of_other_offices_keep_their_stamp(world: World) -> None:
 
 def test_a_location_comes_from_the_home_or_an_office_that_was_asked(world: World) -> None:
     """Only the home may say that a subscriber does not exist. A claim asks, and its end ends that."""
-    located, denied = LocationReply(CLEO, "west", 3), LocationReply(CLEO, NOBODY, 3)
+    located, denied = LocationReply(CLEO, "west", 3), LocationReply(CLEO, NO_OFFICE, 3)
     assert world.admit("south", located) is located
     assert world.admit("south", denied) is denied
     assert world.admit("west", located) is None

@@ -28,7 +28,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NOBODY, RECALL, Bookkeeping
+from roamcast.deliver.port import NO_OFFICE, RECALL, Bookkeeping
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
@@ -45,9 +45,9 @@ FORGED: tuple[PeerMessage, ...] = (
     BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 7, False),
     BundleReceipt(CLEO, (LetterKey(BEN, 1),), (), "west", 7, False, "0" * 64),
     LocationQuery(ANN, "south"),
-    LocationReply(CLEO, NOBODY, FAR),
+    LocationReply(CLEO, NO_OFFICE, FAR),
     LocationReply(CLEO, "west", 9),
-    LocationReply(ANN, NOBODY, FAR),
+    LocationReply(ANN, NO_OFFICE, FAR),
     LocationReply(ANN, "west", FAR),
     MailboxClaim(ANN, FAR, "west", ""),
     MailboxClaim(ANN, 9, "west", RECALL),

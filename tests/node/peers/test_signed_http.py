@@ -58,5 +58,5 @@ def test_an_oversized_response_is_not_read_further(tmp_path: Path, status: int) 
     endless = Endless()
     with pytest.raises(UnavailableError, match="more than 1,000 bytes") as refused:
         answer_to(tmp_path, httpx.Response(status, stream=endless))
-    assert refused.value.hint == "see ROAMCAST_LIMITS__ANSWER"
+    assert refused.value.hint == "see ROAMCAST_LIMITS__PEER_RESPONSE"
     assert endless.pieces == MOST // 100 + 1

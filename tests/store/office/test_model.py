@@ -149,7 +149,7 @@ class OfficeStoreMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """Delete all dead letters now."""
+        """Remove the rows of all deleted letters now."""
         self.sql._delete_all_dead = True
         with self.sql.transaction():
             self.sql.put_last_known(LastKnownOffice("somebody", "else", 1))

@@ -124,7 +124,7 @@ def test_returning_mailbox_has_none_of_its_old_letters(reopen: Callable[[], SqlO
 def test_dead_letters_are_swept_and_live_ones_stay(
     reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are never many more dead letters than live ones."""
+    """There are never many more deleted letters than live ones."""
     monkeypatch.setattr(office_letters, "_SLACK", 20)
     monkeypatch.setattr(office_letters, "_SWEEP_ROWS", 10)
     store = reopen()

@@ -92,7 +92,7 @@ class Conference:
             return operator.url
         while True:
             for office in await operator.offices():
-                if office["domain"] == domain and office["answers"]:
+                if office["domain"] == domain and office["reachable"]:
                     return str(office["url"])
             await self._sleep(STEP)
 

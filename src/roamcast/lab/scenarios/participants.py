@@ -94,7 +94,9 @@ async def find_offices(operator: AsyncClient, count: int, sleep: Sleep) -> list[
     """Return the operator's node and its peers. Waits until there are `count` nodes."""
     own = OfficeAddress((await operator.health())["domain"], operator.url)
     while True:
-        known = sorted(OfficeAddress(it["domain"], it["url"]) for it in await operator.offices() if it["answers"])
+        known = sorted(
+            OfficeAddress(office["domain"], office["url"]) for office in await operator.offices() if office["reachable"]
+        )
         if len(known) + 1 >= count:
             return [own, *known]
         await sleep(_POLL_PAUSE)

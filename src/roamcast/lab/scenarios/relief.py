@@ -128,7 +128,7 @@ class Relief:
     async def _run_shift(
         self, view: _ShiftView, offices: list[OfficeAddress], sensors: list[AsyncClient], numbers: Numbers
     ) -> None:
-        """Run one shift. Time stops while a node does not answer."""
+        """Run one shift. Time stops while a node does not respond."""
         start = self._clock()
         while view.passed < AREA.duration_s:
             next_time = view.passed + TICK * self._pace

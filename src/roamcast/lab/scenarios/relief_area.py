@@ -135,7 +135,7 @@ class ReliefShift:
         self._index: dict[int, int] = {}
         self.count = [0] * AREA.sensors
         """Number of collected events of each sensor."""
-        for event in sorted({it.event for it in self.carried}):
+        for event in sorted({report.event for report in self.carried}):
             sensor = self.world.events.sensor[event]
             self._index[event] = self.count[sensor]
             self.count[sensor] += 1
@@ -192,7 +192,7 @@ class ReliefShift:
 
     def pickups(self, after: float, until: float) -> Iterator[CarriedReport]:
         """Events that teams collect between two times."""
-        return (it for it in self.carried if after < it.time <= until)
+        return (report for report in self.carried if after < report.time <= until)
 
     def _leg(self, team: int, time: float) -> int:
         legs = self.world.legs

@@ -77,7 +77,7 @@ class SimilaritySettings(NamedTuple):
     new_threshold: float
     frequencies: bool
     least_area: float
-    largest: float
+    max_relative_size: float
 
 
 @kernel
@@ -183,7 +183,7 @@ def add_rows(
     status[2] = NONE
     while row < end:
         best, best_sim, best_growth = i64(NONE), -1.0, 0.0
-        capacity = max(MIN_CAPACITY, settings.largest * (status[1] + 1) / (len(slots.size) - 1))
+        capacity = max(MIN_CAPACITY, settings.max_relative_size * (status[1] + 1) / (len(slots.size) - 1))
         row_box, free = rows.box[row], i64(NONE)
         for category in range(len(slots.size)):
             if slots.size[category] == 0:

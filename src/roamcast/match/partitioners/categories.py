@@ -45,26 +45,28 @@ Integers = npt.NDArray[np.int64]
 class CategoryParameters:
     """The paper's parameters by the paper's names, and our choices for what it leaves open.
 
-    `most` is CMaxNumTh. `frequencies` off is Sim-NonFre: terms of a category count once each. `correlation` off merges
-    by similarity alone. `least_area` is the smallest area of a category, one cell of the grid. The capacity of a
-    category is `largest` times the mean size (as if there were `most`), at least 8; otherwise one giant category would
-    win every comparison. Correlation is computed over the last `window` events, with `matches` of each.
+    `max_categories` is CMaxNumTh. `frequencies` off is Sim-NonFre: terms of a category count once each. `correlation`
+    off merges by similarity alone. `least_area` is the smallest area of a category, one cell of the grid. The capacity
+    of a category is `max_relative_size` times the mean size (as if there were `max_categories`), at least 8; otherwise
+    one giant category would win every comparison. Correlation is computed over the last `window` events, with `matches`
+    of each.
     """
 
-    most: int
+    max_categories: int
     alpha: float = 0.5
     new_threshold: float = 0.5
     frequencies: bool = True
     correlation: bool = True
     least_area: float = 25.0
-    largest: float = 4.0
+    max_relative_size: float = 4.0
     window: int = 1024
     matches: int = 16
 
     def __post_init__(self) -> None:
-        if self.most < 1 or not 0 <= self.alpha < 1 or self.least_area <= 0 or self.largest < 2:
+        if self.max_categories < 1 or not 0 <= self.alpha < 1 or self.least_area <= 0 or self.max_relative_size < 2:
             raise InputError(
-                "categories need most >= 1, 0 <= alpha < 1, least_area > 0 and largest >= 2", where="categories"
+                "categories need max_categories >= 1, 0 <= alpha < 1, least_area > 0 and max_relative_size >= 2",
+                where="categories",
             )
         if self.window < 1 or self.matches < 2:
             raise InputError("categories need window >= 1 and matches >= 2", where="categories")
@@ -79,12 +81,12 @@ class FoundedCategory(NamedTuple):
 
 
 class Categories:
-    """The categories of all current subscriptions, at most `parameters.most` between two calls."""
+    """The categories of all current subscriptions, at most `parameters.max_categories` between two calls."""
 
     def __init__(self, parameters: CategoryParameters) -> None:
         self.parameters = parameters
         self.correlation = Correlation.empty(parameters.window, parameters.matches)
-        count = parameters.most + 1
+        count = parameters.max_categories + 1
         self.handle: Integers = np.empty(0, np.int64)
         self.rows = MemberRows(
             np.empty((0, 4)),
@@ -114,7 +116,7 @@ class Categories:
         parameters = self.parameters
         settings = SimilaritySettings(
             parameters.alpha, parameters.new_threshold, parameters.frequencies, parameters.least_area,
-            parameters.largest,
+            parameters.max_relative_size,
         )  # fmt: skip
         similarity = np.empty(1)
         self._reserve(int(self.rows.first[end] - self.rows.first[begin]))
@@ -144,12 +146,15 @@ class Categories:
     @property
     def is_full(self) -> bool:
         """Whether there is one category too many."""
-        return bool(self._status[0] > self.parameters.most)
+        return bool(self._status[0] > self.parameters.max_categories)
 
     @property
     def capacity(self) -> float:
         """How many members a category may have."""
-        return max(float(MIN_CAPACITY), self.parameters.largest * int(self._status[1]) / self.parameters.most)
+        return max(
+            float(MIN_CAPACITY),
+            self.parameters.max_relative_size * int(self._status[1]) / self.parameters.max_categories,
+        )
 
     @property
     def matrix(self) -> Floats:

@@ -55,8 +55,8 @@ class DrtCluster:
         self.categories = Categories(parameters)
         self.placement = Placement()
         self.effort = MergeEffort()
-        self.worker: Integers = np.full(parameters.most + 1, -1, np.int64)
-        self.load: Floats = np.zeros(parameters.most + 1)
+        self.worker: Integers = np.full(parameters.max_categories + 1, -1, np.int64)
+        self.load: Floats = np.zeros(parameters.max_categories + 1)
 
     def add(self, rows: IndexRows) -> PlacementChanges:
         term = self.placement.choose_terms(rows)

@@ -58,7 +58,7 @@ class _StatefulSubscription:
     """What the binder does not keep of a subscription with states. `expression` is that of its agent, if it has one.
 
     `blocked` is its lifecycle while it cannot be served; the binder does not have it then. `interest` is what it looks
-    for in sources at present.
+    for in sources now.
     """
 
     subscriber: str

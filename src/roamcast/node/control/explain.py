@@ -73,7 +73,7 @@ def explain(
     places: Places,
     space: Space,
 ) -> list[Check]:
-    """Evaluate all checks by the present state. A past event may have met another state."""
+    """Evaluate all checks by the current state. A past event may have met another state."""
     checks = [_active(status)]
     if plan_of(query) == "match":
         checks += _region(query, event, subscriber, status.subscriber, places, space)

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Notifications(NamedTuple):
-    """Who to notify: nodes that wait for our answer, nodes to send a request to, own sources with new demand."""
+    """Who to notify: nodes that wait for our response, nodes to send a request to, own sources with new demand."""
 
     waiting_nodes: frozenset[str] = frozenset()
     nodes_to_ask: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Notifications(NamedTuple):
 
 class PeerSources:
     """The discovery state of this node. Belongs to the control writer's thread, except for `is_demanded`,
-    `demanded_count` and `last_answer`.
+    `demanded_count` and `last_response`.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class PeerSources:
         """How many sources of this node are demanded."""
         return sum(source.source not in self._idle for source in self._own)
 
-    def last_answer(self, node: str) -> int | None:
-        """When another node last answered, by this node's clock; None if it never did."""
+    def last_response(self, node: str) -> int | None:
+        """When another node last responded, by this node's clock; None if it never did."""
         at = self.backbone.last_heard(node)
         return None if at is None else self._clock.now() - (_now() - at)
 
@@ -76,14 +76,14 @@ class PeerSources:
         """Raises NotFoundError for a node that has not joined."""
         return self.backbone.requester(node).request()
 
-    def answer(self, request: DiscoveryRequest) -> DiscoveryResponse:
-        answer = self.backbone.announcer.respond(request)
+    def respond(self, request: DiscoveryRequest) -> DiscoveryResponse:
+        response = self.backbone.announcer.respond(request)
         self._review(())
-        return answer
+        return response
 
-    def apply(self, answer: DiscoveryResponse) -> list[SourceMessage]:
+    def apply(self, response: DiscoveryResponse) -> list[SourceMessage]:
         """Messages for the binder. Raises NotFoundError for a node that has not joined."""
-        return self.backbone.receive(answer, _now())
+        return self.backbone.receive(response, _now())
 
     def expire_silent(self) -> list[SourceMessage]:
         """Drop nodes that have been silent for too long; returns messages for the binder."""

@@ -82,7 +82,7 @@ class Queries:
         return checked
 
     def stored(self, subscription: Subscription) -> CheckedQuery:
-        """The query of an accepted subscription, regardless of present limits and places. Raises CorruptionError."""
+        """The query of an accepted subscription, regardless of current limits and places. Raises CorruptionError."""
         if (cached := self._cached(subscription.text)) is not None:
             return cached
         try:

@@ -78,8 +78,8 @@ class ControlWriter:
     ) -> None:
         """Restore everything from the registry, which may take a while. `entities` is filled and kept up to date.
 
-        Ended bindings are kept for `history` seconds. After `silence` seconds without an answer, the sources of another
-        node are gone. At most `max_peer_sources` sources of each other node are known here. `before_restore` may
+        Ended bindings are kept for `history` seconds. After `silence` seconds without a response, another node's
+        sources are gone. At most `max_peer_sources` sources of each other node are known here. `before_restore` may
         request the sources of other nodes.
         """
         self._registry = registry
@@ -111,7 +111,7 @@ class ControlWriter:
         self._commits = GroupCommit[ControlRequest](
             "control-writer",
             self._handle,
-            closed=UnavailableError("the node is stopping", hint="send it again when the node is up"),
+            closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
             most=_GROUP,
             is_alone=lambda request: request.alone,
             next_due=self._next_due,
@@ -166,13 +166,13 @@ class ControlWriter:
         """What to request from another node now. Raises NotFoundError."""
         return self._submit(lambda _: self.peer_sources.request(node), reads=True)
 
-    def answer_discovery(self, request: DiscoveryRequest) -> Future[DiscoveryResponse]:
-        """The answer to another node's request."""
-        return self._submit(lambda _: self.peer_sources.answer(request), reads=True)
+    def respond_to_discovery(self, request: DiscoveryRequest) -> Future[DiscoveryResponse]:
+        """The response to another node's request."""
+        return self._submit(lambda _: self.peer_sources.respond(request), reads=True)
 
-    def apply_discovery(self, answer: DiscoveryResponse) -> Future[None]:
-        """Apply another node's answer."""
-        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.apply(answer)))
+    def apply_discovery(self, response: DiscoveryResponse) -> Future[None]:
+        """Apply another node's response."""
+        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.apply(response)))
 
     def expire_silent_nodes(self) -> Future[None]:
         """Drop the sources of nodes that have been silent for too long."""

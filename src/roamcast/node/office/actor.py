@@ -61,7 +61,7 @@ class OfficeActor:
         self._commits = GroupCommit[_Request](
             f"office-{office.domain}",
             self._handle,
-            closed=UnavailableError("the node is stopping", hint="send it again when the node is up"),
+            closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
             most=_GROUP,
             limit=_LETTERS,
             weight=_letters_in,
@@ -86,7 +86,7 @@ class OfficeActor:
         return self._commits.submit(_StoreQuery(read))
 
     def hurry(self) -> None:
-        """Run all timers soon. Call it when another office answers again."""
+        """Run all timers soon. Call it when another office responds again."""
         self._timers.hurry()
         self._commits.wake()
 
@@ -124,14 +124,14 @@ class OfficeActor:
     def _answer(self, queries: Sequence[Submission[_StoreQuery]]) -> None:
         try:
             with self._store.transaction():
-                answers = [query.request.read(self._store) for query in queries]
+                results = [query.request.read(self._store) for query in queries]
         except Exception as error:
             if not isinstance(error, RoamcastError):
                 log.exception("unexpected error while reading the office's store")
             fail(queries, error)
             return
-        for query, answer in zip(queries, answers, strict=True):
-            query.future.set_result(answer)
+        for query, result in zip(queries, results, strict=True):
+            query.future.set_result(result)
 
     def _emit(self, effects: Sequence[OfficeEffect]) -> None:
         """Set timers; pass everything but replies to the outlet."""

@@ -36,7 +36,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NOBODY
+from roamcast.deliver.port import NO_OFFICE
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.entity_cache import EntityCache
@@ -140,14 +140,14 @@ class Admission:
             except UnavailableError as error:
                 home_error = error
             except TimeoutError:
-                home_error = UnavailableError("its home does not answer", where=name, hint="arrive again later")
+                home_error = UnavailableError("the home node does not respond", where=name, hint="arrive again later")
         if verdict == "unknown" and previous is not None and not await self._is_here(name):
             verdict = await self._ask(previous, name, epoch, move_proof)
         if verdict == "unknown" and home_error is not None:
             raise home_error
         if verdict != "yes":
             raise PermissionDeniedError(
-                "invalid move proof", where=name, hint="use the subscriber's name and its present token"
+                "invalid move proof", where=name, hint="use the subscriber's name and its current token"
             )
 
     def note_sent(self, to: str, message: PeerMessage) -> PeerMessage:
@@ -194,7 +194,7 @@ class Admission:
 
     async def _location(self, peer: str, message: LocationReply) -> PeerMessage | None:
         """The home; or an office that was asked, unless it denies that the subscriber exists."""
-        was_asked = message.office != NOBODY and peer in self._asked.get(message.name, ())
+        was_asked = message.office != NO_OFFICE and peer in self._asked.get(message.name, ())
         return message if was_asked or home_of(message.name) == peer else None
 
     async def _claim(self, peer: str, claim: MailboxClaim) -> PeerMessage | None:
@@ -236,7 +236,7 @@ class Admission:
         return message
 
     async def _ask(self, office: str, name: str, epoch: int, move_proof: str) -> Verdict:
-        """Ask another office; `unknown` if it has not joined. Raises UnavailableError if it does not answer."""
+        """Ask another office; `unknown` if it has not joined. Raises UnavailableError if it does not respond."""
         peer = self._peers.find(office)
         if peer is None or office == self._names.domain:
             return "unknown"

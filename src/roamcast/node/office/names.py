@@ -29,7 +29,7 @@ class SubscriberNames:
         """Raises InputError for an id that a subscriber cannot have."""
         if _DOT in id:
             raise InputError(
-                f"the id of a subscriber must not contain {_DOT}", where="id", hint="it replaces dots in names"
+                f"the id of a subscriber must not contain {_DOT}", where="id", hint="it stands for a dot in names"
             )
 
     def id_of(self, name: str) -> str | None:

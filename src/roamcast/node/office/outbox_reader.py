@@ -62,7 +62,7 @@ class OutboxReader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the present batch, then end the thread."""
+        """Finish the current batch, then end the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -74,7 +74,7 @@ class PostOffice:
         self.actor = OfficeActor(Office(settings.domain, store), store, clock.now)
         self.mailboxes = MailboxService(self.actor, self.names, waiters, settings.limits)
         self._http = http_client(settings.ca)
-        self.signed_http = SignedHttp(settings.domain, self.url, self.peers, self._http, settings.limits.answer)
+        self.signed_http = SignedHttp(settings.domain, self.url, self.peers, self._http, settings.limits.peer_response)
         self.membership = Membership(self.signed_http, self.peers, self._http, clock)
         self.sender = PeerSender(self.signed_http, self.peers, self.actor.hurry)
         self.admission = Admission(self.names, entities, self.visitors, self.actor, self.signed_http, self.peers)

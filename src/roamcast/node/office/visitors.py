@@ -19,7 +19,7 @@ class Visitors:
         self._store = store
         self._lock = Lock()
         self._visitors = {visitor.name: visitor for visitor in store.all()}
-        self._by_token = {it.token_hash: it.name for it in self._visitors.values() if it.token_hash}
+        self._by_token = {visitor.token_hash: visitor.name for visitor in self._visitors.values() if visitor.token_hash}
         self._departed = {departure.token_hash: departure for departure in store.departures()}
         self._last_token = {departure.name: departure.token_hash for departure in self._departed.values()}
 

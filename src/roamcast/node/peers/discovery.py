@@ -1,4 +1,4 @@
-"""Discovery: request the sources of other nodes continually, and answer their requests."""
+"""Discovery: request the sources of other nodes continually, and respond to theirs."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ class Discovery:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def answer(self, peer: str, asked: SourcesRequest) -> SourcesResponse:
+    async def respond(self, peer: str, request: SourcesRequest) -> SourcesResponse:
         """Respond as soon as there is news for the peer, or after a while."""
-        if asked.at is not None:
-            self.positions[peer] = asked.at
+        if request.at is not None:
+            self.positions[peer] = request.at
         loop = asyncio.get_running_loop()
-        end = loop.time() + min(asked.wait, _WAIT)
+        end = loop.time() + min(request.wait, _WAIT)
         with self.waiters.waiting(_waiter_name(peer)) as event:
             while True:
                 event.clear()
-                response = await asyncio.wrap_future(self._control.answer_discovery(asked.request))
-                at_once = asked.request.interest is not None or response.version < 0 or bool(response.announcements)
+                response = await asyncio.wrap_future(self._control.respond_to_discovery(request.request))
+                at_once = request.request.interest is not None or response.version < 0 or bool(response.announcements)
                 left = end - loop.time()
                 if at_once or left <= 0 or self.waiters.stopped or not await wait_for(event, left):
                     return SourcesResponse(response, self._at)
@@ -195,14 +195,14 @@ def fetch_all(backbone: Backbone, settings: NodeSettings, url: str, peers: Peers
     async def fetch_from_each() -> None:
         try:
             async with asyncio.timeout(_FIRST), http_client(settings.ca) as http:
-                signed_http = SignedHttp(settings.domain, url, peers, http, settings.limits.answer)
+                signed_http = SignedHttp(settings.domain, url, peers, http, settings.limits.peer_response)
                 errors = await asyncio.gather(*(fetch(signed_http, node) for node in nodes), return_exceptions=True)
         except TimeoutError:
             log.warning("not all nodes have reported their sources in time")
             return
         for error in errors:
             if error is not None:
-                log.warning("%s; its sources are missing until it answers", error)
+                log.warning("%s; its sources are missing until it responds", error)
 
     asyncio.run(fetch_from_each())
 

@@ -48,7 +48,7 @@ class Membership:
     async def join(self, url: str, code: str) -> Peer:
         """Join the node at `url`, and through it its peers.
 
-        Raises UnavailableError if it does not answer, PermissionDeniedError if it refuses.
+        Raises UnavailableError if it does not respond, PermissionDeniedError if it refuses.
         """
         id, secret = Invitation.read(code)
         nonce = new_key().hex()
@@ -62,22 +62,22 @@ class Membership:
         }
         try:
             response = await self._http.post(url + JOIN, content=orjson.dumps(request))
-            answer = orjson.loads(response.content)
+            reply = orjson.loads(response.content)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise UnavailableError(
-                f"the node to join does not answer: {error}", where=url, hint="check its URL, and that it is running"
+                f"the node to join does not respond: {error}", where=url, hint="check its URL, and that it is running"
             ) from error
         if response.status_code != 200:
-            reason = answer.get("error", {}) if isinstance(answer, dict) else {}
+            reason = reply.get("error", {}) if isinstance(reply, dict) else {}
             raise PermissionDeniedError(
                 f"the node refused the join: {reason.get('message', response.status_code)}",
                 where=url,
                 hint="ask its operator for a new invitation: roamcast invite",
             )
-        theirs = str(answer["domain"]), url, str(answer["nonce"])
-        if not same(mac(secret, "welcome", theirs[0], theirs[2], *ours).hex(), str(answer["proof"])):
+        theirs = str(reply["domain"]), url, str(reply["nonce"])
+        if not same(mac(secret, "welcome", theirs[0], theirs[2], *ours).hex(), str(reply["proof"])):
             raise PermissionDeniedError(
-                "the node at this URL did not make the invitation", where=url, hint="check the URL, and use TLS"
+                "the node at this URL did not issue the invitation", where=url, hint="check the URL, and use TLS"
             )
         peer = Peer(theirs[0], url, mac(secret, "pair", nonce, theirs[2]).hex(), id)
         await run_in_threadpool(self._peers.put, peer)

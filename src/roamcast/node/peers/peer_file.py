@@ -92,9 +92,14 @@ class _PeerFileContent:
     def of(cls, content: dict[str, Any]) -> Self:
         return cls(
             {peer["domain"]: Peer(**peer) for peer in content["peers"]},
-            {it["id"]: Invitation(**it) for it in content["invitations"]},
-            tuple(Introduction(it["to"], it["domain"], it["key"]) for it in content["introductions"]),
+            {invitation["id"]: Invitation(**invitation) for invitation in content["invitations"]},
+            tuple(Introduction(**introduction) for introduction in content["introductions"]),
         )
+
+
+def _without(introductions: tuple[Introduction, ...], domain: str) -> tuple[Introduction, ...]:
+    """The introductions that do not concern a domain."""
+    return tuple(each for each in introductions if domain not in (each.to, each.domain))
 
 
 class Peers:
@@ -133,9 +138,7 @@ class Peers:
             content = self._content
             if content.peers.get(peer.domain) == peer and not introductions:
                 return
-            kept = tuple(
-                it for it in content.introductions if peer.domain not in (it.to, it.domain) or not introductions
-            )
+            kept = _without(content.introductions, peer.domain) if introductions else content.introductions
             self._write(
                 replace(content, peers={**content.peers, peer.domain: peer}, introductions=(*kept, *introductions))
             )
@@ -155,7 +158,7 @@ class Peers:
             if domain not in self._content.peers:
                 return False
             left = {name: peer for name, peer in self._content.peers.items() if name != domain}
-            kept = tuple(it for it in self._content.introductions if domain not in (it.to, it.domain))
+            kept = _without(self._content.introductions, domain)
             self._write(replace(self._content, peers=left, introductions=kept))
             return True
 
@@ -167,7 +170,7 @@ class Peers:
     def invite(self, domain: str, now: int) -> Invitation:
         invitation = Invitation(secrets.token_hex(8), domain, secrets.token_hex(32), now + _VALID)
         with self._lock:
-            valid = {id: it for id, it in self._content.invitations.items() if it.expires > now}
+            valid = {id: other for id, other in self._content.invitations.items() if other.expires > now}
             self._write(replace(self._content, invitations={**valid, invitation.id: invitation}))
         return invitation
 
@@ -178,8 +181,9 @@ class Peers:
     def mark_joined(self, domain: str) -> None:
         """Invalidate the invitations of a domain that has joined."""
         with self._lock:
-            left = {id: it for id, it in self._content.invitations.items() if it.domain != domain}
-            if len(left) < len(self._content.invitations):
+            invitations = self._content.invitations
+            left = {id: invitation for id, invitation in invitations.items() if invitation.domain != domain}
+            if len(left) < len(invitations):
                 self._write(replace(self._content, invitations=left))
 
     def introductions(self) -> tuple[Introduction, ...]:
@@ -187,7 +191,7 @@ class Peers:
 
     def remove_introduction(self, introduction: Introduction) -> None:
         with self._lock:
-            left = tuple(it for it in self._content.introductions if it != introduction)
+            left = tuple(other for other in self._content.introductions if other != introduction)
             self._write(replace(self._content, introductions=left))
 
     def _write(self, content: _PeerFileContent) -> None:

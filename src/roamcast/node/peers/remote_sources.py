@@ -43,7 +43,7 @@ class RemoteSources:
         return source if time.monotonic() < until else None
 
     async def identify(self, proof: PublishProof) -> RemoteSource:
-        """Ask the home. Raises AuthenticationError, and UnavailableError without an answer."""
+        """Ask the home. Raises AuthenticationError, and UnavailableError if it does not respond."""
         peer = self._peers.find(proof.home)
         if peer is None:
             raise _refused(f"office {proof.home!r} has not joined")
@@ -53,7 +53,9 @@ class RemoteSources:
             raise _refused(f"{proof.home} does not accept this publish proof")
         attributes = verdict.get("attributes")
         if attributes is not None and not isinstance(attributes, str):
-            raise UnavailableError("invalid response of the home", where=peer.url, hint="run the same version on both")
+            raise UnavailableError(
+                "invalid response from the home node", where=peer.url, hint="run the same version on both"
+            )
         source = RemoteSource(proof.home, proof.id, attributes)
         self._verified.pop(proof, None)
         self._verified[proof] = time.monotonic() + _VALID_FOR, source
@@ -63,4 +65,4 @@ class RemoteSources:
 
 
 def _refused(message: str) -> AuthenticationError:
-    return AuthenticationError(message, where="Authorization", hint="make the proof from the source's present token")
+    return AuthenticationError(message, where="Authorization", hint="make the proof from the source's current token")

@@ -30,8 +30,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.0625, 2.0  # seconds
 class PeerSender:
     """Sends messages to peers. Belongs to one event loop. Messages may be lost: offices repeat what matters.
 
-    Messages for a peer that does not answer are dropped, so that nothing old piles up. `on_reached` is called when a
-    peer answers for the first time or again. A batch that a peer refuses is sent again in halves, until the refused
+    Messages for a peer that does not respond are dropped, so that nothing old piles up. `on_reached` is called when a
+    peer responds for the first time or again. A batch that a peer refuses is sent again in halves, until the refused
     message is alone; it is dropped then.
     """
 
@@ -60,8 +60,8 @@ class PeerSender:
         self._connection(domain).retry_now()
 
     def states(self) -> dict[str, bool]:
-        """Whether each peer answered last, by domain."""
-        return {domain: connection.answers for domain, connection in self._connections.items()}
+        """Whether each peer responded to the last request, by domain."""
+        return {domain: connection.is_reachable for domain, connection in self._connections.items()}
 
     async def forget(self, domain: str) -> None:
         """Stop sending to a removed peer."""
@@ -101,7 +101,7 @@ class _PeerConnection:
         self._is_unreached = True
         self._has_messages = asyncio.Event()
         self._retry_now = asyncio.Event()
-        self.answers = False
+        self.is_reachable = False
         self.task = asyncio.create_task(self._run())
 
     def put(self, message: PeerMessage) -> None:
@@ -117,14 +117,14 @@ class _PeerConnection:
         pause = 0.0
         while True:
             try:
-                await (self._send_batch() if self.answers else self._greet())
+                await (self._send_batch() if self.is_reachable else self._greet())
                 pause = 0.0
             except Exception as error:  # the next attempt may succeed
-                if self.answers or pause == _LONGEST_PAUSE / 2:  # when it stops answering, and once more later
+                if self.is_reachable or pause == _LONGEST_PAUSE / 2:  # when it stops responding, and once more later
                     known = isinstance(error, RoamcastError)
                     log.warning("%s; retrying", error, exc_info=not known)
-                if self.answers:
-                    self.answers = False
+                if self.is_reachable:
+                    self.is_reachable = False
                     self._requeue()
                 else:
                     self._is_unreached = True
@@ -135,9 +135,9 @@ class _PeerConnection:
                 await self._pause(self._rng.uniform(0.5, 1.0) * pause)
 
     async def _greet(self) -> None:
-        """Send an empty batch to see whether the peer answers."""
+        """Send an empty batch to see whether the peer responds."""
         await self._signed_http.post(self._peer(), MESSAGES, encode([]))
-        self.answers = True
+        self.is_reachable = True
         if self._is_unreached:
             self._is_unreached = False
             self._on_reached()

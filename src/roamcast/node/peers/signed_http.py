@@ -25,7 +25,7 @@ _OFFICE, _URL, _NONCE, _SIGNATURE, _SESSION = (
 
 
 class SessionError(ConflictError):
-    """The request was signed for an old session, or sent before. `session` is the present one."""
+    """The request was signed for an old session, or sent before. `session` is the current one."""
 
     code = "session"
 
@@ -106,7 +106,7 @@ class SignedHttp:
             self._peers.set_url(domain, url)
         return peer, nonce
 
-    def answer_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
+    def response_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
         return {_SIGNATURE: response_signature(peer.secret, nonce, body)}
 
     async def _send(
@@ -129,7 +129,7 @@ class SignedHttp:
                 return response, await self._read(peer, response)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise UnavailableError(
-                f"office {peer.domain!r} does not answer: {error or type(error).__name__}",
+                f"office {peer.domain!r} does not respond: {error or type(error).__name__}",
                 where=peer.url,
                 hint="check that its node is running",
             ) from error
@@ -143,6 +143,6 @@ class SignedHttp:
                 raise UnavailableError(
                     f"the response of office {peer.domain!r} has more than {self._max_response:,} bytes",
                     where=peer.url,
-                    hint="see ROAMCAST_LIMITS__ANSWER",
+                    hint="see ROAMCAST_LIMITS__PEER_RESPONSE",
                 )
         return bytes(content)

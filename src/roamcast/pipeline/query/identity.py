@@ -89,7 +89,7 @@ class PipelineFolder:
         with storage_errors(path):
             current = path.read_text()
         if current != str(self._generation):
-            raise ConflictError("another process has started this pipeline", hint="this process stops")
+            raise ConflictError("another process has started this pipeline", hint="only one process can run it")
 
 
 def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:

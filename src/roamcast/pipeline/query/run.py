@@ -67,7 +67,7 @@ def run_pipeline(
     """
     pipeline = open_pipeline(data, new=new)
     if pipeline.takeover_note:
-        log.warning("a new pipeline: %s", pipeline.takeover_note)
+        log.warning("starting a new pipeline: %s", pipeline.takeover_note)
     # An error in a batch is raised below; py4j would log it as well, with a traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     stopped = threading.Event()

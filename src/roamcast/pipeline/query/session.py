@@ -71,8 +71,8 @@ def session(
         with _redirect_stderr(log):
             return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
-        hint = "check the master; local[2] needs nothing else" + (f"; Spark's log: {log}" if log else "")
-        raise UnavailableError(f"Spark does not start with master {master!r}", hint=hint) from error
+        hint = "check the master; local[2] needs no cluster" + (f"; Spark's log: {log}" if log else "")
+        raise UnavailableError(f"cannot start Spark with master {master!r}", hint=hint) from error
 
 
 @contextmanager
@@ -103,10 +103,10 @@ def find_java() -> Path:
     for java in candidates:
         if java.is_file() and _java_version(java) >= _JAVA_VERSION:
             return java.parent.parent
-    found = f"found only {candidates[0]}" if candidates else "found none"
+    detail = f"found only {candidates[0]}" if candidates else "found none"
     raise UnavailableError(
-        f"Spark needs Java {_JAVA_VERSION} or later, {found}",
-        hint="install one, e.g. 'apt-get install default-jre-headless', or set JAVA_HOME",
+        f"Spark needs Java {_JAVA_VERSION} or later, {detail}",
+        hint="install it, for example with 'apt-get install default-jre-headless', or set JAVA_HOME",
     )
 
 

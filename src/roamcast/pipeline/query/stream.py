@@ -173,7 +173,7 @@ class PipelineQuery:
             if waiting < self._limits.outbox:
                 return
             if not warned:
-                log.warning("waiting: office %r has %d batches to read; is its node running?", office, waiting)
+                log.warning("waiting: office %r has %d unread batches; is its node running?", office, waiting)
                 warned = True
             self._stopping.wait(_OFFICE_PAUSE_S)
         raise CapacityError("stopped while an office had too many batches to read", hint="start its node")

@@ -143,7 +143,7 @@ class StateFolder:
         try:
             kept = [newest, *(self._read(batch) for batch in batches[-_KEPT:] if batch != newest.batch)]
         except CorruptionError as error:  # of an older state, which nothing else needs
-            log.warning("no files of the state are deleted in this batch: %s", error)
+            log.warning("not deleting old state files after this batch: %s", error)
             return
         sharded = [manifest.index.sharded for manifest in kept if manifest.index.sharded]
         parts = [part.name for manifest in kept for table in TABLES for part in manifest.parts(table.name)]

@@ -68,7 +68,7 @@ class StateFetcher(NamedTuple):
     def fetch(self, files: Iterable[str]) -> Path:
         """Fetch the files that are not in the cache yet; return the cache folder. Names are those in the state folder.
 
-        Raises UnavailableError if the driver does not answer, CorruptionError for a file that is damaged or missing
+        Raises UnavailableError if the driver does not respond, CorruptionError for a file that is damaged or missing
         there, StorageError if this host's disk refuses.
         """
         missing = [file for file in files if not _touch(self.folder / file)]

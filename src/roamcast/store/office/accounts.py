@@ -24,7 +24,7 @@ LetterRun = tuple[str, int, int]
 
 @dataclass(slots=True)
 class MailboxRow:
-    """A mailbox without its letters. Letters up to offset `acknowledged` are dead; `readable` and `held` are alive.
+    """A mailbox without its letters. Letters up to offset `acknowledged` are deleted; `readable` and `held` are live.
 
     `run` is the run of the letter filed last, if known.
     """
@@ -214,8 +214,8 @@ class AccountTables(OfficeTables):
         session = self._session
         for row in self._new_rows.values():
             self._changed_rows.pop(row.id, None)
-        session.run_all(_PUT_LAST_KNOWN, [_last_known_row(it) for it in self._changed_last_known.values()])
-        session.run_all(_PUT_TENURE, [_tenure_row(it) for it in self._changed_tenures.values()])
+        session.run_all(_PUT_LAST_KNOWN, list(map(_last_known_row, self._changed_last_known.values())))
+        session.run_all(_PUT_TENURE, list(map(_tenure_row, self._changed_tenures.values())))
         session.run_all(_NEW_MAILBOX, [(*_values_of(row), name) for name, row in self._new_rows.items()])
         session.run_all(_CHANGE_MAILBOX, [_values_of(row) for row in self._changed_rows.values()])
         session.run_all(_PUT_RECEIVED, [(*key, ranges.to_text()) for key, ranges in self._changed_received.items()])
@@ -261,15 +261,16 @@ def _tenure_of(row: tuple[Any, ...]) -> Tenure:
     return Tenure(name, epoch, frozenset(orjson.loads(friends)), domains, arrival, departure)
 
 
-def _tenure_row(it: Tenure) -> tuple[Any, ...]:
-    unnotified = to_json(sorted(it.unnotified)) if it.unnotified else None
-    arriving = it.arriving and to_json([it.arriving.office, it.arriving.epoch, *it.arriving.cursor])
-    leaving = it.leaving and to_json([it.leaving.office, it.leaving.epoch])
-    return it.name, it.epoch, to_json(sorted(it.friends)), unnotified, arriving, leaving
+def _tenure_row(tenure: Tenure) -> tuple[Any, ...]:
+    unnotified = to_json(sorted(tenure.unnotified)) if tenure.unnotified else None
+    arrival, departure = tenure.arriving, tenure.leaving
+    arriving = arrival and to_json([arrival.office, arrival.epoch, *arrival.cursor])
+    leaving = departure and to_json([departure.office, departure.epoch])
+    return tenure.name, tenure.epoch, to_json(sorted(tenure.friends)), unnotified, arriving, leaving
 
 
-def _last_known_row(it: LastKnownOffice) -> tuple[Any, ...]:
-    return it.name, it.office, it.epoch, it.acquaintance, it.past_epoch
+def _last_known_row(last: LastKnownOffice) -> tuple[Any, ...]:
+    return last.name, last.office, last.epoch, last.acquaintance, last.past_epoch
 
 
 def _values_of(row: MailboxRow) -> tuple[Any, ...]:

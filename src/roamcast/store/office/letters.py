@@ -1,8 +1,8 @@
 """The letters in an office's mailboxes.
 
-A letter that is acknowledged, or whose mailbox is dropped, is dead: it is no longer visible, but its row stays until a
-sweep deletes it. Sweeps visit rows in insertion order, a bounded number at a time. Deleting the letters of one mailbox
-at once would touch nearly one page per letter, because they were inserted at different times.
+A letter that is acknowledged, or whose mailbox is dropped, is deleted: it is no longer visible, but its row stays until
+a sweep removes it. Sweeps visit rows in insertion order, a bounded number at a time. Removing all rows of a mailbox at
+once would touch nearly one page per letter, because they were inserted at different times.
 
 A letter is found by sender and number without an index over all letters, which would slow down every insertion. A
 sender's letters get offsets in the order of their numbers. So consecutive offsets of one sender (a run) have
@@ -23,7 +23,7 @@ from roamcast.store.office.accounts import AccountTables, LetterRun, MailboxRow
 
 __all__ = ["LetterTables"]
 
-_SLACK = 100_000  # dead letters tolerated beyond the number of live ones
+_SLACK = 100_000  # deleted letters whose rows are tolerated beyond the number of live ones
 _SWEEP_ROWS = 1_000  # rows to visit in a sweep, plus four for each letter acknowledged
 
 
@@ -103,7 +103,7 @@ class LetterTables(AccountTables):
         held = self._select(name, _HELD_ONE, lambda _: key)
         if held:
             return held[0]
-        # The start of the run that has it or, if that letter is dead, the first letter of the mailbox.
+        # The start of the run that has it or, if that letter is deleted, the first letter of the mailbox.
         candidates = self._select(name, _RUN_START, lambda _: key)
         candidates += self.readable(name, 0, 1)
         for other, offset in candidates:
@@ -143,7 +143,7 @@ class LetterTables(AccountTables):
     def put_bookkeeping(self, name: str, bookkeeping: Bookkeeping) -> None:
         row = self._account(name).row
         if row is not None and bookkeeping.acknowledged < row.acknowledged:
-            # Delete the dead letters, which a lower `acknowledged` would make visible again.
+            # Remove the rows of deleted letters, which a lower `acknowledged` would make visible again.
             self._flush_letters()
             self._dead -= self._session.run(_DELETE_ACKNOWLEDGED, row.id, row.acknowledged)
         self._replace_bookkeeping(name, bookkeeping)
@@ -155,7 +155,7 @@ class LetterTables(AccountTables):
             self._mark_dead(row.readable + row.held)
 
     def erase_mailbox(self, name: str) -> None:
-        """Delete all letters now, dead or alive. Letters of earlier stays go with the next sweeps."""
+        """Remove the rows of all letters now, deleted or live. Letters of earlier stays go with the next sweeps."""
         self._flush_letters()
         row = self._drop_account(name)
         if row is None:
@@ -185,9 +185,9 @@ class LetterTables(AccountTables):
         self._acknowledged_count = 0
 
     def _sweep(self) -> None:
-        """Delete some dead letters if there are many. The cost is bounded by that of the transaction it ends.
+        """Remove some rows of deleted letters if there are many. The cost is bounded by that of the transaction.
 
-        A dropped mailbox may leave very many dead letters. They are deleted gradually, so that nobody has to wait.
+        A dropped mailbox may leave very many of them. They are removed gradually, so that nobody has to wait.
         """
         count, self._acknowledged_count = _SWEEP_ROWS + 4 * self._acknowledged_count, 0
         if self._dead <= (0 if self._delete_all_dead else self._live + _SLACK):
@@ -212,8 +212,11 @@ class LetterTables(AccountTables):
         return [FiledLetter(Letter(name, *values[1:]), values[0]) for values in rows]
 
 
-def _values_of(mailbox: int, it: Letter, offset: int | None) -> tuple[Any, ...]:
-    return mailbox, offset, it.sender, it.number, it.body, it.title, it.office, it.sent, it.expires
+def _values_of(mailbox: int, letter: Letter, offset: int | None) -> tuple[Any, ...]:
+    return (
+        mailbox, offset, letter.sender, letter.number, letter.body, letter.title, letter.office, letter.sent,
+        letter.expires,
+    )  # fmt: skip
 
 
 _INSERT = """

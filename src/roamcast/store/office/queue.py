@@ -86,9 +86,10 @@ class QueueTables(OfficeTables):
         name, epoch, previous, move_proof, asked_offices = row
         return PendingClaim(name, epoch, previous, move_proof, frozenset(orjson.loads(asked_offices)))
 
-    def put_claim(self, it: PendingClaim) -> None:
-        self.drop_claim(it.name)
-        self._session.run(_CLAIM, it.name, it.epoch, it.previous, it.move_proof, to_json(sorted(it.asked_offices)))
+    def put_claim(self, claim: PendingClaim) -> None:
+        self.drop_claim(claim.name)
+        asked = to_json(sorted(claim.asked_offices))
+        self._session.run(_CLAIM, claim.name, claim.epoch, claim.previous, claim.move_proof, asked)
 
     def drop_claim(self, name: str) -> None:
         self._session.run("DELETE FROM claims WHERE name = ?", name)
@@ -102,8 +103,11 @@ class QueueTables(OfficeTables):
         self._unposted.clear()
 
 
-def _values_of(it: Letter) -> Sequence[Any]:
-    return it.receiver, it.sender, it.number, it.body, it.title, it.office, it.sent, it.expires
+def _values_of(letter: Letter) -> Sequence[Any]:
+    return (
+        letter.receiver, letter.sender, letter.number, letter.body, letter.title, letter.office, letter.sent,
+        letter.expires,
+    )  # fmt: skip
 
 
 _ENQUEUE = """

@@ -20,7 +20,7 @@ Table(
     Column("changes", BigInteger, nullable=False),  # transactions that changed something
     Column("mailboxes", BigInteger, nullable=False),  # mailboxes ever created
     Column("live", BigInteger, nullable=False),  # letters in mailboxes
-    Column("dead", BigInteger, nullable=False),  # letters still to be deleted
+    Column("dead", BigInteger, nullable=False),  # rows of deleted letters, still to be removed
     Column("swept", BigInteger, nullable=False),  # the last letter the current sweep has visited
 )
 
@@ -53,7 +53,7 @@ Index("tenures_leaving", _tenures.c.name, sqlite_where=_leaving, postgresql_wher
 Table(
     "mailboxes",
     _tables,
-    Column("id", BigSerial, primary_key=True, autoincrement=False),  # never reused: dead letters refer to it
+    Column("id", BigSerial, primary_key=True, autoincrement=False),  # never reused: deleted letters refer to it
     Column("name", SortedText, nullable=False, unique=True),
     Column("next_offset", BigInteger, nullable=False),
     Column("acknowledged", BigInteger, nullable=False),

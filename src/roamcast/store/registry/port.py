@@ -106,7 +106,7 @@ class RegistryStore(Protocol):
 
 
 def entity_exists(id: str) -> ConflictError:
-    return ConflictError("this id, or its token, is taken", where=id, hint="choose another id")
+    return ConflictError("this id or its token is already in use", where=id, hint="choose another id")
 
 
 def id_retired(id: str, kind: str) -> ConflictError:
@@ -115,16 +115,16 @@ def id_retired(id: str, kind: str) -> ConflictError:
 
 
 def subscription_exists(id: str) -> ConflictError:
-    return ConflictError("this subscription id is taken", where=id, hint="choose another id")
+    return ConflictError("this subscription id is already in use", where=id, hint="choose another id")
 
 
 def unknown_entity(id: str) -> NotFoundError:
-    return NotFoundError("there is no entity with this id", where=id, hint="register it first")
+    return NotFoundError("no entity with this id", where=id, hint="register it first")
 
 
 def unknown_source(id: str) -> NotFoundError:
-    return NotFoundError("there is no source with this id", where=id, hint="register it first")
+    return NotFoundError("no source with this id", where=id, hint="register it first")
 
 
 def unknown_subscription(id: str) -> NotFoundError:
-    return NotFoundError("there is no such subscription", where=id, hint="list your subscriptions to see their ids")
+    return NotFoundError("no subscription with this id", where=id, hint="list your subscriptions to see their ids")

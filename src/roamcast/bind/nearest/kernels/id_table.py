@@ -76,12 +76,12 @@ class IdTable:
     def find(self, ids: Sequence[str]) -> Integers:
         """The handles of ids, or -1."""
         handles, scratch = np.empty(len(ids), np.int32), np.empty(len(ids), np.int64)
-        given, ends = _concatenate(ids)
+        id_bytes, ends = _concatenate(ids)
         lanes = self._lanes if len(ids) > _FEW else 1
 
         def find_lane(lane: int) -> None:
             first, last = len(ids) * lane // lanes, len(ids) * (lane + 1) // lanes
-            find_ids(first, last, _KEY, self._slots, self._start, self._bytes(), given, ends, scratch, handles)
+            find_ids(first, last, _KEY, self._slots, self._start, self._bytes(), id_bytes, ends, scratch, handles)
 
         list(self._run(find_lane, range(lanes)))
         return handles
@@ -191,22 +191,22 @@ def _end_of(text: _Bytes, start: int) -> int:
 
 
 @inline_kernel
-def _equals(text: _Bytes, start: int, given: _Bytes, begin: int, end: int) -> bool:
+def _equals(text: _Bytes, start: int, id_bytes: _Bytes, begin: int, end: int) -> bool:
     """Whether the id at `start` of the text is that from `begin` to `end` of another."""
     at, other, last = np.uintp(start), np.uintp(begin), np.uintp(end)
-    while other + _EIGHT <= last and at + _EIGHT <= np.uintp(text.size) and _load(text, at) == _load(given, other):
+    while other + _EIGHT <= last and at + _EIGHT <= np.uintp(text.size) and _load(text, at) == _load(id_bytes, other):
         at, other = at + _EIGHT, other + _EIGHT
-    while other < last and text[at] == given[other]:
+    while other < last and text[at] == id_bytes[other]:
         at, other = at + _ONE, other + _ONE
     return bool(other == last and text[at] == _END_BYTE)
 
 
 @inline_kernel
-def _probe(slots: Longs, start: Longs, text: _Bytes, hash_: int, given: _Bytes, begin: int, end: int) -> int:
+def _probe(slots: Longs, start: Longs, text: _Bytes, hash_: int, id_bytes: _Bytes, begin: int, end: int) -> int:
     """The slot of an id, or ~slot of a free one where it may be inserted."""
     at = hash_ & (slots.size - 1)
     while slots[at] != _FREE:
-        if slots[at] >> 32 == hash_ >> 32 and _equals(text, start[slots[at] & _HANDLE], given, begin, end):
+        if slots[at] >> 32 == hash_ >> 32 and _equals(text, start[slots[at] & _HANDLE], id_bytes, begin, end):
             return int(at)
         at = (at + 1) & (slots.size - 1)
     return int(~at)
@@ -220,7 +220,7 @@ def find_ids(
     slots: Longs,
     start: Longs,
     text: _Bytes,
-    given: _Bytes,
+    id_bytes: _Bytes,
     ends: Longs,
     scratch: Longs,
     handles: Integers,
@@ -234,7 +234,7 @@ def find_ids(
     for block in range(first, last, _BLOCK):
         rest = min(block + _BLOCK, last)
         for i in range(block, rest):
-            scratch[i] = _hash(key, given, ends[i - 1] + 1 if i else 0, ends[i])
+            scratch[i] = _hash(key, id_bytes, ends[i - 1] + 1 if i else 0, ends[i])
         for i in range(block, rest):
             at = scratch[i] & (slots.size - 1)
             while slots[at] != _FREE and slots[at] >> 32 != scratch[i] >> 32:
@@ -243,11 +243,11 @@ def find_ids(
         for i in range(block, rest):
             scratch[i] = start[handles[i]] if handles[i] >= 0 else 0
         for i in range(block, rest):
-            scratch[i] = scratch[i] if text[scratch[i]] == given[ends[i - 1] + 1 if i else 0] else -1
+            scratch[i] = scratch[i] if text[scratch[i]] == id_bytes[ends[i - 1] + 1 if i else 0] else -1
         for i in range(block, rest):
             begin = ends[i - 1] + 1 if i else 0
-            if handles[i] >= 0 and (scratch[i] < 0 or not _equals(text, scratch[i], given, begin, ends[i])):
-                at = _probe(slots, start, text, _hash(key, given, begin, ends[i]), given, begin, ends[i])
+            if handles[i] >= 0 and (scratch[i] < 0 or not _equals(text, scratch[i], id_bytes, begin, ends[i])):
+                at = _probe(slots, start, text, _hash(key, id_bytes, begin, ends[i]), id_bytes, begin, ends[i])
                 handles[i] = slots[at] & _HANDLE if at >= 0 else -1
 
 

@@ -28,11 +28,11 @@ _QUEUED = 10_000  # letters in the mailbox that moves
 Say = Callable[[str], None]
 
 
-def bench_deliver(letters: int, clients: int, moves: int, ever: int, say: Say) -> dict[str, Any]:
-    """`letters` are stored at the same time; `ever` letters are sent in total by the long-term benchmark."""
+def bench_deliver(letters: int, clients: int, moves: int, total_letters: int, say: Say) -> dict[str, Any]:
+    """`letters` are stored at the same time; `total_letters` are sent in total by the long-term benchmark."""
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
         data = Path(folder)
-        for part in ("one", "north", "south", "ever"):
+        for part in ("one", "north", "south", "long-term"):
             (data / part).mkdir()
         figures = _in_and_out(data / "one", letters, clients, say)
         say(f"a mailbox with {_QUEUED} letters moves {moves} times between two nodes")
@@ -43,9 +43,9 @@ def bench_deliver(letters: int, clients: int, moves: int, ever: int, say: Say) -
             "blackout_p99_ms": percentile(blackouts, 99),
             "moves": moves,
         }
-        counts = [*(count for count in (100_000, 1_000_000) if count < ever), ever]
+        counts = [*(count for count in (100_000, 1_000_000) if count < total_letters), total_letters]
         say(f"cost of a letter after {' and '.join(map(str, counts))}")
-        costs = bench_long_term(data / "ever", _RECEIVERS, counts, say)
+        costs = bench_long_term(data / "long-term", _RECEIVERS, counts, say)
         figures["cost_us"] = {str(count): cost for count, cost in costs.items()}
     reason = nats_missing()
     if reason is None:

@@ -79,7 +79,9 @@ def send_in(url: str, token: str, receivers: Sequence[str], count: int) -> Timed
         ]
         outcomes = connection.request("POST", "/v1/letters", token, letters)["letters"]
         if sum(outcome.get("new", False) for outcome in outcomes) != len(letters):
-            raise UnavailableError(f"letters were refused: {[it for it in outcomes if 'error' in it][:1]}")
+            raise UnavailableError(
+                f"letters were refused: {[outcome for outcome in outcomes if 'error' in outcome][:1]}"
+            )
 
     in_turn = len(receivers) < _SENDING * _BUNDLE  # letters to one receiver must stay in order
     began = time.monotonic()

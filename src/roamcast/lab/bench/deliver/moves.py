@@ -89,7 +89,7 @@ def two_nodes(data: Path) -> Iterator[tuple[str, str]]:
         operator = Client(first, (data / "north" / "operator.token").read_text().strip())
         invitation = operator.invite("south")
         with node(data / "south", ports[1], "--domain", "south", "--join", first, "--invitation", invitation):
-            until(lambda: all(office["answers"] for office in operator.offices()), _TIMEOUT, "offices to meet")
+            until(lambda: all(office["reachable"] for office in operator.offices()), _TIMEOUT, "offices to meet")
             yield first, second
         operator.close()
 

@@ -164,7 +164,8 @@ def _measure_limit(most: float, streams: Callable[[], PlaceStream]) -> Row:
         pass
     after = count_work(workers, stream.events(stream.after))
     return {
-        "most": parameters(stream, most).most, **{name: _categories_after(name, most, streams()) for name in VARIANTS},
+        "most": parameters(stream, most).max_categories,
+        **{name: _categories_after(name, most, streams()) for name in VARIANTS},
         "members": after.each(after.members), "messages": after.each(after.messages), "balance": after.balance,
         "throughput": after.throughput, "moved": workers.moved,
     }  # fmt: skip

@@ -62,7 +62,7 @@ function hue(name) {
   return (hash >>> 0) % 360;
 }
 
-/** How a kind is drawn as an area, a line or a point, in the present theme. `swatch` is its colour. */
+/** How a kind is drawn as an area, a line or a point, in the current theme. `swatch` is its colour. */
 export function styleOf(kind, geometry) {
   const known = Object.hasOwn(KINDS, kind) ? KINDS[kind] : {};
   const style = { ...GEOMETRIES[geometry], ...known };

@@ -1,1 +1,1 @@
-"""What the node answers to, one module for each noun."""
+"""HTTP routes, one module per resource."""

@@ -20,7 +20,7 @@ async def arrive(request: Request, node: TheNode) -> dict[str, Any]:
     """Move the mailbox of a subscriber, of any domain, to this office. Returns the token that opens it here.
 
     The subscriber's move proof for this epoch authorises the move. `secret` is random and known to the caller only;
-    with it the request can be repeated. 409 `elsewhere`, with the present `epoch`, if the epoch is not higher than
+    with it the request can be repeated. 409 `elsewhere`, with the current `epoch`, if the epoch is not higher than
     that. 503 while the mailbox is on its way: repeat the request.
     """
     check_rate(request, node)

@@ -33,7 +33,7 @@ async def stream(node: TheNode, caller: Source) -> StreamingResponse:
     """
     if node.discovery.waiters.count(caller.id) >= node.limits.streams:
         raise CapacityError(
-            f"{node.limits.streams} streams of this source are open already", where=caller.id, hint="close one of them"
+            f"{node.limits.streams} streams of this source are already open", where=caller.id, hint="close one of them"
         )
     return sse_response(_stream(node, caller))
 

@@ -28,13 +28,13 @@ _ATTRIBUTES = BodyParser(AttributesIn)
 
 @router.post("/sources", status_code=201, openapi_extra=_ENTITY.openapi)
 async def register_source(request: Request, node: TheNode) -> dict[str, Any]:
-    """Register a source. Its token is returned only here. 409 if the id is taken."""
+    """Register a source. Its token is returned only here. 409 if the id is in use."""
     return await _register(request, node, "source")
 
 
 @router.post("/subscribers", status_code=201, openapi_extra=_ENTITY.openapi)
 async def register_subscriber(request: Request, node: TheNode) -> dict[str, Any]:
-    """Register a subscriber. Its token is returned only here. 409 if the id is or was taken."""
+    """Register a subscriber. Its token is returned only here. 409 if the id is or was in use."""
     return await _register(request, node, "subscriber")
 
 
@@ -61,10 +61,10 @@ async def set_attributes(request: Request, node: TheNode, caller: AnyCaller) -> 
 
 @router.delete("/me", status_code=204)
 async def remove_me(node: TheNode, caller: AnyCaller) -> None:
-    """Remove the caller for good; its token becomes invalid.
+    """Remove the caller permanently. Its token becomes invalid.
 
-    A subscriber's subscriptions and mailbox are removed too, and its id is never given again. The id of a source can be
-    registered again; its sequence numbers continue above those used.
+    A subscriber's subscriptions and mailbox are removed too, and its id cannot be registered again. The id of a source
+    can be registered again; its sequence numbers continue after those already used.
     """
     entity = node.entities.get(caller.id)
     if caller.kind == "subscriber":
@@ -117,7 +117,7 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> dict[
 def _check_self(id: str, caller: Caller | None) -> None:
     if caller is not None and caller.id != id:
         raise PermissionDeniedError(
-            f"this is the token of {caller.id}", where="id", hint="use the token of that entity"
+            f"the token belongs to {caller.id}", where="id", hint="use the token of the entity itself"
         )
 
 

@@ -26,7 +26,7 @@ _NUMBERS = BodyParser(NumbersIn)
 async def post_events(request: Request, node: TheNode, publisher: Publisher) -> dict[str, Any]:
     """Publish one event or a list, all or none.
 
-    The response comes when they are durable. Events with the same `seq` can be sent again: duplicates are dropped.
+    The response is sent when they are durable. Events with a `seq` can be sent again: duplicates are dropped.
     Events without `seq` get the next numbers; sending those again publishes them twice, so reserve numbers first if a
     response could be lost. Do not mix your own numbers with the node's for one source.
 
@@ -67,7 +67,7 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
         prefix = f"positions[{row}]." if bulk else ""
         if position.entity not in (None, caller.id):
             raise PermissionDeniedError(
-                f"this is the token of {caller.id}", where=f"{prefix}entity", hint="use the token of that entity"
+                f"the token belongs to {caller.id}", where=f"{prefix}entity", hint="use the token of that entity"
             )
         try:
             node.space.check_point(position.x, position.y)

@@ -27,7 +27,7 @@ Receiver = Annotated[str, Query(max_length=520, description="Name of the receive
 
 @router.post("/letters", status_code=202, openapi_extra=_LETTER.openapi)
 async def send_letters(request: Request, node: TheNode, reader: Reader) -> Any:
-    """Send a letter to another subscriber, wherever it is. The response comes when the letter is durable.
+    """Send a letter to another subscriber, wherever it is. The response is sent when the letter is durable.
 
     The letters of a sender to a receiver are numbered from 1. A request with the next `number` can be repeated safely;
     without `number`, each request is another letter. `ttl` is how many seconds the letter may wait to be read. In a

@@ -53,7 +53,7 @@ async def pull(
     empty only if there is no letter after `after`.
     """
     if wait > node.limits.wait:
-        raise InputError(f"more than {node.limits.wait:g} seconds", where="wait", hint="use a shorter wait, and repeat")
+        raise InputError(f"must be at most {node.limits.wait:g} seconds", where="wait", hint="wait less and repeat")
     limit = min(limit, node.limits.pull)
     pulled = await node.office.mailboxes.pull_waiting(reader.name, limit, after, wait)
     return Response(pulled_json(pulled), media_type="application/json")
@@ -83,7 +83,7 @@ async def stream(
     """
     if _is_full(node, reader.name):
         raise CapacityError(
-            f"{node.limits.streams} streams or polls of this mailbox are open already",
+            f"{node.limits.streams} streams or polls of this mailbox are already open",
             where=reader.name,
             hint="close one of them",
         )
@@ -99,8 +99,8 @@ async def stream(
 async def pull_many(request: Request, node: TheNode) -> Response:
     """Acknowledge and pull many mailboxes at once, for hosts of many subscribers.
 
-    Each mailbox is given once, by its token. The response's `mailboxes` has, in the same order, what pulling each alone
-    would return, or an `error`; then nothing of it was acknowledged.
+    Each mailbox is named once, by its token. `mailboxes` in the response has, in the same order, what pulling each
+    alone would return, or an `error`; then nothing was acknowledged in that mailbox.
     """
     pulls, _ = await _PULL.read_bulk(request, node)
     if len(pulls) > node.limits.mailboxes:

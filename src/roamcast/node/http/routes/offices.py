@@ -1,4 +1,4 @@
-"""Offices that know each other: list them, find the nearest, invite and remove."""
+"""Peers of this office: list them, find the nearest, invite and remove."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _DOMAIN = BodyParser(DomainIn)
 
 @router.get("/offices")
 async def offices(node: TheNode) -> dict[str, Any]:
-    """This office and its peers: `domain`, `url`, position (`at`), whether it `answers`, and when it last reported its
-    sources (`heard_at`).
+    """This office and its peers: `domain`, `url`, position (`at`), whether it is `reachable`, and when it last
+    responded to a discovery request (`last_response_at`).
     """
-    answers, positions = node.office.sender.states(), node.discovery.positions
+    reachable, positions = node.office.sender.states(), node.discovery.positions
     peers = [
         {
             "domain": peer.domain,
             "url": peer.url,
             "at": positions.get(peer.domain),
-            "answers": answers.get(peer.domain, False),
-            "heard_at": _time(node.control.peer_sources.last_answer(peer.domain)),
+            "reachable": reachable.get(peer.domain, False),
+            "last_response_at": _time(node.control.peer_sources.last_response(peer.domain)),
         }
         for peer in node.office.peers.all()
     ]
@@ -44,16 +44,17 @@ async def nearest(
     x: Annotated[float, Query(allow_inf_nan=False)],
     y: Annotated[float, Query(allow_inf_nan=False)],
 ) -> dict[str, Any]:
-    """The nearest node to a point, among this one and the peers that answer: where to register. Ties, and nodes without
-    a position, are ordered by `domain`.
+    """The node nearest to a point, among this one and its reachable peers: where to register.
+
+    Ties are broken by `domain`. Nodes without a position are ignored; if none has one, this node is returned.
     """
     node.space.check_point(x, y)
-    answers, positions = node.office.sender.states(), node.discovery.positions
+    reachable, positions = node.office.sender.states(), node.discovery.positions
     here = (node.settings.domain, node.office.url, node.settings.at)
     peers = [
         (peer.domain, peer.url, positions.get(peer.domain))
         for peer in node.office.peers.all()
-        if answers.get(peer.domain)
+        if reachable.get(peer.domain)
     ]
     candidates = sorted((here, *peers))
     distances = [inf if at is None else float(node.space.distance(x, y, *at)) for *_, at in candidates]
@@ -65,7 +66,7 @@ async def nearest(
 async def remove(domain: str, node: TheNode) -> None:
     """Remove a peer: its requests are refused, and its sources are dropped here.
 
-    Letters for it wait until it joins again. Remove it at each other node too. Requires the operator token.
+    Letters for it wait until it joins again. Remove it at every other node too. Requires the operator token.
     """
     if not await run_in_threadpool(node.office.peers.remove, domain):
         raise NotFoundError(f"unknown office {domain!r}", where="domain", hint="GET /v1/offices lists the peers")

@@ -67,9 +67,9 @@ async def messages(request: Request, node: TheNode) -> Response:
 @router.post("/sources")
 async def sources(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
-    asked = await run_in_threadpool(decode_request, body, node.space)
-    node.office.admission.check_sender(peer.domain, asked.request.node)
-    return _signed_response(node, peer, nonce, encode(await node.discovery.answer(peer.domain, asked)))
+    received = await run_in_threadpool(decode_request, body, node.space)
+    node.office.admission.check_sender(peer.domain, received.request.node)
+    return _signed_response(node, peer, nonce, encode(await node.discovery.respond(peer.domain, received)))
 
 
 async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:
@@ -85,4 +85,4 @@ def _json(node: Node, peer: Peer, nonce: str, value: object) -> Response:
 
 
 def _signed_response(node: Node, peer: Peer, nonce: str, body: bytes) -> Response:
-    return Response(body, 200, node.office.signed_http.answer_headers(peer, nonce, body), "application/json")
+    return Response(body, 200, node.office.signed_http.response_headers(peer, nonce, body), "application/json")

@@ -45,7 +45,7 @@ async def change(request: Request, node: TheNode, scene: TheScene) -> dict[str, 
     """Change a layer of the scene. Requires the operator token. The node's own layers cannot be changed."""
     body = await _SCENE.read(request, node)
     if body.layer in LAYERS:
-        raise InputError(f"the node maintains the layer {body.layer}", where="layer", hint="use another name")
+        raise InputError(f"layer {body.layer!r} belongs to the node", where="layer", hint="use another name")
     features = {id: feature.model_dump() for id, feature in body.set.items()}
     scene.apply(LayerChange(body.layer, features, body.remove, body.clear, body.ttl), time.monotonic())
     return {"set": len(features)}

@@ -75,7 +75,7 @@ async def list_subscriptions(
     """The caller's subscriptions by id; with the operator token, all. `more` tells whether there are more.
 
     Each has its canonical `text`, `plan`, `state`, the `sources` it is bound to, `since` when, and `why` it receives
-    nothing, as of its last change of state. Request a single subscription to see its present status.
+    nothing, as of its last change of state. Request a single subscription to see its current status.
     """
     limit = min(limit, node.limits.page)
     owner = None if caller is None else caller.id
@@ -92,7 +92,7 @@ async def list_subscriptions(
 
 @router.get("/{id}")
 async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
-    """The present status of a subscription. For its owner and the operator."""
+    """The current status of a subscription. For its owner and the operator."""
     subscription = await run_in_threadpool(_own, node, id, caller)
     return _status_json(await _status_of(node, subscription))
 
@@ -101,7 +101,7 @@ async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator
 async def explain_match(id: str, request: Request, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """Explain why an event would match a subscription or not. Nothing is published. For its owner and the operator.
 
-    Each of the `checks` has `holds` (null: this node cannot tell) and `why`. All checks use the present state: sources
+    Each of the `checks` has `holds` (null: this node cannot tell) and `why`. All checks use the current state: sources
     and subscribers may have been elsewhere at the time of the event. `matches` is false if any check fails, true if all
     hold, else null.
     """
@@ -117,7 +117,7 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
 
 
 async def _status_of(node: Node, subscription: Subscription) -> SubscriptionStatus:
-    """The present status. Raises NotFoundError if it has been removed meanwhile."""
+    """The current status. Raises NotFoundError if it has been removed meanwhile."""
     id = subscription.id
     if subscription.lifecycle is None:
         why = _position_unknown(node, subscription)
