@@ -39,7 +39,7 @@ def simulate(
     from roamcast.collect.simulation.traces import contact_lines, movement_lines, write_lines
 
     scenario = load_scenario(field)
-    world, outcomes = scenario.world, {}
+    world, results = scenario.world, {}
     done = 0.0
 
     def note(part: float) -> None:
@@ -50,7 +50,7 @@ def simulate(
         progress.measure = lambda: (round(100 * done), 100)
         for protocol in scenario.protocols:
             progress.say(f"simulating {protocol.name}")
-            outcomes[protocol.name] = simulate(
+            results[protocol.name] = simulate(
                 world,
                 protocol,
                 scenario.radio,
@@ -58,10 +58,10 @@ def simulate(
                 until_death=scenario.until_death,
                 progress=note,
             )
-    results = {name: asdict(run_figures(outcome, scenario.radio.initial_j)) for name, outcome in outcomes.items()}
+    figures = {name: asdict(run_figures(result, scenario.radio.initial_j)) for name, result in results.items()}
     files = []
     if out is not None:
-        files = write_reports(out, world, outcomes)
+        files = write_reports(out, world, results)
         mules, sensors = mule_names(world.field.mules), sensor_names(world.field.sensors)
         contacts = scenario.contacts or find_contacts(world, cell_entries(world.field, world.legs))
         write_lines(out / "contacts.txt", contact_lines(contacts, mules, sensors))
@@ -69,11 +69,11 @@ def simulate(
             size = {"side": world.field.side, "duration_s": world.field.duration_s}
             write_lines(out / "movement.txt", movement_lines(world.legs, mules, **size, is_csv=False))
             write_lines(out / "movement.csv", movement_lines(world.legs, mules, **size, is_csv=True))
-        write_figures(results, out / "figures.json")
+        write_figures(figures, out / "figures.json")
     if as_json:
-        print_json(results)
+        print_json(figures)
         return
-    stats = {name: message_stats(outcome) for name, outcome in outcomes.items()}
+    stats = {name: message_stats(result) for name, result in results.items()}
     names = list(next(iter(stats.values())))
     print_table(["", *stats], [[name, *(f"{stats[protocol][name]:.6g}" for protocol in stats)] for name in names])
     for file in files:

@@ -16,7 +16,7 @@ from roamcast.collect.simulation.field import Field, FieldWorld, Radio, draw_wor
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 from roamcast.collect.simulation.reference.communities import communities, neighbours
 from roamcast.collect.simulation.results import SimulationResult
-from roamcast.collect.simulation.schedule import schedule
+from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate
 
 RADIO = Radio()
@@ -109,7 +109,7 @@ def test_unlimited_direct_gathering_delivers_what_the_contacts_allow(field: Fiel
 def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET) -> None:
     """A transfer to or from a mule lies within a contact for the whole tick."""
     world = draw_world(field, seed)
-    clock, log = schedule(world).clock, contact_rows(world)
+    clock, log = make_schedule(world).clock, contact_rows(world)
     result = simulate(world, protocol, log=True)
     assert result.transfers is not None
     for tick, *ends, _ in result.transfers.tolist():
@@ -165,7 +165,7 @@ def test_relayed_copies_are_conserved(field: Field, seed: int, protocol: CET) ->
 def spent(world: FieldWorld, result: SimulationResult) -> dict[int, float]:
     """Energy spent by each sensor, from the radio model and the log of transfers."""
     field, legs = world.field, world.legs
-    clock, joules = schedule(world).clock, defaultdict[int, float](float)
+    clock, joules = make_schedule(world).clock, defaultdict[int, float](float)
     assert result.transfers is not None
     for tick, sender, receiver, _ in result.transfers.tolist():
         time = tick_begin(clock, tick)

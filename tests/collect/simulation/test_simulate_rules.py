@@ -13,13 +13,13 @@ from roamcast.collect.simulation.communities import find_communities
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, FieldWorld, Radio, cells_of, draw_world
 from roamcast.collect.simulation.kernel_state import build_field_state
-from roamcast.collect.simulation.kernels.head_trees import tree_rank
+from roamcast.collect.simulation.kernels.heads import tree_rank
 from roamcast.collect.simulation.kernels.run import run_ticks
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, RatePer
 from roamcast.collect.simulation.reference.communities import HeadTree, communities, layers, neighbours
 from roamcast.collect.simulation.reference.communities import tree_rank as reference_tree_rank
 from roamcast.collect.simulation.results import SimulationResult, run_figures
-from roamcast.collect.simulation.schedule import schedule
+from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate
 
 CHAIN = [(5.0, 5.0), (15.0, 5.0), (25.0, 5.0), (35.0, 5.0)]
@@ -278,7 +278,7 @@ def test_keepers_take_turns_in_the_order_of_the_tree() -> None:
     sensors = [*CHAIN, (95.0, 95.0)]
     way = [stationary(95, 95, 0.0, 20.0), stationary(5, 5, 20.0)]
     world = small_world(sensors, [way], [(float(t), 4) for t in range(5)], rate=1.0)
-    state = build_field_state(world, CET(gamma=1), Radio(), find_communities(world), schedule(world), log=0)
+    state = build_field_state(world, CET(gamma=1), Radio(), find_communities(world), make_schedule(world), log_room=0)
     run_ticks(state, 100, 1_000, False)
     kept = {sensor: state.copy["event"][sensor, : state.sensor["queue_length"][sensor]].tolist() for sensor in range(4)}
     tree = HeadTree(neighbours(world), 0, world.seed)

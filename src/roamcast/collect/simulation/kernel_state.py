@@ -11,7 +11,7 @@ from roamcast.collect.simulation.communities import Communities, find_communitie
 from roamcast.collect.simulation.field import FieldWorld, Radio
 from roamcast.collect.simulation.kernels import layout
 from roamcast.collect.simulation.kernels.epidemic import EpidemicState
-from roamcast.collect.simulation.kernels.layout import CountIndex, Resend, Rows
+from roamcast.collect.simulation.kernels.layout import Resend, Rows
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 from roamcast.collect.simulation.schedule import NEVER, Schedule
 from roamcast.errors import InputError
@@ -31,46 +31,46 @@ _RESEND = {
 
 
 def build_field_state(
-    world: FieldWorld, protocol: CET | DG, radio: Radio, communities: Communities, plan: Schedule, *, log: int
+    world: FieldWorld, protocol: CET | DG, radio: Radio, communities: Communities, schedule: Schedule, *, log_room: int
 ) -> layout.FieldState:
-    """Build the state for CET or DG. `log` is the maximum number of transfers in a round, or 0 for no log.
+    """Build the state for CET or DG. `log_room` is the maximum number of transfers in a round, or 0 for no log.
 
     Raises InputError if the field does not fit into memory.
     """
     sensors, mules, events = world.field.sensors, world.field.mules, len(world.events.time)
-    groups, words, reach = len(communities.size), -(-max(mules, 1) // 64), max(1, plan.max_reach)
+    community_count, words, reach = len(communities.size), -(-max(mules, 1) // 64), max(1, schedule.max_reach)
     cet = protocol if isinstance(protocol, CET) else CET(put_back=False, alpha=inf)
     # A queue has at most the owner's copy and one for each mule of an event, unless copies of earlier contacts stay.
     room = protocol.K if cet.left_behind == "waits" else min(protocol.K, events * (mules + 1))
     carried = _max_carried(world, communities, cet) if cet.put_back else 0
     _check_memory(
         f"{sensors:,} sensors with queues of {room:,} and {mules:,} mules",
-        sensors * room * (layout.COPY.itemsize + 8 * words) + mules * (sensors * layout.PAIR.itemsize + 8 * groups),
+        sensors * room * (layout.COPY.itemsize + 8 * words)
+        + mules * (sensors * layout.PAIR.itemsize + 8 * community_count),
         "reduce the numbers, or K",
     )
+    occurrence = {name: getattr(schedule, name) for name in ("tick", "kind", "mule", "target")}
     return layout.FieldState(
         clock=np.array([0, 0, 0, 0, 0, 0, -1, NEVER], np.int64),
-        counts=np.zeros(len(CountIndex), np.int64),
-        rules=_rules(world, protocol, cet, radio, plan),
-        times=plan.clock.times,
-        occurrence=_rows(
-            layout.OCCURRENCE, len(plan.tick), tick=plan.tick, kind=plan.kind, mule=plan.mule, target=plan.target
-        ),
+        counts=np.zeros(len(layout.COUNTS), np.int64),
+        rules=_rules(world, protocol, cet, radio, schedule),
+        times=schedule.clock.times,
+        occurrence=_rows(layout.OCCURRENCE, len(schedule.tick), **occurrence),
         event=_rows(
             layout.EVENT,
             events,
-            created=plan.created,
-            expiry=plan.clock.after(world.events.time + protocol.beta),
+            created=schedule.created,
+            expiry=schedule.clock.after(world.events.time + protocol.beta),
             origin=world.events.sensor,
             a1=world.events.a1,
             a2=world.events.a2,
         ),
-        path=_paths(plan),
-        visit=_rows(
-            layout.VISIT,
-            len(plan.leg_contact),
-            until=plan.until[plan.leg_contact],
-            sensor=plan.sensor[plan.leg_contact],
+        leg=_legs(schedule),
+        leg_contact=_rows(
+            layout.LEG_CONTACT,
+            len(schedule.leg_contact),
+            until=schedule.until[schedule.leg_contact],
+            sensor=schedule.sensor[schedule.leg_contact],
         ),
         sensor=_sensors(world, radio, communities),
         link=_rows(
@@ -80,13 +80,13 @@ def build_field_state(
             used_at=-1,
             sensor=communities.neighbour,
         ),
-        group=_groups(communities),
+        community=_communities(communities),
         member=communities.member,
         tree_order=np.zeros(sensors, np.int32),
         mule=_rows(
             layout.MULE,
             mules,
-            last_received_at=-_quiet(cet, plan),
+            last_received_at=-_quiet(cet, schedule),
             a1=world.want[:, 0],
             a2=world.want[:, 1],
             leg=-1,
@@ -94,26 +94,26 @@ def build_field_state(
         ),
         pair=np.zeros((mules, sensors), layout.PAIR),
         in_reach=np.zeros((mules, reach), np.int32),
-        groups=np.zeros((mules, reach), np.int32),
-        reach_by_group=np.zeros((mules, groups), np.int32),
-        contact=np.zeros((groups, mules), np.int32),
+        communities=np.zeros((mules, reach), np.int32),
+        reach_by_community=np.zeros((mules, community_count), np.int32),
+        mules_in_contact=np.zeros((community_count, mules), np.int32),
         copy=np.empty((sensors, room), layout.COPY),
         sent_to=np.empty((sensors, room, words), np.uint64),
         stored=np.zeros((mules, carried), layout.STORED),
         received_by=np.zeros((events, words), np.uint64),
-        put_back_to=np.zeros((events if cet.put_back else 0, -(-groups // 64)), np.uint64),
+        put_back_to=np.zeros((events if cet.put_back else 0, -(-community_count // 64)), np.uint64),
         relay_pending=np.zeros(-(-sensors // 64), np.uint64),
         mule_mask=np.zeros(words, np.uint64),
         tried_mules=np.zeros(words, np.uint64),
         moved_mules=np.zeros(words, np.uint64),
         worklist=np.zeros(sensors + 1, np.int32),
         delivered=np.empty((_DELIVERED_ROWS + sensors + mules * reach, 4), np.int64),
-        log=np.empty((_LOG_ROWS + log if log else 0, 4), np.int64),
+        log=np.empty((_LOG_ROWS + log_room if log_room else 0, 4), np.int64),
     )
 
 
 def build_epidemic_state(
-    world: FieldWorld, protocol: Epidemic, radio: Radio, plan: Schedule, *, log: int
+    world: FieldWorld, protocol: Epidemic, radio: Radio, schedule: Schedule, *, log_room: int
 ) -> tuple[layout.FieldState, EpidemicState]:
     """Build the state for Epidemic. Raises InputError if it does not fit into memory."""
     sensors, mules, events = world.field.sensors, world.field.mules, len(world.events.time)
@@ -123,8 +123,10 @@ def build_epidemic_state(
         nodes * (16 * words + 2 * events),
         "use a smaller field or a shorter duration",
     )
-    state = build_field_state(world, DG(K=1, beta=protocol.beta), radio, find_communities(world), plan, log=log)
-    state.group["head_fixed"] = 1  # there are no heads
+    state = build_field_state(
+        world, DG(K=1, beta=protocol.beta), radio, find_communities(world), schedule, log_room=log_room
+    )
+    state.community["head_fixed"] = 1  # there are no heads
     room = np.full(nodes, protocol.K if isfinite(protocol.K) else 1 << 62, np.int64)
     room[sensors:] = 1 << 62
     return state, EpidemicState(
@@ -153,12 +155,12 @@ def _rows(record: np.dtype[np.void], count: int, **columns: npt.NDArray[np.gener
     return rows
 
 
-def _quiet(cet: CET, plan: Schedule) -> int:
-    return round(cet.quiet_s * plan.clock.rate) if isfinite(plan.clock.rate) else -1
+def _quiet(cet: CET, schedule: Schedule) -> int:
+    return round(cet.quiet_s * schedule.clock.rate) if isfinite(schedule.clock.rate) else -1
 
 
-def _rules(world: FieldWorld, protocol: CET | DG, cet: CET, radio: Radio, plan: Schedule) -> Rows:
-    bits, limited = world.field.event_bits, isfinite(plan.clock.rate)
+def _rules(world: FieldWorld, protocol: CET | DG, cet: CET, radio: Radio, schedule: Schedule) -> Rows:
+    bits, limited = world.field.event_bits, isfinite(schedule.clock.rate)
     return _rows(
         layout.RULES,
         1,
@@ -175,7 +177,7 @@ def _rules(world: FieldWorld, protocol: CET | DG, cet: CET, radio: Radio, plan: 
         prune=cet.lost_root == "cut",
         resend=_RESEND[protocol.resend],
         room=protocol.K,
-        quiet=_quiet(cet, plan),
+        quiet=_quiet(cet, schedule),
         gamma=cet.gamma,
         alpha=cet.alpha,
         theta=cet.theta,
@@ -183,24 +185,24 @@ def _rules(world: FieldWorld, protocol: CET | DG, cet: CET, radio: Radio, plan: 
         loss=bits * radio.e_fs,
         receive=radio.receive(bits),
         unknown_square=(world.field.side / world.field.cells) ** 2,
-        rate=plan.clock.rate,
+        rate=schedule.clock.rate,
         seed=world.seed,
     )
 
 
-def _paths(plan: Schedule) -> Rows:
-    legs = plan.legs
-    rows = np.zeros(len(legs.mule) + 1, layout.PATH)
+def _legs(schedule: Schedule) -> Rows:
+    legs = schedule.legs
+    rows = np.zeros(len(legs.mule) + 1, layout.LEG)
     for name in ("start", "arrive", "x0", "y0", "x1", "y1"):
         rows[name][:-1] = getattr(legs, name)
-    rows["first"] = plan.leg_first
+    rows["first"] = schedule.leg_first
     return rows
 
 
 def _sensors(world: FieldWorld, radio: Radio, communities: Communities) -> Rows:
     rows = np.zeros(world.field.sensors + 1, layout.SENSOR)
     rows["first"] = communities.start
-    rows["x"][:-1], rows["y"][:-1], rows["group"][:-1] = world.x, world.y, communities.of
+    rows["x"][:-1], rows["y"][:-1], rows["community"][:-1] = world.x, world.y, communities.of
     rows["energy"] = radio.initial_j
     rows["next_expiry"] = NEVER
     for name in ("sent_at", "received_at", "retry_at", "last_upper", "parent", "child", "sibling"):
@@ -208,8 +210,8 @@ def _sensors(world: FieldWorld, radio: Radio, communities: Communities) -> Rows:
     return rows
 
 
-def _groups(communities: Communities) -> Rows:
-    rows = np.zeros(len(communities.size) + 1, layout.GROUP)
+def _communities(communities: Communities) -> Rows:
+    rows = np.zeros(len(communities.size) + 1, layout.COMMUNITY)
     rows["first"] = communities.first
     rows["size"][:-1] = communities.size
     rows["head"][:-1] = communities.member[communities.first[:-1]]

@@ -11,26 +11,15 @@ import numpy.typing as npt
 
 from roamcast.collect.simulation.field import FieldWorld
 
-__all__ = ["COUNTS", "RunFigures", "SimulationResult", "count_wanted_pairs", "run_figures"]
+__all__ = ["RunFigures", "SimulationResult", "count_wanted_pairs", "run_figures"]
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-COUNTS = (
-    "created", "full", "expired", "spent", "stranded", "by_owner", "to_mules", "hops", "duplicates", "put_back",
-    "elections",
-)  # fmt: skip
-"""Counters of a run.
-
-`created`: events. `full`, `expired`, `spent`: own or kept copies that found the queue full, became older than beta, or
-had more than alpha successes. `stranded`: relayed copies whose contact ended. `by_owner`, `to_mules`, `hops`: transfers
-by the source or keeper, to mules, and all. `duplicates`: events that a mule received again. `put_back`: events put
-back. `elections`: heads elected after the first ones."""
-
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The result of a run.
+    """The result of a run. `counts` has the counters of `kernels.layout.COUNTS`.
 
     `delivered` has a row (tick, mule, event, hops) for each first receipt of an event by a mule that wants it, and
     `delay_s` its delay. `transfers`, if logged, has a row (tick, sender, receiver, event) for each transfer; mules are
@@ -76,20 +65,20 @@ def count_wanted_pairs(world: FieldWorld, created: int) -> int:
     return int(below[world.want[:, 0], world.want[:, 1]].sum())
 
 
-def run_figures(outcome: SimulationResult, initial_j: float) -> RunFigures:
+def run_figures(result: SimulationResult, initial_j: float) -> RunFigures:
     """Compute the figures of a run."""
-    counts, pairs = outcome.counts, len(outcome.delivered)
+    counts, pairs = result.counts, len(result.delivered)
     created = max(1, counts["created"])
     return RunFigures(
-        pairs / outcome.wanted if outcome.wanted else 0.0,
+        pairs / result.wanted if result.wanted else 0.0,
         counts["by_owner"] / created,
         counts["to_mules"] / created,
         counts["hops"] / created,
-        _mean(outcome.delay_s),
-        float(np.median(outcome.delay_s)) if pairs else 0.0,
-        _mean(outcome.delivered[:, 3]),
-        float(initial_j - outcome.energy.min(initial=initial_j)),
-        None if outcome.first_death_s is None else outcome.first_death_s / 86_400,
+        _mean(result.delay_s),
+        float(np.median(result.delay_s)) if pairs else 0.0,
+        _mean(result.delivered[:, 3]),
+        float(initial_j - result.energy.min(initial=initial_j)),
+        None if result.first_death_s is None else result.first_death_s / 86_400,
     )
 
 

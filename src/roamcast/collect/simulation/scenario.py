@@ -34,18 +34,8 @@ _MAY_BE_INFINITE: Final = {"rate", "K", "alpha", "beta", "theta", "gamma"}
 _MAX_COUNT: Final = 50_000_000
 _MAX_COORDINATE: Final = 1e300
 _POSITIVE = {
-    "side",
-    "cells",
-    "sensors",
-    "mules",
-    "gap_s",
-    "duration_s",
-    "speed_max",
-    "values",
-    "event_bits",
-    "rate",
-    "K",
-}
+    "side", "cells", "sensors", "mules", "gap_s", "duration_s", "speed_max", "values", "event_bits", "rate", "K",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from roamcast.collect.simulation.contacts import Contacts, Entries, cell_entries
 from roamcast.collect.simulation.field import FieldWorld
 from roamcast.collect.simulation.mobility import Legs
 
-__all__ = ["NEVER", "Occurrence", "Schedule", "TickClock", "legs_from_contacts", "make_clock", "schedule"]
+__all__ = ["NEVER", "Occurrence", "Schedule", "TickClock", "legs_from_contacts", "make_clock", "make_schedule"]
 
 Floats = npt.NDArray[np.float64]
 Ticks = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class Occurrence(IntEnum):
     Contacts begin before others end: a mule that changes from one sensor to another stays in contact.
     """
 
-    LEG = 0  # a mule starts a leg
+    NEW_LEG = 0  # a mule starts a leg
     UP = 1  # a contact begins
     DOWN = 2  # a contact ends
     ENTER = 3  # a mule enters a cell
@@ -92,7 +92,7 @@ class Schedule(NamedTuple):
     """Maximum number of sensors in reach of a mule at the same time."""
 
 
-def schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedule:
+def make_schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedule:
     """Make the schedule from the geometry of the world, or from given contacts.
 
     With given contacts a mule does not know its path, only the sensors in reach, and all distances to it are taken as
@@ -113,7 +113,7 @@ def schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedule:
     leg_first, leg_contact = _contacts_of_legs(legs.mule, leg_begin, leg_end, mule, begin, end)
     parts = (
         (end, Occurrence.DOWN, mule, sensor),
-        (leg_begin, Occurrence.LEG, legs.mule, np.arange(len(legs.mule), dtype=np.int32)),
+        (leg_begin, Occurrence.NEW_LEG, legs.mule, np.arange(len(legs.mule), dtype=np.int32)),
         (begin, Occurrence.UP, mule, sensor),
         (clock.first(entries.time), Occurrence.ENTER, entries.mule, np.full(len(entries.mule), -1, np.int32)),
     )

@@ -16,7 +16,7 @@ from roamcast.collect.simulation.kernels.epidemic import run_epidemic
 from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENSOR_DIED, drop_all_expired, run_ticks
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
 from roamcast.collect.simulation.results import SimulationResult, count_wanted_pairs
-from roamcast.collect.simulation.schedule import Schedule, schedule
+from roamcast.collect.simulation.schedule import Schedule, make_schedule
 
 __all__ = ["simulate"]
 
@@ -43,22 +43,23 @@ def simulate(
     The kernels are compiled at the first run after an installation, which can take a minute.
     """
     radio = radio or Radio()
-    plan = schedule(world, contacts)
+    schedule = make_schedule(world, contacts)
     field = world.field
     communities = isolated_sensors(world) if isinstance(protocol, DG) else find_communities(world)
-    spare = _max_transfers(world, protocol, communities, plan)
+    max_transfers = _max_transfers(world, protocol, communities, schedule)
+    log_room = max_transfers if log else 0
     if isinstance(protocol, Epidemic):
-        state, epidemic = build_epidemic_state(world, protocol, radio, plan, log=spare if log else 0)
+        state, epidemic = build_epidemic_state(world, protocol, radio, schedule, log_room=log_room)
     else:
-        state = build_field_state(world, protocol, radio, communities, plan, log=spare if log else 0)
+        state = build_field_state(world, protocol, radio, communities, schedule, log_room=log_room)
         epidemic = None
     delivered, transfers = [], []
-    status, ticks = REACHED_TICK, plan.clock.ticks
+    status, ticks = REACHED_TICK, schedule.clock.ticks
     for until in _stop_ticks(ticks):
         status = BUFFERS_FULL
         while status == BUFFERS_FULL:
             if epidemic is None:
-                status = run_ticks(state, until, spare, until_death)
+                status = run_ticks(state, until, max_transfers, until_death)
             else:
                 status = run_epidemic(state, epidemic, until, until_death)
             delivered.append(_drain(state.delivered, state.clock, layout.DELIVERED))
@@ -72,27 +73,28 @@ def simulate(
     held, under_way = (
         _count_copies(state) if epidemic is None else (int(epidemic.queue_length[: field.sensors].sum()), 0)
     )
+    counts: dict[str, int] = dict(zip(layout.COUNTS, state.counts.tolist(), strict=True))
     return SimulationResult(
-        {count.name: int(state.counts[count]) for count in layout.CountIndex},
+        counts,
         rows := np.concatenate(delivered),
-        plan.clock.ends(rows[:, 0]) - world.events.time[rows[:, 2]],
+        schedule.clock.ends(rows[:, 0]) - world.events.time[rows[:, 2]],
         state.sensor["energy"][: field.sensors].copy(),
         held,
         under_way,
-        _end_time(plan, int(state.clock[layout.DEATH])),
-        count_wanted_pairs(world, int(state.counts[layout.CountIndex.created])),
-        _end_time(plan, last) or 0.0,
+        _end_time(schedule, int(state.clock[layout.DEATH])),
+        count_wanted_pairs(world, counts["created"]),
+        _end_time(schedule, last) or 0.0,
         np.concatenate(transfers) if log else None,
     )
 
 
-def _max_transfers(world: FieldWorld, protocol: Protocol, communities: Communities, plan: Schedule) -> int:
-    """Maximum number of transfers in a round: collecting, relaying, and putting back along the tree."""
+def _max_transfers(world: FieldWorld, protocol: Protocol, communities: Communities, schedule: Schedule) -> int:
+    """Maximum number of transfers in a round: one pass of collecting, relaying, and putting back along the tree."""
     largest = int(np.diff(communities.first).max(initial=1))
     relayed = max(world.field.sensors, len(communities.neighbour))
     if isinstance(protocol, CET) and protocol.hand_up == "way":
         relayed = world.field.sensors * largest
-    return world.field.mules * (plan.max_reach + 2 * largest + 4) + relayed
+    return world.field.mules * (schedule.max_reach + 2 * largest + 4) + relayed
 
 
 def _stop_ticks(ticks: int) -> Iterator[int]:
@@ -108,9 +110,9 @@ def _drain(rows: Rows, clock: Rows, counter: int) -> Rows:
 def _count_copies(state: layout.FieldState) -> tuple[int, int]:
     """Count copies in queues: those of owners and keepers, and relayed ones."""
     in_use = np.arange(state.copy.shape[1]) < state.sensor["queue_length"][:-1, None]
-    own = int((in_use & (state.copy["tag"] < 0)).sum())
+    own = int((in_use & (state.copy["for_mule"] < 0)).sum())
     return own, int(in_use.sum()) - own
 
 
-def _end_time(plan: Schedule, tick: int) -> float | None:
-    return float(plan.clock.ends(np.array(tick))) if tick >= 0 else None
+def _end_time(schedule: Schedule, tick: int) -> float | None:
+    return float(schedule.clock.ends(np.array(tick))) if tick >= 0 else None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.kernels.head_trees import pay
+from roamcast.collect.simulation.kernels.contacts import insert, remove
+from roamcast.collect.simulation.kernels.heads import pay
 from roamcast.collect.simulation.kernels.layout import (
     BY_OWNER,
     CREATED,
@@ -16,8 +17,8 @@ from roamcast.collect.simulation.kernels.layout import (
     DOWN,
     EXPIRED,
     FULL,
-    LEG,
     LOGGED,
+    NEW_LEG,
     NEXT_EVENT,
     NEXT_OCCURRENCE,
     PUT_BACK,
@@ -32,7 +33,6 @@ from roamcast.collect.simulation.kernels.layout import (
     i64,
     u64,
 )
-from roamcast.collect.simulation.kernels.path_sets import insert, remove
 from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENDER_STEP, SENSOR_DIED
 from roamcast.collect.simulation.kernels.transfers import log_transfer, send_to_neighbour, square_to_mule
 from roamcast.compiled import kernel
@@ -92,7 +92,7 @@ def _apply_occurrences(s: FieldState, e: EpidemicState, tick: int) -> None:
     while at < s.occurrence.shape[0] and s.occurrence[at].tick <= tick:
         occurrence = s.occurrence[at]
         mule = s.mule[occurrence.mule]
-        if occurrence.kind == LEG:
+        if occurrence.kind == NEW_LEG:
             mule.leg = occurrence.target
         elif occurrence.kind == UP:
             s.pair[occurrence.mule, occurrence.target].reach = 1

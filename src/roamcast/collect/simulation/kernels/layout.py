@@ -9,53 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "BY_OWNER",
-    "COPY",
-    "CREATED",
-    "DEATH",
-    "DELIVERED",
-    "DOWN",
-    "DUPLICATES",
-    "ELECTIONS",
-    "EVENT",
-    "EXPIRED",
-    "FULL",
-    "GROUP",
-    "HOPS",
-    "LEG",
-    "LINK",
-    "LOGGED",
-    "MULE",
-    "NEXT_EVENT",
-    "NEXT_OCCURRENCE",
-    "OCCURRENCE",
-    "PAIR",
-    "PATH",
-    "PUT_BACK",
-    "RESEND_CELL",
-    "RESEND_MISSING",
-    "RESEND_NEVER",
-    "RETRY_TICK",
-    "RULES",
-    "SENSOR",
-    "SPENT",
-    "STORED",
-    "STRANDED",
-    "TICK",
-    "TICK_BEGUN",
-    "TO_MULES",
-    "UP",
-    "VISIT",
-    "Bits",
-    "CountIndex",
-    "FieldState",
-    "Integers",
-    "Resend",
-    "Row",
-    "Rows",
-    "Ticks",
-    "i64",
-    "u64",
+    "BY_OWNER", "COMMUNITY", "COPY", "COUNTS", "CREATED", "DEATH", "DELIVERED", "DOWN", "DUPLICATES", "ELECTIONS",
+    "EVENT", "EXPIRED", "FULL", "HOPS", "LEG", "LEG_CONTACT", "LINK", "LOGGED", "MULE", "NEW_LEG", "NEXT_EVENT",
+    "NEXT_OCCURRENCE", "OCCURRENCE", "PAIR", "PUT_BACK", "RESEND_CELL", "RESEND_MISSING", "RESEND_NEVER", "RETRY_TICK",
+    "RULES", "SENSOR", "SPENT", "STORED", "STRANDED", "TICK", "TICK_BEGUN", "TO_MULES", "UP", "Bits", "FieldState",
+    "Integers", "Resend", "Row", "Rows", "Ticks", "i64", "u64",
 ]  # fmt: skip
 
 Rows: TypeAlias = npt.NDArray[Any]
@@ -79,30 +37,23 @@ class Resend(IntEnum):
     CELL = 3  # whenever the mule enters a cell
 
 
-class CountIndex(IntEnum):
-    """Index of each counter; see `roamcast.collect.simulation.results.COUNTS`."""
+COUNTS: Final = (
+    "created", "full", "expired", "spent", "stranded", "by_owner", "to_mules", "hops", "duplicates", "put_back",
+    "elections",
+)  # fmt: skip
+"""Counters of a run.
 
-    created = 0
-    full = 1
-    expired = 2
-    spent = 3
-    stranded = 4
-    by_owner = 5
-    to_mules = 6
-    hops = 7
-    duplicates = 8
-    put_back = 9
-    elections = 10
-
+`created`: events. `full`, `expired`, `spent`: own or kept copies that found the queue full, became older than beta, or
+had more than alpha successes. `stranded`: relayed copies whose contact ended. `by_owner`, `to_mules`, `hops`: transfers
+by the source or keeper, to mules, and all. `duplicates`: events that a mule received again. `put_back`: events put
+back. `elections`: heads elected after the first ones."""
+CREATED, FULL, EXPIRED, SPENT, STRANDED, BY_OWNER, TO_MULES, HOPS, DUPLICATES, PUT_BACK, ELECTIONS = range(len(COUNTS))
 
 # Plain integers for kernels.
 RESEND_NEVER: Final = int(Resend.NEVER)
 RESEND_MISSING: Final = int(Resend.MISSING)
 RESEND_CELL: Final = int(Resend.CELL)
-CREATED, FULL, EXPIRED, SPENT, STRANDED, BY_OWNER, TO_MULES, HOPS, DUPLICATES, PUT_BACK, ELECTIONS = map(
-    int, CountIndex
-)
-LEG, UP, DOWN = range(3)  # see `schedule.Occurrence`; the fourth is a mule that enters a cell
+NEW_LEG, UP, DOWN = range(3)  # see `schedule.Occurrence`; the fourth is a mule that enters a cell
 TICK, NEXT_OCCURRENCE, NEXT_EVENT, TICK_BEGUN, DELIVERED, LOGGED, DEATH, RETRY_TICK = range(8)
 """Indexes into `clock`: the current tick; the next occurrence; the next event to create; whether the tick has begun;
 number of rows in `delivered` and in `log`; the tick in which the first sensor died; the next tick in which a sensor
@@ -146,7 +97,7 @@ SENSOR: Final = np.dtype(
         ("received_at", "i8"),
         ("retry_at", "i8"),  # while it waits for room in an upper queue: when a copy there expires; else -1
         ("first", "i4"),  # first link; there is one row more than sensors
-        ("group", "i4"),
+        ("community", "i4"),
         ("queue_length", "i4"),  # copies in its queue
         ("last_upper", "i4"),  # neighbour that it last relayed to
         ("parent", "i4"),  # in the head's tree, like the next three
@@ -159,31 +110,31 @@ SENSOR: Final = np.dtype(
 LINK: Final = np.dtype([("cost", "f8"), ("used_at", "i8"), ("sensor", "i4"), ("unused", "i4")])
 """A link to a neighbour, in ascending order. `cost` is the energy for sending an event."""
 
-# A group is a community or an isolated sensor.
-GROUP: Final = np.dtype(
+COMMUNITY: Final = np.dtype(
     [
-        ("first", "i4"),  # first member; there is one row more than groups
+        ("first", "i4"),  # first member; there is one row more than communities
         ("size", "i4"),  # cells
         ("head", "i4"),
         ("next_keeper", "i4"),  # index in `tree_order` of the next keeper
-        ("contacts", "i4"),  # number of mules in contact
+        ("mule_count", "i4"),  # number of mules in contact
         ("head_fixed", "u1"),  # the head is not replaced any more
         ("has_tree", "u1"),
         ("unused", "u2"),
     ]
 )
+"""A community or an isolated sensor."""
 
 OCCURRENCE: Final = np.dtype([("tick", "i8"), ("kind", "i4"), ("mule", "i4"), ("target", "i4"), ("unused", "i4")])
 EVENT: Final = np.dtype(
     [("created", "i8"), ("expiry", "i8"), ("origin", "i4"), ("a1", "i4"), ("a2", "i4"), ("unused", "i4")]
 )
-VISIT: Final = np.dtype([("until", "i8"), ("sensor", "i4"), ("unused", "i4")])
+LEG_CONTACT: Final = np.dtype([("until", "i8"), ("sensor", "i4"), ("unused", "i4")])
 """A contact during a leg."""
 
-PATH: Final = np.dtype(
+LEG: Final = np.dtype(
     [("start", "f8"), ("arrive", "f8"), ("x0", "f8"), ("y0", "f8"), ("x1", "f8"), ("y1", "f8"), ("first", "i8")]
 )
-"""A leg and the first of its visits; there is one row more than legs."""
+"""A leg and the first of its contacts; there is one row more than legs."""
 
 MULE: Final = np.dtype(
     [
@@ -193,7 +144,7 @@ MULE: Final = np.dtype(
         ("leg", "i4"),
         ("last_sender", "i4"),
         ("in_reach", "i4"),  # number of sensors in reach
-        ("groups", "i4"),  # number of groups in contact
+        ("communities", "i4"),  # number of communities in contact
         ("stored", "i4"),  # number of events that it may put back
         ("put_back_count", "i4"),  # number of events put back so far
         ("may_collect", "i4"),  # a sensor in reach may have an event for it
@@ -204,8 +155,8 @@ MULE: Final = np.dtype(
 PAIR: Final = np.dtype([("layer", "i2"), ("reach", "u1"), ("done", "u1")])
 """State of a mule and a sensor: layer in the path set (0: none); in reach; nothing left to send."""
 
-COPY: Final = np.dtype([("arrived", "i8"), ("event", "i4"), ("tag", "i4"), ("successes", "i4"), ("hops", "i4")])
-"""A copy in a queue. `tag` is the mule that a relayed copy is for, or -1."""
+COPY: Final = np.dtype([("arrived", "i8"), ("event", "i4"), ("for_mule", "i4"), ("successes", "i4"), ("hops", "i4")])
+"""A copy in a queue. `for_mule` is the mule that a relayed copy is for, or -1."""
 
 STORED: Final = np.dtype([("event", "i4"), ("hops", "i4")])
 
@@ -219,24 +170,24 @@ class FieldState(NamedTuple):
     times: npt.NDArray[np.float64]
     occurrence: Rows
     event: Rows
-    path: Rows
-    visit: Rows
+    leg: Rows
+    leg_contact: Rows
     sensor: Rows
     link: Rows
-    group: Rows
+    community: Rows
     member: Integers
     tree_order: Integers  # members in pre-order of the head's tree
     mule: Rows
     pair: Rows  # by mule and sensor
     in_reach: Integers  # by mule: sensors in reach, ascending
-    groups: Integers  # by mule: groups in contact, ascending
-    reach_by_group: Integers  # by mule and group: sensors in reach
-    contact: Integers  # by group: mules in contact, in order of arrival
+    communities: Integers  # by mule: communities in contact, ascending
+    reach_by_community: Integers  # by mule and community: sensors in reach
+    mules_in_contact: Integers  # by community, in order of arrival
     copy: Rows  # by sensor
     sent_to: Bits  # by sensor and queue index: mules that the owner has sent the event to
     stored: Rows  # by mule
     received_by: Bits  # by event: mules that have received it
-    put_back_to: Bits  # by event: groups that it was put back to
+    put_back_to: Bits  # by event: communities that it was put back to
     relay_pending: Bits  # sensors that may have something to relay
     mule_mask: Bits  # scratch: mules
     tried_mules: Bits  # scratch: mules

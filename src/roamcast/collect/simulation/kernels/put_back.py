@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.head_trees import build_tree, pay
+from roamcast.collect.simulation.kernels.contacts import wake_sensor
+from roamcast.collect.simulation.kernels.heads import build_tree, pay
 from roamcast.collect.simulation.kernels.layout import PUT_BACK, TICK, FieldState, i64, u64
-from roamcast.collect.simulation.kernels.path_sets import wake_sensor
 from roamcast.collect.simulation.kernels.queues import add_copy, has_room
 from roamcast.collect.simulation.kernels.transfers import log_transfer, send_to_neighbour
 from roamcast.compiled import inline_kernel, kernel
@@ -30,23 +30,23 @@ def _forget_expired(s: FieldState, mule: int, tick: int) -> None:
 
 
 @kernel
-def _select_event(s: FieldState, mule: int, g: int) -> int:
+def _select_event(s: FieldState, mule: int, c: int) -> int:
     """The youngest event that the community accepts: neither its own nor put back here before. -1 if there is none."""
     best, youngest = -1, -1
     for at in range(s.mule[mule].stored):
         event = s.stored[mule, at].event
-        is_own = s.sensor[s.event[event].origin].group == g
-        if event > youngest and not is_own and not (s.put_back_to[event, g >> 6] >> u64(g & 63)) & u64(1):
+        is_own = s.sensor[s.event[event].origin].community == c
+        if event > youngest and not is_own and not (s.put_back_to[event, c >> 6] >> u64(c & 63)) & u64(1):
             best, youngest = at, event
     return best
 
 
 @kernel
-def _receiver(s: FieldState, mule: int, g: int, turn: int, tick: int) -> int:
+def _receiver(s: FieldState, mule: int, c: int, turn: int, tick: int) -> int:
     """The member number `turn` of those in reach that can receive now; -1 if there are fewer."""
     for n in range(s.mule[mule].in_reach):
         who = s.sensor[s.in_reach[mule, n]]
-        if who.group == g and (who.received_at != tick or not s.rules[0].one_received):
+        if who.community == c and (who.received_at != tick or not s.rules[0].one_received):
             if turn == 0:
                 return int(s.in_reach[mule, n])
             turn -= 1
@@ -54,15 +54,15 @@ def _receiver(s: FieldState, mule: int, g: int, turn: int, tick: int) -> int:
 
 
 @kernel
-def _keeper(s: FieldState, g: int, tick: int) -> int:
+def _keeper(s: FieldState, c: int, tick: int) -> int:
     """The keeper of the next event, as an index in `tree_order`; -1 if all queues are full."""
-    if not s.group[g].has_tree:
-        build_tree(s, g)
-    first, members = s.group[g].first, s.group[g + 1].first - s.group[g].first
+    if not s.community[c].has_tree:
+        build_tree(s, c)
+    first, members = s.community[c].first, s.community[c + 1].first - s.community[c].first
     for step in range(members):
-        place = (s.group[g].next_keeper + step) % members
-        if has_room(s, s.tree_order[first + place], tick):
-            return int(place)
+        at = (s.community[c].next_keeper + step) % members
+        if has_room(s, s.tree_order[first + at], tick):
+            return int(at)
     return -1
 
 
@@ -109,20 +109,20 @@ def _tree_distance(s: FieldState, a: int, b: int) -> int:
 
 
 @kernel
-def _put_back_event(s: FieldState, mule: int, g: int, at: int, receiver: int, place: int) -> None:
-    tick, event = s.clock[TICK], s.stored[mule, at].event
-    keeper = s.tree_order[s.group[g].first + place]
-    s.group[g].next_keeper = (place + 1) % (s.group[g + 1].first - s.group[g].first)
-    hops = s.stored[mule, at].hops + 1 + _tree_distance(s, receiver, keeper)
+def _put_back_event(s: FieldState, mule: int, c: int, stored: int, receiver: int, at: int) -> None:
+    tick, event = s.clock[TICK], s.stored[mule, stored].event
+    keeper = s.tree_order[s.community[c].first + at]
+    s.community[c].next_keeper = (at + 1) % (s.community[c + 1].first - s.community[c].first)
+    hops = s.stored[mule, stored].hops + 1 + _tree_distance(s, receiver, keeper)
     if not s.rules[0].keep_copy:
-        _remove_stored(s, mule, at)
+        _remove_stored(s, mule, stored)
     log_transfer(s, s.pair.shape[1] + mule, receiver, event)
     s.sensor[receiver].received_at = tick
     s.counts[PUT_BACK] += 1
     kept = add_copy(s, keeper, event, i64(-1), i64(0), hops, tick)
     s.sent_to[keeper, kept, mule >> 6] |= u64(1) << u64(mule & 63)
     wake_sensor(s, keeper)
-    s.put_back_to[event, g >> 6] |= u64(1) << u64(g & 63)
+    s.put_back_to[event, c >> 6] |= u64(1) << u64(c & 63)
     pay(s, receiver, s.rules[0].receive)
     _forward_to_keeper(s, receiver, keeper, event)
 
@@ -135,21 +135,21 @@ def put_back_one(s: FieldState, mule: int) -> int:
         return 0
     _forget_expired(s, mule, tick)
     blocked = 0
-    for k in range(who.groups):
-        g = s.groups[mule, k]
-        stored = _select_event(s, mule, g) if s.group[g + 1].first - s.group[g].first > 1 else -1
+    for k in range(who.communities):
+        c = s.communities[mule, k]
+        stored = _select_event(s, mule, c) if s.community[c + 1].first - s.community[c].first > 1 else -1
         if stored < 0:
             continue
         ready = 0
-        while _receiver(s, mule, g, ready, tick) >= 0:
+        while _receiver(s, mule, c, ready, tick) >= 0:
             ready += 1
-        place = _keeper(s, g, tick) if ready > 0 else -1
-        if place < 0:
+        at = _keeper(s, c, tick) if ready > 0 else -1
+        if at < 0:
             blocked = 1
             continue
-        receiver = _receiver(s, mule, g, who.put_back_count % ready, tick)
+        receiver = _receiver(s, mule, c, who.put_back_count % ready, tick)
         who.put_back_count += 1
-        _put_back_event(s, mule, g, stored, receiver, place)
+        _put_back_event(s, mule, c, stored, receiver, at)
         return 1
     who.put_back_done = 1 - blocked
     return 0

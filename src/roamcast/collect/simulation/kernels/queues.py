@@ -12,13 +12,13 @@ __all__ = [
 
 
 @kernel
-def _precedes(s: FieldState, a: Row, successes: int, event: int, tag: int) -> bool:
-    """Whether a copy has priority over one with these values: fewer successes, then younger, then lower tag."""
+def _precedes(s: FieldState, a: Row, successes: int, event: int, for_mule: int) -> bool:
+    """Whether a copy has priority over one with these values: fewer successes, then younger, then for a lower mule."""
     if s.rules[0].by_successes and a.successes != successes:
         return bool(a.successes < successes)
     if a.event != event:
         return bool(a.event > event)
-    return bool(a.tag < tag)
+    return bool(a.for_mule < for_mule)
 
 
 @kernel
@@ -30,16 +30,16 @@ def _move_copy(s: FieldState, sensor: int, to: int, at: int) -> None:
 
 
 @inline_kernel
-def add_copy(s: FieldState, sensor: int, event: int, tag: int, successes: int, hops: int, arrived: int) -> int:
+def add_copy(s: FieldState, sensor: int, event: int, for_mule: int, successes: int, hops: int, arrived: int) -> int:
     """Add a copy to a queue that has room. Returns its index."""
     queue = s.sensor[sensor]
     at = queue.queue_length
     queue.queue_length += 1
-    while at > 0 and _precedes(s, s.copy[sensor, at - 1], successes, event, tag):
+    while at > 0 and _precedes(s, s.copy[sensor, at - 1], successes, event, for_mule):
         _move_copy(s, sensor, at, at - 1)
         at -= 1
     copy = s.copy[sensor, at]
-    copy.event, copy.tag, copy.successes, copy.hops, copy.arrived = event, tag, successes, hops, arrived
+    copy.event, copy.for_mule, copy.successes, copy.hops, copy.arrived = event, for_mule, successes, hops, arrived
     for word in range(s.sent_to.shape[2]):
         s.sent_to[sensor, at, word] = u64(0)
     queue.next_expiry = min(queue.next_expiry, s.event[event].expiry)
@@ -71,14 +71,14 @@ def drop_copy(s: FieldState, sensor: int, at: int) -> None:
 def demote(s: FieldState, sensor: int, at: int) -> None:
     """Count a success of a copy and move it to its new index."""
     copy = s.copy[sensor, at]
-    event, tag, successes, hops, arrived = copy.event, copy.tag, copy.successes + 1, copy.hops, copy.arrived
+    event, for_mule, successes, hops, arrived = copy.event, copy.for_mule, copy.successes + 1, copy.hops, copy.arrived
     for word in range(s.sent_to.shape[2]):
         s.moved_mules[word] = s.sent_to[sensor, at, word]
-    while at > 0 and _precedes(s, s.copy[sensor, at - 1], successes, event, tag):
+    while at > 0 and _precedes(s, s.copy[sensor, at - 1], successes, event, for_mule):
         _move_copy(s, sensor, at, at - 1)
         at -= 1
     copy = s.copy[sensor, at]
-    copy.event, copy.tag, copy.successes, copy.hops, copy.arrived = event, tag, successes, hops, arrived
+    copy.event, copy.for_mule, copy.successes, copy.hops, copy.arrived = event, for_mule, successes, hops, arrived
     for word in range(s.sent_to.shape[2]):
         s.sent_to[sensor, at, word] = s.moved_mules[word]
 
@@ -94,7 +94,7 @@ def drop_expired(s: FieldState, sensor: int, tick: int) -> None:
     for at in range(queue.queue_length):
         expiry = s.event[s.copy[sensor, at].event].expiry
         if expiry <= tick:
-            s.counts[EXPIRED if s.copy[sensor, at].tag < 0 else STRANDED] += 1
+            s.counts[EXPIRED if s.copy[sensor, at].for_mule < 0 else STRANDED] += 1
         else:
             earliest = min(earliest, expiry)
             if kept < at:
@@ -114,11 +114,11 @@ def has_room(s: FieldState, sensor: int, tick: int) -> bool:
 
 @inline_kernel
 def drop_relayed(s: FieldState, sensor: int, mule: int) -> None:
-    """What was on its way up to this mule goes."""
+    """Drop the copies that are being relayed to this mule."""
     queue = s.sensor[sensor]
     kept = 0
     for at in range(queue.queue_length):
-        if s.copy[sensor, at].tag == mule:
+        if s.copy[sensor, at].for_mule == mule:
             s.counts[STRANDED] += 1
         else:
             if kept < at:
@@ -148,9 +148,9 @@ def eligible_mules(s: FieldState, sensor: int, at: int, word: int) -> int:
 @inline_kernel
 def is_sendable(s: FieldState, sensor: int, at: int) -> bool:
     """Whether a copy may be sent to a mule of `mule_mask`."""
-    tag = s.copy[sensor, at].tag
-    if tag >= 0:
-        return bool((s.mule_mask[tag >> 6] >> u64(tag & 63)) & u64(1))
+    for_mule = s.copy[sensor, at].for_mule
+    if for_mule >= 0:
+        return bool((s.mule_mask[for_mule >> 6] >> u64(for_mule & 63)) & u64(1))
     free = u64(0)
     for word in range(s.mule_mask.shape[0]):
         free |= eligible_mules(s, sensor, at, word)

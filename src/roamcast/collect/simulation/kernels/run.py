@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from roamcast.collect.simulation.kernels.contacts import change_leg, lose_sensor, meet_sensor, wake_sensor
 from roamcast.collect.simulation.kernels.layout import (
     CREATED,
     DEATH,
     DELIVERED,
     DOWN,
     FULL,
-    LEG,
     LOGGED,
+    NEW_LEG,
     NEXT_EVENT,
     NEXT_OCCURRENCE,
     RESEND_CELL,
@@ -23,7 +24,6 @@ from roamcast.collect.simulation.kernels.layout import (
     i64,
     u64,
 )
-from roamcast.collect.simulation.kernels.path_sets import change_leg, lose_sensor, meet_sensor, wake_sensor
 from roamcast.collect.simulation.kernels.put_back import put_back_one
 from roamcast.collect.simulation.kernels.queues import add_copy, drop_expired, forget_mule, has_room
 from roamcast.collect.simulation.kernels.transfers import collect_from_sensors, relay_up
@@ -46,7 +46,7 @@ def _apply_occurrences(s: FieldState, tick: int) -> None:
     while at < s.occurrence.shape[0] and s.occurrence[at].tick <= tick:
         occurrence = s.occurrence[at]
         mule = occurrence.mule
-        if occurrence.kind == LEG:
+        if occurrence.kind == NEW_LEG:
             change_leg(s, mule, occurrence.target, tick)
         elif occurrence.kind == UP:
             meet_sensor(s, mule, occurrence.target, tick)
@@ -137,7 +137,7 @@ def _next_tick(s: FieldState, tick: int) -> int:
 
 @kernel
 def _round(s: FieldState, tick: int) -> int:
-    """Mules collect, sensors relay, each mule puts back at most one event. Returns the number of transfers."""
+    """One round: mules collect, sensors relay, mules put back one event each. Returns the number of transfers."""
     moved, sensors = 0, s.pair.shape[1]
     for mule in range(s.mule.shape[0]):
         if s.mule[mule].may_collect:
@@ -153,8 +153,8 @@ def _round(s: FieldState, tick: int) -> int:
 
 
 @kernel
-def run_ticks(s: FieldState, until: int, spare: int, until_death: bool) -> int:
-    """Run up to the tick `until`. `spare` is the maximum number of transfers in one round. Returns a status."""
+def run_ticks(s: FieldState, until: int, max_transfers: int, until_death: bool) -> int:
+    """Run up to the tick `until`. `max_transfers` is the maximum in one `_round`. Returns a status."""
     while True:
         tick = s.clock[TICK]
         if tick >= until:
@@ -166,7 +166,7 @@ def run_ticks(s: FieldState, until: int, spare: int, until_death: bool) -> int:
             s.clock[TICK_BEGUN] = 1
         if s.clock[DELIVERED] + s.in_reach.size > s.delivered.shape[0]:
             return BUFFERS_FULL
-        if s.log.shape[0] > 0 and s.clock[LOGGED] + spare > s.log.shape[0]:
+        if s.log.shape[0] > 0 and s.clock[LOGGED] + max_transfers > s.log.shape[0]:
             return BUFFERS_FULL
         moved = _round(s, tick)
         if s.rules[0].instant and moved > 0:

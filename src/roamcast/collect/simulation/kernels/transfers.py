@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from roamcast.collect.simulation.kernels.head_trees import pay
+from roamcast.collect.simulation.kernels.contacts import wake_sensor
+from roamcast.collect.simulation.kernels.heads import pay
 from roamcast.collect.simulation.kernels.layout import (
     BY_OWNER,
     DELIVERED,
@@ -19,7 +20,6 @@ from roamcast.collect.simulation.kernels.layout import (
     i64,
     u64,
 )
-from roamcast.collect.simulation.kernels.path_sets import wake_sensor
 from roamcast.collect.simulation.kernels.queues import (
     add_copy,
     demote,
@@ -46,25 +46,25 @@ def log_transfer(s: FieldState, sender: int, receiver: int, event: int) -> None:
 
 
 @inline_kernel
-def send_to_neighbour(s: FieldState, sender: int, at: int, event: int) -> None:
+def send_to_neighbour(s: FieldState, sender: int, link: int, event: int) -> None:
     """Send an event over a link to a neighbour, and pay for it."""
-    receiver = s.link[at].sensor
+    receiver = s.link[link].sensor
     log_transfer(s, sender, receiver, event)
-    pay(s, sender, s.link[at].cost)
+    pay(s, sender, s.link[link].cost)
     pay(s, receiver, s.rules[0].receive)
 
 
 @inline_kernel
 def square_to_mule(s: FieldState, sensor: int, mule: int) -> float:
     """The squared distance at the beginning of the tick."""
-    tick, path, who = s.clock[TICK], s.path[s.mule[mule].leg], s.sensor[sensor]
-    if isnan(path.x0):
+    tick, leg, who = s.clock[TICK], s.leg[s.mule[mule].leg], s.sensor[sensor]
+    if isnan(leg.x0):
         return float(s.rules[0].unknown_square)
     time = s.times[tick] if s.rules[0].instant else tick / s.rules[0].rate
-    took = path.arrive - path.start
-    part = min(max((time - path.start) / took, 0.0), 1.0) if took > 0 else 1.0
-    x = path.x0 + part * (path.x1 - path.x0)
-    y = path.y0 + part * (path.y1 - path.y0)
+    took = leg.arrive - leg.start
+    part = min(max((time - leg.start) / took, 0.0), 1.0) if took > 0 else 1.0
+    x = leg.x0 + part * (leg.x1 - leg.x0)
+    y = leg.y0 + part * (leg.y1 - leg.y0)
     return float((x - who.x) ** 2 + (y - who.y) ** 2)
 
 
@@ -73,7 +73,7 @@ def _mark_forwarded(s: FieldState, sensor: int, at: int, mule: int) -> None:
     """Count a success of an owner's copy, or remove a relayed copy."""
     s.sensor[sensor].sent_at = s.clock[TICK]
     copy = s.copy[sensor, at]
-    if copy.tag >= 0:
+    if copy.for_mule >= 0:
         drop_copy(s, sensor, at)
         return
     s.counts[BY_OWNER] += 1
@@ -99,7 +99,7 @@ def _receive(s: FieldState, mule: int, event: int, hops: int) -> None:
         s.delivered[row, 0], s.delivered[row, 1] = s.clock[TICK], mule
         s.delivered[row, 2], s.delivered[row, 3] = event, hops
         s.clock[DELIVERED] = row + 1
-    is_small = s.group[s.sensor[what.origin].group].size <= s.rules[0].gamma
+    is_small = s.community[s.sensor[what.origin].community].size <= s.rules[0].gamma
     if s.rules[0].put_back and is_small and (wanted or s.rules[0].stores_all):
         s.stored[mule, who.stored].event = event
         s.stored[mule, who.stored].hops = hops
@@ -119,20 +119,20 @@ def collect_from_sensors(s: FieldState, mule: int) -> int:
     s.mule_mask[mule >> 6] = u64(1) << u64(mule & 63)
     waiting = collected = 0
     for step in range(who.in_reach):
-        at = begin + step
-        sensor = s.in_reach[mule, at - who.in_reach if at >= who.in_reach else at]
+        k = begin + step
+        sensor = s.in_reach[mule, k - who.in_reach if k >= who.in_reach else k]
         if s.pair[mule, sensor].done:
             continue
         if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
             waiting = 1
             continue
-        copy = first_ready(s, sensor, tick)
-        if copy >= 0:
-            _hand_over(s, sensor, copy, mule)
+        at = first_ready(s, sensor, tick)
+        if at >= 0:
+            _give_to_mule(s, sensor, at, mule)
             collected += 1
             if s.rules[0].one_received:
                 break
-        elif copy == -1:
+        elif at == -1:
             s.pair[mule, sensor].done = 1
         else:
             waiting = 1
@@ -142,13 +142,14 @@ def collect_from_sensors(s: FieldState, mule: int) -> int:
 
 
 @kernel
-def _hand_over(s: FieldState, sensor: int, place: int, mule: int) -> None:
-    event, hops = s.copy[sensor, place].event, s.copy[sensor, place].hops + 1
+def _give_to_mule(s: FieldState, sensor: int, at: int, mule: int) -> None:
+    """Send the copy at an index of the queue to a mule in reach."""
+    event, hops = s.copy[sensor, at].event, s.copy[sensor, at].hops + 1
     log_transfer(s, sensor, s.pair.shape[1] + mule, event)
     pay(s, sensor, s.rules[0].send + s.rules[0].loss * square_to_mule(s, sensor, mule))
     s.counts[TO_MULES] += 1
     _receive(s, mule, event, hops)
-    _mark_forwarded(s, sensor, place, mule)
+    _mark_forwarded(s, sensor, at, mule)
     s.mule[mule].last_sender, s.mule[mule].last_received_at = sensor, s.clock[TICK]
 
 
@@ -200,12 +201,12 @@ def _has_upper(s: FieldState, sensor: int, mule: int, tick: int) -> bool:
 
 @kernel
 def _target_mule(s: FieldState, sensor: int, at: int, tick: int) -> int:
-    """The mule that a copy is sent to: its tag, or the first in contact that may get it and has a path. -1: none."""
-    copy, g = s.copy[sensor, at], s.sensor[sensor].group
-    if copy.tag >= 0:
-        return int(copy.tag) if _has_upper(s, sensor, copy.tag, tick) else -1
-    for k in range(s.group[g].contacts):
-        other = s.contact[g, k]
+    """The mule that a copy is sent to: its own, or the first in contact that may get it and has a path. -1: none."""
+    copy, c = s.copy[sensor, at], s.sensor[sensor].community
+    if copy.for_mule >= 0:
+        return int(copy.for_mule) if _has_upper(s, sensor, copy.for_mule, tick) else -1
+    for k in range(s.community[c].mule_count):
+        other = s.mules_in_contact[c, k]
         free = eligible_mules(s, sensor, at, other >> 6)
         if (free >> u64(other & 63)) & u64(1) and _has_upper(s, sensor, other, tick):
             return int(other)
@@ -215,9 +216,9 @@ def _target_mule(s: FieldState, sensor: int, at: int, tick: int) -> int:
 @kernel
 def _stop_relaying(s: FieldState, sensor: int, tick: int) -> None:
     """Nothing can be relayed. Mules still in `mule_mask` have everything; the others wait for upper neighbours."""
-    g, full, busy = s.sensor[sensor].group, 0, 0
-    for k in range(s.group[g].contacts):
-        mule = s.contact[g, k]
+    c, full, busy = s.sensor[sensor].community, 0, 0
+    for k in range(s.community[c].mule_count):
+        mule = s.mules_in_contact[c, k]
         if s.pair[mule, sensor].layer > 1 and not s.pair[mule, sensor].done:
             if (s.mule_mask[mule >> 6] >> u64(mule & 63)) & u64(1):
                 s.pair[mule, sensor].done = 1
@@ -234,27 +235,27 @@ def _stop_relaying(s: FieldState, sensor: int, tick: int) -> None:
 @inline_kernel
 def relay_up(s: FieldState, sensor: int) -> int:
     """Relay one event to the layer above. Returns the number of events relayed."""
-    tick, g = s.clock[TICK], s.sensor[sensor].group
+    tick, c = s.clock[TICK], s.sensor[sensor].community
     if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
         return 0
     for word in range(s.mule_mask.shape[0]):
         s.mule_mask[word] = s.tried_mules[word] = u64(0)
-    for k in range(s.group[g].contacts):
-        mule = s.contact[g, k]
+    for k in range(s.community[c].mule_count):
+        mule = s.mules_in_contact[c, k]
         if s.pair[mule, sensor].layer > 1 and not s.pair[mule, sensor].done:
             s.mule_mask[mule >> 6] |= u64(1) << u64(mule & 63)
     s.sensor[sensor].retry_at = -1
     drop_expired(s, sensor, tick)
     fresh = 0
-    for place in range(s.sensor[sensor].queue_length - 1, -1, -1):
-        if not is_sendable(s, sensor, place):
+    for at in range(s.sensor[sensor].queue_length - 1, -1, -1):
+        if not is_sendable(s, sensor, at):
             continue
-        if s.copy[sensor, place].arrived >= tick and not s.rules[0].instant:
+        if s.copy[sensor, at].arrived >= tick and not s.rules[0].instant:
             fresh = 1
             continue
-        to = _target_mule(s, sensor, place, tick)
+        to = _target_mule(s, sensor, at, tick)
         if to >= 0:
-            _hand_up(s, sensor, place, to)
+            _hand_up(s, sensor, at, to)
             return 1
     if not fresh:
         _stop_relaying(s, sensor, tick)
@@ -262,18 +263,18 @@ def relay_up(s: FieldState, sensor: int) -> int:
 
 
 @kernel
-def _hand_up(s: FieldState, sensor: int, place: int, to: int) -> None:
+def _hand_up(s: FieldState, sensor: int, at: int, to: int) -> None:
     """Relay by one hop, or towards layer 1 as far as there is room."""
-    tick, copy = s.clock[TICK], s.copy[sensor, place]
+    tick, copy = s.clock[TICK], s.copy[sensor, at]
     here, hops = sensor, copy.hops
-    at = _next_upper(s, here, to, tick)
-    while at >= 0:
-        receiver = s.link[at].sensor
-        s.sensor[here].last_upper, s.link[at].used_at = receiver, tick
-        send_to_neighbour(s, here, at, copy.event)
+    link = _next_upper(s, here, to, tick)
+    while link >= 0:
+        receiver = s.link[link].sensor
+        s.sensor[here].last_upper, s.link[link].used_at = receiver, tick
+        send_to_neighbour(s, here, link, copy.event)
         here, hops = receiver, hops + 1
-        at = _next_upper(s, here, to, tick) if s.rules[0].full_path and s.pair[to, here].layer > 1 else -1
+        link = _next_upper(s, here, to, tick) if s.rules[0].full_path and s.pair[to, here].layer > 1 else -1
     s.sensor[here].received_at = tick
     add_copy(s, here, copy.event, to, copy.successes, hops, tick)
     wake_sensor(s, here)
-    _mark_forwarded(s, sensor, place, to)
+    _mark_forwarded(s, sensor, at, to)

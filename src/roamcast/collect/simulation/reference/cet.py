@@ -28,8 +28,8 @@ class Community:
     tree: HeadTree
     head_fixed: bool = False
     next_keeper: int = 0
-    contacts: list[int] = field(default_factory=list)
-    """Mules in contact, in order of arrival."""
+    mules_in_contact: list[int] = field(default_factory=list)
+    """In order of arrival."""
     put_back_here: set[int] = field(default_factory=set)
 
     @property
@@ -79,12 +79,12 @@ class ReferenceCET:
             self._legs[mule] = leg
             for community in self.communities:
                 in_touch = any(c is community for c in reached.values())
-                if mule in community.contacts and not in_touch:
+                if mule in community.mules_in_contact and not in_touch:
                     self._end_contact(mule, community)
                     continue
-                is_first = in_touch and mule not in community.contacts
+                is_first = in_touch and mule not in community.mules_in_contact
                 if is_first:
-                    community.contacts.append(mule)
+                    community.mules_in_contact.append(mule)
                     if self._protocol.resend == "contact" or self._protocol.resend == "missing":
                         self._forget(mule, community)
                 if in_touch:
@@ -138,7 +138,7 @@ class ReferenceCET:
 
     def _end_contact(self, mule: int, community: Community) -> None:
         """The contact has ended: drop the copies relayed to this mule, unless they wait for it."""
-        community.contacts.remove(mule)
+        community.mules_in_contact.remove(mule)
         del self.layers[mule, community.members[0]]
         if self._protocol.left_behind == "waits":
             return
@@ -167,14 +167,14 @@ class ReferenceCET:
             copy = self.queues[sensor].first(lambda copy: self._is_sendable(copy, mule))
             if copy is None:
                 continue
-            self._hand_over(sensor, mule, copy)
+            self._give_to_mule(sensor, mule, copy)
             if self._one_received:
                 return
 
-    def _hand_over(self, sensor: int, mule: int, copy: Copy) -> None:
+    def _give_to_mule(self, sensor: int, mule: int, copy: Copy) -> None:
         run, protocol = self._run, self._protocol
         is_new = (mule, copy.event) not in run.known
-        is_wanted = run.hand_over(sensor, mule, copy.event, copy.hops + 1)
+        is_wanted = run.give_to_mule(sensor, mule, copy.event, copy.hops + 1)
         is_stored = is_wanted or (is_new and protocol.stores == "all")
         if is_stored and self._of[run.world.events.sensor[copy.event]].size <= protocol.gamma:
             self.stored[mule].append(CarriedEvent(copy.event, copy.hops + 1))
@@ -189,7 +189,7 @@ class ReferenceCET:
         if sensor in self._senders and self._one_sent:
             return False
         home = community.members[0]
-        paths = {mule: self.layers[mule, home] for mule in community.contacts}
+        paths = {mule: self.layers[mule, home] for mule in community.mules_in_contact}
         reachable = [
             m for m, layer in paths.items() if layer.get(sensor, 1) > 1 and self._next_upper(layer, sensor) is not None
         ]
@@ -245,7 +245,7 @@ class ReferenceCET:
             return
         for expired in [c for c in self.stored[mule] if run.is_expired(c.event)]:
             self.stored[mule].remove(expired)
-        here = [c for c in self.communities if mule in c.contacts and not c.is_isolated]
+        here = [c for c in self.communities if mule in c.mules_in_contact and not c.is_isolated]
         for community in here:
             in_reach = [s for s in run.in_reach(mule) if s in community.members]
             ready = [s for s in in_reach if not (s in self._receivers and self._one_received)]

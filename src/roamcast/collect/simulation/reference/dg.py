@@ -52,7 +52,7 @@ class ReferenceDG:
                 copy = self.queues[sensor].first(lambda copy, mule=mule: mule not in copy.sent_to)  # type: ignore[misc]
                 if copy is None or (sensor in sent and run.sends_one(rate_per)):
                     continue
-                run.hand_over(sensor, mule, copy.event, copy.hops + 1)
+                run.give_to_mule(sensor, mule, copy.event, copy.hops + 1)
                 run.counts["by_owner"] += 1
                 copy.sent_to.add(mule)
                 sent.add(sensor)

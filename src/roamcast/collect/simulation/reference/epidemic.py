@@ -75,7 +75,7 @@ class ReferenceEpidemic:
         bits = run.world.field.event_bits
         run.counts["by_owner"] += sender == run.world.events.sensor[copy.event]
         if receiver >= sensors:
-            run.hand_over(sender, receiver - sensors, copy.event, copy.hops + 1)
+            run.give_to_mule(sender, receiver - sensors, copy.event, copy.hops + 1)
             return
         run.log(sender, receiver, copy.event)
         if sender < sensors:

@@ -146,7 +146,7 @@ class ReferenceRun:
         """The number of a mule in the log."""
         return self.world.field.sensors + mule
 
-    def hand_over(self, sensor: int, mule: int, event: int, hops: int) -> bool:
+    def give_to_mule(self, sensor: int, mule: int, event: int, hops: int) -> bool:
         """A sensor sends an event to a mule. Returns whether the mule wants it and receives it for the first time."""
         bits = self.world.field.event_bits
         self.log(sensor, self.name(mule), event)

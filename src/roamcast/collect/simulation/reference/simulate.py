@@ -8,6 +8,7 @@ import numpy as np
 
 from roamcast.collect.simulation.contacts import Contacts, Entries
 from roamcast.collect.simulation.field import FieldWorld, Radio
+from roamcast.collect.simulation.kernels.layout import COUNTS
 from roamcast.collect.simulation.protocols import CET, Epidemic, Protocol
 from roamcast.collect.simulation.reference.cet import ReferenceCET
 from roamcast.collect.simulation.reference.dg import ReferenceDG
@@ -15,7 +16,7 @@ from roamcast.collect.simulation.reference.epidemic import ReferenceEpidemic
 from roamcast.collect.simulation.reference.geometry import reference_contacts, reference_entries
 from roamcast.collect.simulation.reference.queues import CopyQueue
 from roamcast.collect.simulation.reference.run import ReferenceRun, run_reference
-from roamcast.collect.simulation.results import COUNTS, SimulationResult
+from roamcast.collect.simulation.results import SimulationResult
 from roamcast.collect.simulation.schedule import legs_from_contacts, make_clock
 
 __all__ = ["simulate_reference"]

@@ -1,4 +1,4 @@
-"""Heads of communities, and their trees along which put-back events are distributed."""
+"""Heads of communities: energy, election, and the trees along which put-back events are distributed."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def pay(s: FieldState, sensor: int, joules: float) -> None:
     who.energy -= joules
     if who.energy <= 0 and s.clock[DEATH] < 0:
         s.clock[DEATH] = s.clock[TICK]
-    group, theta = s.group[who.group], s.rules[0].theta
-    if group.head != sensor or group.head_fixed or who.energy >= theta:
+    community, theta = s.community[who.community], s.rules[0].theta
+    if community.head != sensor or community.head_fixed or who.energy >= theta:
         return
-    best = s.member[group.first]
-    for at in range(group.first, s.group[who.group + 1].first):
+    best = s.member[community.first]
+    for at in range(community.first, s.community[who.community + 1].first):
         if s.sensor[s.member[at]].energy > s.sensor[best].energy:
             best = s.member[at]
-    group.head = best
-    group.head_fixed = 1 if s.sensor[best].energy < theta else 0
-    group.has_tree = group.next_keeper = 0
+    community.head = best
+    community.head_fixed = 1 if s.sensor[best].energy < theta else 0
+    community.has_tree = community.next_keeper = 0
     s.counts[ELECTIONS] += 1
 
 
 @inline_kernel
-def build_tree(s: FieldState, g: int) -> None:
+def build_tree(s: FieldState, c: int) -> None:
     """Build the tree outwards from the head, neighbours in random order, and its pre-order `tree_order`."""
-    head, seed = s.group[g].head, s.rules[0].seed
-    for at in range(s.group[g].first, s.group[g + 1].first):
+    head, seed = s.community[c].head, s.rules[0].seed
+    for at in range(s.community[c].first, s.community[c + 1].first):
         s.sensor[s.member[at]].parent = -1
     s.sensor[head].parent, s.sensor[head].depth, s.sensor[head].sibling = head, 0, -1
     s.worklist[0] = head
@@ -64,7 +64,7 @@ def build_tree(s: FieldState, g: int) -> None:
         s.sensor[sensor].child = s.worklist[begin] if filled > begin else -1
         for k in range(begin, filled):
             s.sensor[s.worklist[k]].sibling = s.worklist[k + 1] if k + 1 < filled else -1
-    sensor, at = head, s.group[g].first
+    sensor, at = head, s.community[c].first
     while sensor >= 0:
         s.tree_order[at] = sensor
         at += 1
@@ -74,4 +74,4 @@ def build_tree(s: FieldState, g: int) -> None:
         while sensor != head and s.sensor[sensor].sibling < 0:
             sensor = s.sensor[sensor].parent
         sensor = s.sensor[sensor].sibling
-    s.group[g].has_tree = 1
+    s.community[c].has_tree = 1

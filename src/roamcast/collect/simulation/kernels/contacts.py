@@ -12,20 +12,20 @@ __all__ = ["change_leg", "insert", "lose_sensor", "meet_sensor", "remove", "wake
 @inline_kernel
 def wake_sensor(s: FieldState, sensor: int) -> None:
     """A sensor has a new event or a new path: all mules in contact may be served again."""
-    g = s.sensor[sensor].group
-    for at in range(s.group[g].contacts):
-        mule = s.contact[g, at]
+    c = s.sensor[sensor].community
+    for at in range(s.community[c].mule_count):
+        mule = s.mules_in_contact[c, at]
         s.pair[mule, sensor].done = 0
         if s.pair[mule, sensor].reach:
             s.mule[mule].may_collect = 1
-    if s.group[g].contacts > 0:
+    if s.community[c].mule_count > 0:
         s.relay_pending[sensor >> 6] |= u64(1) << u64(sensor & 63)
 
 
 @kernel
-def _wake_group(s: FieldState, mule: int, g: int) -> None:
+def _wake_community(s: FieldState, mule: int, c: int) -> None:
     """The paths to a mule have changed: all members may relay again."""
-    for at in range(s.group[g].first, s.group[g + 1].first):
+    for at in range(s.community[c].first, s.community[c + 1].first):
         sensor = s.member[at]
         s.pair[mule, sensor].done = 0
         s.relay_pending[sensor >> 6] |= u64(1) << u64(sensor & 63)
@@ -33,15 +33,15 @@ def _wake_group(s: FieldState, mule: int, g: int) -> None:
 
 
 @kernel
-def _build_path_set(s: FieldState, mule: int, g: int, tick: int) -> None:
+def _build_path_set(s: FieldState, mule: int, c: int, tick: int) -> None:
     """Build the path set: layer 1 is the members in reach now or later on this leg, then breadth first."""
-    for at in range(s.group[g].first, s.group[g + 1].first):
+    for at in range(s.community[c].first, s.community[c + 1].first):
         s.pair[mule, s.member[at]].layer = 0
     filled = 0
     leg = s.mule[mule].leg
-    for at in range(s.path[leg].first, s.path[leg + 1].first):
-        sensor = s.visit[at].sensor
-        if s.visit[at].until > tick and s.sensor[sensor].group == g and s.pair[mule, sensor].layer == 0:
+    for at in range(s.leg[leg].first, s.leg[leg + 1].first):
+        sensor = s.leg_contact[at].sensor
+        if s.leg_contact[at].until > tick and s.sensor[sensor].community == c and s.pair[mule, sensor].layer == 0:
             s.pair[mule, sensor].layer = 1
             s.worklist[filled] = sensor
             filled += 1
@@ -55,11 +55,11 @@ def _build_path_set(s: FieldState, mule: int, g: int, tick: int) -> None:
                 s.pair[mule, other].layer = s.pair[mule, sensor].layer + 1
                 s.worklist[filled] = other
                 filled += 1
-    _wake_group(s, mule, g)
+    _wake_community(s, mule, c)
 
 
 @kernel
-def _prune_path_set(s: FieldState, mule: int, g: int, sensor: int) -> None:
+def _prune_path_set(s: FieldState, mule: int, c: int, sensor: int) -> None:
     """Remove the sensors whose only paths lead to this root. A path set rebuilt in this tick does not have it."""
     if s.pair[mule, sensor].layer != 1:
         return
@@ -67,7 +67,7 @@ def _prune_path_set(s: FieldState, mule: int, g: int, sensor: int) -> None:
     depth, deeper = 2, 1
     while deeper > 0:
         deeper = 0
-        for at in range(s.group[g].first, s.group[g + 1].first):
+        for at in range(s.community[c].first, s.community[c + 1].first):
             member = s.member[at]
             layer = s.pair[mule, member].layer
             deeper += layer > depth
@@ -78,65 +78,65 @@ def _prune_path_set(s: FieldState, mule: int, g: int, sensor: int) -> None:
                 if held == 0:
                     s.pair[mule, member].layer = 0
         depth += 1
-    _wake_group(s, mule, g)
+    _wake_community(s, mule, c)
 
 
 @inline_kernel
 def change_leg(s: FieldState, mule: int, leg: int, tick: int) -> None:
     """A mule starts a leg: rebuild the path sets of all communities in contact."""
     s.mule[mule].leg = leg
-    for at in range(s.mule[mule].groups):
-        _build_path_set(s, mule, s.groups[mule, at], tick)
+    for at in range(s.mule[mule].communities):
+        _build_path_set(s, mule, s.communities[mule, at], tick)
 
 
 @inline_kernel
 def meet_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
     """A contact with a sensor begins, and possibly one with its community."""
-    g, who, resend = s.sensor[sensor].group, s.mule[mule], s.rules[0].resend
+    c, who, resend = s.sensor[sensor].community, s.mule[mule], s.rules[0].resend
     s.pair[mule, sensor].reach = 1
     insert(s.in_reach, mule, who.in_reach, sensor)
     who.in_reach += 1
     who.may_collect, who.put_back_done = 1, 0
     if resend == RESEND_CELL:
         forget_mule(s, sensor, mule)
-    s.reach_by_group[mule, g] += 1
-    if s.reach_by_group[mule, g] > 1:
+    s.reach_by_community[mule, c] += 1
+    if s.reach_by_community[mule, c] > 1:
         wake_sensor(s, sensor)
         return
-    s.contact[g, s.group[g].contacts] = mule
-    s.group[g].contacts += 1
-    insert(s.groups, mule, who.groups, g)
-    who.groups += 1
+    s.mules_in_contact[c, s.community[c].mule_count] = mule
+    s.community[c].mule_count += 1
+    insert(s.communities, mule, who.communities, c)
+    who.communities += 1
     if resend != RESEND_NEVER and resend != RESEND_CELL:
-        for at in range(s.group[g].first, s.group[g + 1].first):
+        for at in range(s.community[c].first, s.community[c + 1].first):
             forget_mule(s, s.member[at], mule)
-    _build_path_set(s, mule, g, tick)
+    _build_path_set(s, mule, c, tick)
 
 
 @inline_kernel
 def lose_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
     """A contact with a sensor ends, and possibly the one with its community."""
-    g, who = s.sensor[sensor].group, s.mule[mule]
+    c, who = s.sensor[sensor].community, s.mule[mule]
     s.pair[mule, sensor].reach = 0
     remove(s.in_reach, mule, who.in_reach, sensor)
     who.in_reach -= 1
-    s.reach_by_group[mule, g] -= 1
-    if s.reach_by_group[mule, g] > 0:
+    s.reach_by_community[mule, c] -= 1
+    if s.reach_by_community[mule, c] > 0:
         if s.rules[0].prune:
-            _prune_path_set(s, mule, g, sensor)
+            _prune_path_set(s, mule, c, sensor)
         else:
-            _build_path_set(s, mule, g, tick)
+            _build_path_set(s, mule, c, tick)
         return
-    remove(s.contact, g, s.group[g].contacts, mule)
-    s.group[g].contacts -= 1
-    remove(s.groups, mule, who.groups, g)
-    who.groups -= 1
-    for at in range(s.group[g].first, s.group[g + 1].first):
+    remove(s.mules_in_contact, c, s.community[c].mule_count, mule)
+    s.community[c].mule_count -= 1
+    remove(s.communities, mule, who.communities, c)
+    who.communities -= 1
+    for at in range(s.community[c].first, s.community[c + 1].first):
         member = s.member[at]
         s.pair[mule, member].layer = 0
         if not s.rules[0].keep_relayed:
             drop_relayed(s, member, mule)
-        if s.group[g].contacts == 0:
+        if s.community[c].mule_count == 0:
             s.sensor[member].retry_at = -1
             s.relay_pending[member >> 6] &= ~(u64(1) << u64(member & 63))
 

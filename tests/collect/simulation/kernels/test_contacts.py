@@ -1,4 +1,4 @@
-"""Path sets equal those distance by brute force."""
+"""Path sets agree with distances computed by brute force."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roamcast.collect.simulation.field import Field, FieldWorld, Radio, cells_of
 from roamcast.collect.simulation.kernel_state import build_field_state
 from roamcast.collect.simulation.kernels.run import REACHED_TICK, run_ticks
 from roamcast.collect.simulation.protocols import CET
-from roamcast.collect.simulation.schedule import schedule
+from roamcast.collect.simulation.schedule import make_schedule
 
 FAR = 10_000
 
@@ -32,7 +32,7 @@ def hops(world: FieldWorld) -> npt.NDArray[np.int64]:
 
 def expected(world: FieldWorld, mule: int, now: int) -> list[int]:
     """The layer of each sensor in the path set to a mule in the tick `now`; 0 for none."""
-    clock, legs = schedule(world).clock, world.legs
+    clock, legs = make_schedule(world).clock, world.legs
     contacts = find_contacts(world, cell_entries(world.field, world.legs))
     begin, end = clock.first(contacts.begin), clock.last(contacts.end)
     mine = (contacts.mule == mule) & (begin < end)
@@ -53,9 +53,9 @@ def expected(world: FieldWorld, mule: int, now: int) -> list[int]:
 def test_path_sets_are_breadth_first_layers(field: Field, seed: int, stop: int) -> None:
     """A sensor's layer is its distance in hops from the sensors that the rest of the leg reaches."""
     world = draw_world(field, seed)
-    plan = schedule(world)
-    until = min(stop, plan.clock.ticks)
-    state = build_field_state(world, CET(), Radio(), find_communities(world), plan, log=0)
+    schedule = make_schedule(world)
+    until = min(stop, schedule.clock.ticks)
+    state = build_field_state(world, CET(), Radio(), find_communities(world), schedule, log_room=0)
     assert run_ticks(state, until, 1_000, False) == REACHED_TICK
     for mule in range(field.mules):
         assert state.pair["layer"][mule].tolist() == expected(world, mule, until - 1)
