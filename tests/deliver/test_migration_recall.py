@@ -6,7 +6,7 @@ import pytest
 from post import ANN, BEN, PostNetwork
 
 from roamcast.deliver.messages import AddressUpdate, BundleReceipt, LocationReply, OfficeInput
-from roamcast.deliver.port import RECALL, LastKnownOffice
+from roamcast.deliver.port import LastKnownOffice
 from roamcast.deliver.requests import Arrive
 from roamcast.errors import ElsewhereError
 
@@ -30,14 +30,14 @@ def is_at_home(post: PostNetwork) -> bool:
 
 def test_recall_does_not_give_up(post: PostNetwork) -> None:
     """The mailbox returns although it was in a later epoch than the home knew."""
-    post.tell("north", Arrive(ANN, move_proof=RECALL))
+    post.tell("north", Arrive(ANN, is_recall=True))
     post.carry()
     assert is_at_home(post)
 
 
 def test_recall_continues_after_a_crash(post: PostNetwork) -> None:
     """Also without an answer, and if the subscriber arrives at home meanwhile."""
-    post.tell("north", Arrive(ANN, move_proof=RECALL))
+    post.tell("north", Arrive(ANN, is_recall=True))
     post.lose()
     post.tell("north", Arrive(ANN, 5, move_proof="signed"))
     post.lose()

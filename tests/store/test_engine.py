@@ -134,7 +134,7 @@ def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> N
         SqlVisitors(open_sqlite(path, REGISTRY_FORMAT))
 
 
-FORMATS = {"roamcast-store/7": "594c91d85b13d264", "roamcast-office/3": "37e0b797e21c46fd"}
+FORMATS = {"roamcast-store/7": "594c91d85b13d264", "roamcast-office/4": "ead84206e99f8f3f"}
 
 
 @pytest.mark.parametrize("kind", [REGISTRY_FORMAT, OFFICE_FORMAT], ids=lambda kind: kind.name)

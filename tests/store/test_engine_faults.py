@@ -67,7 +67,7 @@ class OfficeClient:
     def deliver(self, letters: list[Letter]) -> tuple[int, int]:
         """Returns how many letters were new, and how many were not."""
         (deposited,) = [it for it in self._office.handle(Deposit(tuple(letters)), 0) if isinstance(it, Deposited)]
-        return deposited.filed - deposited.duplicates, deposited.duplicates
+        return deposited.accepted - deposited.duplicates, deposited.duplicates
 
     def acknowledge(self, through: int) -> int:
         (acknowledged,) = self._office.handle(Acknowledge(NAME, through), 0)

@@ -27,27 +27,24 @@ class AddressBook:
 
     # Addressing: domain, address book, home.
 
-    def known(self, name: str) -> LastKnownOffice | None:
-        """The latest office known here without asking; None for a subscriber served here."""
-        latest = self._latest(name)
-        return None if latest is None or latest.office == self._context.domain else latest
+    def known(self, name: str, *, proven: bool = False) -> LastKnownOffice | None:
+        """The latest office known here without asking; None for a subscriber served here.
 
-    def trusted(self, name: str) -> LastKnownOffice | None:
-        """Like `known`, but a home returns only what the subscriber's move proof confirms."""
-        if home_of(name) != self._context.domain:
-            return self.known(name)
-        stored = self._context.store.last_known(name)
-        return None if stored is None or stored.office == self._context.domain else stored
+        With `proven` a home returns only what the subscriber's move proof confirms.
+        """
+        is_stored = proven and home_of(name) == self._context.domain
+        known = self._context.store.last_known(name) if is_stored else self._latest(name)
+        return None if known is None or known.office == self._context.domain else known
 
     def query_home(self, name: str) -> None:
         home = home_of(name)
         if home != self._context.domain:
             self._context.transmit(home, LocationQuery(name, self._context.domain))
 
-    def location_query(self, message: LocationQuery) -> None:
+    def on_location_query(self, message: LocationQuery) -> None:
         stored = self._context.store.last_known(message.name)
         if stored is not None:
-            self._context.transmit(message.office, LocationReply(stored.name, stored.office, stored.epoch))
+            self._context.transmit(message.from_office, LocationReply(stored.name, stored.office, stored.epoch))
 
     def learn(self, name: str, office: str, epoch: int, *, acquaintance: bool = False, proven: bool = False) -> bool:
         """Note where a subscriber is said to be. Returns whether that is new.
@@ -57,10 +54,10 @@ class AddressBook:
         """
         if office == self._context.domain:
             return False
-        stored, latest = self._context.store.last_known(name), self._latest(name)
+        stored, known = self._context.store.last_known(name), self._latest(name)
         tenure = self._context.tenure(name)
         served = tenure is not None and tenure.active
-        is_new = not served and (latest is None or epoch > latest.epoch)
+        is_new = not served and (known is None or epoch > known.epoch)
         if served or (home_of(name) == self._context.domain and not proven) or (stored is None and not acquaintance):
             if is_new and self._is_wanted(name):
                 self._hints[name] = LastKnownOffice(name, office, epoch)
@@ -127,7 +124,7 @@ class AddressBook:
         else:
             self.notify(tenure, tenure.unnotified)
 
-    def address_update(self, message: AddressUpdate) -> None:
+    def on_address_update(self, message: AddressUpdate) -> None:
         """A home accepts updates for its own subscribers; others accept them from subscribers that are friends."""
         name = message.name
         is_home = home_of(name) == self._context.domain
@@ -136,13 +133,13 @@ class AddressBook:
             receipt = AddressUpdateReceipt(name, message.epoch, self._context.domain, message.friend)
             self._context.transmit(message.office, receipt)
 
-    def address_update_receipt(self, message: AddressUpdateReceipt) -> None:
+    def on_address_update_receipt(self, message: AddressUpdateReceipt) -> None:
         tenure = self._context.tenure(message.name)
-        if tenure is None or tenure.epoch != message.epoch or message.office not in tenure.unnotified:
+        if tenure is None or tenure.epoch != message.epoch or message.from_office not in tenure.unnotified:
             return
-        if message.office in tenure.friends and not message.friend:
+        if message.from_office in tenure.friends and not message.friend:
             return  # the home became a friend after it was notified as the home
-        tenure = replace(tenure, unnotified=tenure.unnotified - {message.office})
+        tenure = replace(tenure, unnotified=tenure.unnotified - {message.from_office})
         self._context.store.put_tenure(tenure)
         if not tenure.unnotified:
             self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, message.name))

@@ -70,9 +70,8 @@ def home_of(name: str) -> str:
 def elsewhere_error(name: str, office: str | None, epoch: int) -> ElsewhereError:
     """The mailbox is at another office; None if it is not known which."""
     where = "another office" if office is None else f"office {office!r}"
-    error = ElsewhereError(
-        f"the mailbox is at {where}", where=name, hint="arrive here first, or send the request to that office"
-    )
+    hint = "arrive here first, or send the request to that office"
+    error = ElsewhereError(f"the mailbox is at {where}", where=name, hint=hint)
     error.office, error.epoch = office, epoch
     return error
 

@@ -18,7 +18,7 @@ __all__ = ["Filing", "FilingResult"]
 
 
 class FilingResult(NamedTuple):
-    """`accepted` letters are in their mailbox, `new` of them since now; there is no room for the `rejected` ones."""
+    """`accepted` letters are in the mailbox, `new` of them were not there before; no room for the `rejected` ones."""
 
     accepted: list[Letter]
     rejected: list[Letter]
@@ -90,8 +90,8 @@ class Filing:
         """Raise ElsewhereError unless the subscriber is served here."""
         tenure = self._context.tenure(name)
         if tenure is None or not tenure.active:
-            last = self._context.store.last_known(name)
-            raise elsewhere_error(name, last.office if last else None, last.epoch if last else 0)
+            stored = self._context.store.last_known(name)
+            raise elsewhere_error(name, stored.office if stored else None, stored.epoch if stored else 0)
 
     def crowded(self, names: Collection[str], more: int) -> set[str]:
         """Mailboxes that might not have room for `more` letters."""

@@ -1,7 +1,7 @@
 """What goes into an office and what comes out: messages between offices, scheduled work and effects.
 
-Frozen values. Offices are named by their domain. Times are whole microseconds. Requests and replies of subscribers
-are in `requests`.
+Frozen values. Offices are named by their domain: `from_office` is the office that sends a message, `office` the one at
+which the subscriber is. Times are whole microseconds. Requests and replies of subscribers are in `requests`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BundleReceipt:
     receiver: str
     accepted: tuple[LetterKey, ...]
     rejected: tuple[LetterKey, ...]
-    office: str
+    from_office: str
     epoch: int
     friend: bool
     stamp: str = ""
@@ -62,7 +62,7 @@ class LocationQuery:
     """Ask a home where its subscriber is."""
 
     name: str
-    office: str
+    from_office: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class LocationReply:
 
 @dataclass(frozen=True, slots=True)
 class MailboxClaim:
-    """The subscriber is with `office`: deregister it and hand over its mailbox. Epoch 0 asks for the current epoch."""
+    """The subscriber is at `from_office`: deregister it and hand over its mailbox. Epoch 0 asks for the current one."""
 
     name: str
     epoch: int
-    office: str
+    from_office: str
     move_proof: str
 
 
@@ -94,7 +94,7 @@ class MailboxChunk:
 
     name: str
     epoch: int
-    office: str
+    from_office: str
     after: Cursor
     letters: tuple[FiledLetter, ...]
     last: bool
@@ -125,11 +125,11 @@ class AddressUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AddressUpdateReceipt:
-    """`office` has stored an AddressUpdate, as a friend domain or only as the home."""
+    """`from_office` has stored an AddressUpdate, as a friend domain or only as the home."""
 
     name: str
     epoch: int
-    office: str
+    from_office: str
     friend: bool
 
 

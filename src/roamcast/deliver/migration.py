@@ -21,7 +21,6 @@ from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, curs
 from roamcast.deliver.messages import ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
 from roamcast.deliver.port import (
     NO_OFFICE,
-    RECALL,
     Arriving,
     Bookkeeping,
     LastKnownOffice,
@@ -85,13 +84,14 @@ class Migration:
             self._context.store.erase_mailbox(name)
             self._drop_mailbox(name)
             self._context.clear_attempts(PendingWork(WorkKind.NOTIFY, name))
-            last = stored or LastKnownOffice(name, NO_OFFICE, 0)
-            removed = LastKnownOffice(name, NO_OFFICE, last.epoch + 1, past_epoch=last.past_epoch)
+            stored = stored or LastKnownOffice(name, NO_OFFICE, 0)
+            removed = LastKnownOffice(name, NO_OFFICE, stored.epoch + 1, past_epoch=stored.past_epoch)
             self._context.store.put_last_known(removed)
             self._posting.drop_queue(name)
         self._context.emit(Removed(name))
 
     def arrive(self, message: Arrive) -> None:
+        """Claim the mailbox, or confirm that it is here. Raises if the subscriber has arrived later elsewhere."""
         name, epoch = message.name, message.epoch
         if epoch is not None and not 1 <= epoch < HIGHEST:
             raise InputError(
@@ -101,19 +101,18 @@ class Migration:
         if tenure is not None and tenure.active:
             self._stay(tenure, tenure.epoch + 1 if epoch is None else epoch)
             return
-        known = self._address_book.trusted(name)
+        known = self._address_book.known(name, proven=True)
         is_home = Name.parse(name).home == self._context.domain
         if (known is None and is_home) or (known is not None and known.is_removed):
             raise NotFoundError("there is no such subscriber", where=name, hint="register it first")
         if known is not None and epoch is not None and epoch <= known.epoch:
             raise stale_arrival_error(name, known.office, known.epoch)
-        claim = self._context.store.pending_claim(name)
-        claimed_epoch = 0 if claim is None else claim.epoch
-        if epoch is not None and epoch < claimed_epoch:
-            raise stale_arrival_error(name, self._context.domain, claimed_epoch)
-        proof = RECALL if claim is not None and claim.move_proof == RECALL else message.move_proof
-        asked = frozenset[str]() if claim is None else claim.asked_offices
-        self._context.store.put_claim(PendingClaim(name, epoch or claimed_epoch, message.previous, proof, asked))
+        claim = self._context.store.pending_claim(name) or PendingClaim(name, 0, None, "")
+        if epoch is not None and epoch < claim.epoch:
+            raise stale_arrival_error(name, self._context.domain, claim.epoch)
+        is_recall = claim.is_recall or message.is_recall
+        arrival = (epoch or claim.epoch, message.previous, "" if is_recall else message.move_proof)
+        self._context.store.put_claim(PendingClaim(name, *arrival, claim.asked_offices, is_recall))
         self._context.clear_attempts(PendingWork(WorkKind.CLAIM, name))
         self.send_claim(name)
 
@@ -127,10 +126,10 @@ class Migration:
         if claim is None:
             self._context.clear_attempts(work)
             return
-        known, trusted = self._address_book.known(name), self._address_book.trusted(name)
-        if claim.epoch == 0 and trusted is not None:
-            claim = replace(claim, epoch=trusted.epoch + 1)
-        candidates = known and known.office, claim.previous, trusted and trusted.office
+        known, proven = self._address_book.known(name), self._address_book.known(name, proven=True)
+        if claim.epoch == 0 and proven is not None:
+            claim = replace(claim, epoch=proven.epoch + 1)
+        candidates = known and known.office, claim.previous, proven and proven.office
         offices = [office for office in candidates if office]  # also skips NO_OFFICE
         asked = dict.fromkeys(offices if unanswered else offices[:1])
         asked.pop(self._context.domain, None)
@@ -141,7 +140,7 @@ class Migration:
             self._address_book.query_home(name)
         self._context.retry_later(work)
 
-    def location_reply(self, message: LocationReply, *, is_new: bool) -> None:
+    def on_location_reply(self, message: LocationReply, *, is_new: bool) -> None:
         """Claim the mailbox from the office named, or give up if it is there in this or a later epoch.
 
         A recall never gives up; it continues with a higher epoch.
@@ -150,7 +149,7 @@ class Migration:
         if claim is None or message.office == self._context.domain:
             return
         too_late = 0 < claim.epoch <= message.epoch
-        if too_late and claim.move_proof == RECALL and message.epoch < HIGHEST - 1:
+        if too_late and claim.is_recall and message.epoch < HIGHEST - 1:
             self._context.store.put_claim(replace(claim, epoch=message.epoch + 1))
             self.send_claim(message.name)
         elif too_late or message.office == NO_OFFICE:
@@ -160,22 +159,22 @@ class Migration:
 
     # The office that has the mailbox.
 
-    def claim(self, message: MailboxClaim) -> None:
+    def on_claim(self, message: MailboxClaim) -> None:
         """Grant a claim of a later epoch than ours. Otherwise tell the claimant where the mailbox is."""
         name = message.name
         tenure = self._context.tenure(name)
         if tenure is not None and tenure.leaving is None:
             if message.epoch <= tenure.epoch:
-                self._context.transmit(message.office, LocationReply(name, self._context.domain, tenure.epoch))
+                self._context.transmit(message.from_office, LocationReply(name, self._context.domain, tenure.epoch))
             elif tenure.complete:
                 self._grant(tenure, message)
             return
-        if tenure is not None and tenure.leaving == Leaving(message.office, message.epoch):
+        if tenure is not None and tenure.leaving == Leaving(message.from_office, message.epoch):
             self.hand_over(name)
             return
         known = self._address_book.known(name)
         if known is not None:
-            self._context.transmit(message.office, LocationReply(name, known.office, known.epoch))
+            self._context.transmit(message.from_office, LocationReply(name, known.office, known.epoch))
 
     def hand_over(self, name: str) -> None:
         """Send the next chunk, or the same one again while there is no receipt."""
@@ -199,7 +198,7 @@ class Migration:
         self._context.transmit(tenure.leaving.office, chunk)
         self._context.retry_later(work)
 
-    def chunk_receipt(self, message: ChunkReceipt) -> None:
+    def on_chunk_receipt(self, message: ChunkReceipt) -> None:
         """Send the next chunk, or drop the old mailbox when the new one is complete."""
         name = message.name
         tenure = self._context.tenure(name)
@@ -214,16 +213,16 @@ class Migration:
 
     # The office that gets the mailbox.
 
-    def chunk(self, message: MailboxChunk) -> None:
+    def on_chunk(self, message: MailboxChunk) -> None:
         """Store each chunk once. Late chunks are answered too, so that the other side can drop the mailbox."""
         name = message.name
         tenure = self._context.tenure(name)
         arriving = None if tenure is None else tenure.arriving
         if tenure is not None and arriving is not None and arriving.epoch == message.epoch:
-            if message.after == arriving.cursor and message.office == arriving.office:
+            if message.after == arriving.cursor and message.from_office == arriving.office:
                 tenure = self._store_chunk(tenure, message)
         elif self._is_past(name, message.epoch):
-            self._context.transmit(message.office, ChunkReceipt(name, message.epoch, message.after, complete=True))
+            self._context.transmit(message.from_office, ChunkReceipt(name, message.epoch, message.after, complete=True))
             return
         else:
             tenure = self._store_first_chunk(message)
@@ -231,7 +230,7 @@ class Migration:
                 return
         is_complete = tenure.arriving is None
         cursor = message.after if tenure.arriving is None else tenure.arriving.cursor
-        self._context.transmit(message.office, ChunkReceipt(name, message.epoch, cursor, is_complete))
+        self._context.transmit(message.from_office, ChunkReceipt(name, message.epoch, cursor, is_complete))
         if is_complete:
             self._posting.post_next(name)
 
@@ -266,11 +265,11 @@ class Migration:
 
     def _grant(self, tenure: Tenure, message: MailboxClaim) -> None:
         name = tenure.name
-        leaving = replace(tenure, unnotified=frozenset(), leaving=Leaving(message.office, message.epoch))
+        leaving = replace(tenure, unnotified=frozenset(), leaving=Leaving(message.from_office, message.epoch))
         self._context.store.put_tenure(leaving)
-        self._address_book.depart(name, message.office, message.epoch)
+        self._address_book.depart(name, message.from_office, message.epoch)
         self._progress.pop(name, None)
-        self._context.emit(Departed(name, message.office, message.epoch))
+        self._context.emit(Departed(name, message.from_office, message.epoch))
         self.hand_over(name)
 
     def _drop_mailbox(self, name: str) -> None:
@@ -279,7 +278,7 @@ class Migration:
         self._context.clear_attempts(PendingWork(WorkKind.HAND_OVER, name))
 
     def _bookkeeping(self, name: str) -> Bookkeeping:
-        """It does not change while the mailbox is handed over."""
+        """What is handed over; it does not change meanwhile. Fault simulations override this."""
         return self._context.store.bookkeeping(name)
 
     def _next_letters(self, name: str, after: Cursor) -> tuple[tuple[FiledLetter, ...], bool]:
@@ -300,7 +299,7 @@ class Migration:
 
     def _store_first_chunk(self, message: MailboxChunk) -> Tenure | None:
         """Start receiving a mailbox. Returns None unless it was claimed, and from that office."""
-        name, office, epoch = message.name, message.office, message.epoch
+        name, office, epoch = message.name, message.from_office, message.epoch
         claim = self._context.store.pending_claim(name)
         if message.after != START or message.bookkeeping is None or claim is None or office not in claim.asked_offices:
             return None
@@ -316,7 +315,7 @@ class Migration:
         acknowledged = store.acknowledged(tenure.name)
         letters = [filed for filed in message.letters if filed.offset is None or filed.offset > acknowledged]
         store.add_letters(tenure.name, letters)
-        arriving = None if message.last else Arriving(message.office, message.epoch, _end_of(message))
+        arriving = None if message.last else Arriving(message.from_office, message.epoch, _end_of(message))
         tenure = replace(tenure, arriving=arriving)
         store.put_tenure(tenure)
         if letters:

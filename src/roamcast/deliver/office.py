@@ -134,9 +134,9 @@ class Office:
     def _dispatch(self, message: OfficeInput) -> None:
         match message:
             case LetterBundle():
-                self._posting.letter_bundle(message)
+                self._posting.on_letter_bundle(message)
             case BundleReceipt():
-                self._posting.bundle_receipt(message)
+                self._posting.on_bundle_receipt(message)
             case Pull():
                 self._filing.pull(message)
             case Acknowledge(name):
@@ -150,23 +150,23 @@ class Office:
             case Deposit():
                 self._posting.deposit(message)
             case WorkDue(work):
-                self._work_due(work)
+                self._on_work_due(work)
             case MailboxChunk():
-                self._migration.chunk(message)
+                self._migration.on_chunk(message)
             case ChunkReceipt():
-                self._migration.chunk_receipt(message)
+                self._migration.on_chunk_receipt(message)
             case Arrive():
                 self._migration.arrive(message)
             case MailboxClaim():
-                self._migration.claim(message)
+                self._migration.on_claim(message)
             case AddressUpdate():
-                self._address_book.address_update(message)
+                self._address_book.on_address_update(message)
             case AddressUpdateReceipt():
-                self._address_book.address_update_receipt(message)
+                self._address_book.on_address_update_receipt(message)
             case LocationQuery():
-                self._address_book.location_query(message)
+                self._address_book.on_location_query(message)
             case LocationReply():
-                self._location_reply(message)
+                self._on_location_reply(message)
             case Register():
                 self._migration.register(message)
             case Remove():
@@ -174,21 +174,21 @@ class Office:
             case TraceLetter():
                 self._tracing.trace(message)
             case TraceQuery():
-                self._tracing.trace_query(message)
+                self._tracing.on_trace_query(message)
             case TraceReply():
                 self._context.emit(message)
 
-    def _location_reply(self, message: LocationReply) -> None:
+    def _on_location_reply(self, message: LocationReply) -> None:
         name = message.name
         is_posting = PendingWork(WorkKind.POST, name) in self._context.attempts
         if not is_posting and PendingWork(WorkKind.CLAIM, name) not in self._context.attempts:
             return  # nobody waits for this any more
         is_new = self._address_book.learn(name, message.office, message.epoch)
-        self._migration.location_reply(message, is_new=is_new)
+        self._migration.on_location_reply(message, is_new=is_new)
         if is_posting and is_new:
             self._posting.post_next(name)
 
-    def _work_due(self, work: PendingWork) -> None:
+    def _on_work_due(self, work: PendingWork) -> None:
         kind, name = work
         match kind:
             case WorkKind.POST:

@@ -13,16 +13,13 @@ from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
 __all__ = [
-    "NO_OFFICE", "RECALL", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
+    "NO_OFFICE", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
     "PendingClaim", "PendingWork", "Tenure", "WorkKind",
 ]  # fmt: skip
 
 
 NO_OFFICE: Final = ""
 """The office of a subscriber that was removed."""
-
-RECALL: Final = "recall"
-"""The move proof of a home that calls its own subscriber back. Such a claim is never given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,8 @@ class Bookkeeping:
 class PendingClaim:
     """A subscriber has arrived and its mailbox is claimed from other offices. Epoch 0: not known yet.
 
-    The mailbox is accepted only from `asked_offices`.
+    The mailbox is accepted only from `asked_offices`. With `is_recall` a home calls its own subscriber back; such a
+    claim is never given up.
     """
 
     name: str
@@ -114,6 +112,7 @@ class PendingClaim:
     previous: str | None
     move_proof: str
     asked_offices: frozenset[str] = frozenset()
+    is_recall: bool = False
 
 
 class MailboxLoad(NamedTuple):

@@ -115,15 +115,14 @@ class Posting:
             check_bounds(letter.number)
         here = {name for name, tenure in self._context.store.tenures(names).items() if tenure.complete}
         removed = {name for name in names - here if self._is_removed(name)}
-        filed, rejected, new = self._filing.file([letter for letter in message.letters if letter.receiver in here])
+        accepted, rejected, new = self._filing.file([letter for letter in message.letters if letter.receiver in here])
         elsewhere = names - here - removed
-        later = [letter for letter in message.letters if letter.receiver in elsewhere]
-        later += rejected
+        later = [letter for letter in message.letters if letter.receiver in elsewhere] + rejected
         self._context.store.enqueue(later)
         for name in sorted({letter.receiver for letter in later}):
             self.start(name)
-        dropped = len(message.letters) - len(filed) - len(later)
-        self._context.emit(Deposited(len(filed), len(later), len(filed) - new, dropped))
+        dropped = len(message.letters) - len(accepted) - len(later)
+        self._context.emit(Deposited(len(accepted), len(later), len(accepted) - new, dropped))
 
     def drop_queue(self, receiver: str) -> None:
         """Delete the letters queued for a removed subscriber."""
@@ -153,7 +152,7 @@ class Posting:
         if is_here or self._post(receiver, bundle, unanswered):
             self._context.retry_later(work)
 
-    def letter_bundle(self, message: LetterBundle) -> None:
+    def on_letter_bundle(self, message: LetterBundle) -> None:
         """File the letters, forward them to where the receiver was in a later epoch, or ignore them.
 
         The epoch rises with each forwarding, so there are no loops. An origin without a receipt tries again.
@@ -167,28 +166,26 @@ class Posting:
             friend = message.origin in tenure.friends
             receipt = BundleReceipt(message.receiver, *keys, self._context.domain, tenure.epoch, friend, message.stamp)
             if message.origin == self._context.domain:
-                self.bundle_receipt(receipt)  # it was forwarded back to its origin
+                self.on_bundle_receipt(receipt)  # it was forwarded back to its origin
             else:
                 self._context.transmit(message.origin, receipt)
         elif self._is_removed(message.receiver):
-            keys_of_all = tuple(map(key_of, message.letters))
-            receipt = BundleReceipt(
-                message.receiver, keys_of_all, (), self._context.domain, 0, friend=False, stamp=message.stamp
-            )
+            keys = tuple(map(key_of, message.letters)), ()
+            receipt = BundleReceipt(message.receiver, *keys, self._context.domain, 0, False, message.stamp)
             self._context.transmit(message.origin, receipt)
         elif tenure is None or not tenure.active:
             self._forward(message)
 
-    def bundle_receipt(self, message: BundleReceipt) -> None:
+    def on_bundle_receipt(self, message: BundleReceipt) -> None:
         """The other office has filed letters. Both sides become acquainted (the paper's AddressAdd)."""
         receiver = message.receiver
         if message.friend or PendingWork(WorkKind.POST, receiver) in self._context.attempts:
-            self._address_book.learn(receiver, message.office, message.epoch, acquaintance=message.friend)
+            self._address_book.learn(receiver, message.from_office, message.epoch, acquaintance=message.friend)
         dequeued = self._context.store.dequeue(receiver, message.accepted)
         for sender in sorted({letter.sender for letter in dequeued}):
             tenure = self._context.tenure(sender)
             if tenure is not None and tenure.active:
-                self._address_book.add_friend(tenure, message.office, notified=False)
+                self._address_book.add_friend(tenure, message.from_office, notified=False)
         if message.rejected:
             self._resume[receiver] = max(message.rejected)
         if dequeued:

@@ -46,13 +46,14 @@ class Arrive:
 
     The subscriber counts its arrivals: each has a higher epoch than all earlier ones. None means one more than the
     latest epoch known here. `previous` is the office that served it last, if known. `move_proof` authorises the
-    migration; the office passes it on without interpreting it.
+    migration; the office passes it on without interpreting it. With `is_recall` a home calls its own subscriber back.
     """
 
     name: str
     epoch: int | None = None
     previous: str | None = None
     move_proof: str = ""
+    is_recall: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +156,10 @@ class LettersSent:
 class Deposited:
     """The letters are on disk. Those whose mailbox is elsewhere, or full, are queued.
 
-    `duplicates` of the filed letters had been filed before; `dropped` letters were addressed to removed subscribers.
+    `duplicates` of the accepted letters had been filed before; `dropped` letters were addressed to removed subscribers.
     """
 
-    filed: int
+    accepted: int
     queued: int
     duplicates: int = 0
     dropped: int = 0

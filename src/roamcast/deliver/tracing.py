@@ -29,9 +29,9 @@ class Tracing:
         if queued and (queued[0].sender, queued[0].number) == key:
             self._context.emit(TraceReply(message.ticket, LetterState.QUEUED, self._context.domain))
         else:
-            self.trace_query(TraceQuery(message, self._context.domain, 0))
+            self.on_trace_query(TraceQuery(message, self._context.domain, 0))
 
-    def trace_query(self, message: TraceQuery) -> None:
+    def on_trace_query(self, message: TraceQuery) -> None:
         """Answer if the mailbox is here. Otherwise forward to where it was in a later epoch, or to the home."""
         name = message.trace.receiver
         tenure = self._context.tenure(name)

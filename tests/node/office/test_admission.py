@@ -24,7 +24,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE, RECALL
+from roamcast.deliver.port import NO_OFFICE
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
@@ -185,16 +185,16 @@ def test_a_chunk_receipt_comes_from_the_office_the_mailbox_goes_to(world: World)
     assert world.admit("south", some) is None
 
 
-@pytest.mark.parametrize("proof", ["", RECALL, str(MoveProofChain("made up").proof(ANN, 2)), str(CHAIN.proof(ANN, 3))])
+@pytest.mark.parametrize("proof", ["", "recall", str(MoveProofChain("fake").proof(ANN, 2)), str(CHAIN.proof(ANN, 3))])
 def test_the_home_believes_only_its_subscribers_proof(world: World, proof: str) -> None:
     assert world.admit("west", AddressUpdate(ANN, "west", 2, True, proof)) is None
     assert world.admit("west", MailboxClaim(ANN, 2, "west", proof)) in (None, LocationQuery(ANN, "west"))
 
 
 def test_a_home_may_recall_its_own_subscribers(world: World) -> None:
-    recall = MailboxClaim(CLEO, 9, "south", RECALL)
+    recall = MailboxClaim(CLEO, 9, "south", "")
     assert world.admit("south", recall) is recall
-    assert world.admit("west", MailboxClaim(CLEO, 9, "west", RECALL)) is None
+    assert world.admit("west", MailboxClaim(CLEO, 9, "west", "")) is None
 
 
 def test_a_claim_of_a_visitor_needs_the_next_link(world: World) -> None:

@@ -28,7 +28,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE, RECALL, Bookkeeping
+from roamcast.deliver.port import NO_OFFICE, Bookkeeping
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
@@ -50,7 +50,7 @@ FORGED: tuple[PeerMessage, ...] = (
     LocationReply(ANN, NO_OFFICE, FAR),
     LocationReply(ANN, "west", FAR),
     MailboxClaim(ANN, FAR, "west", ""),
-    MailboxClaim(ANN, 9, "west", RECALL),
+    MailboxClaim(ANN, 9, "west", "recall"),
     MailboxClaim(ANN, 9, "west", str(MoveProofChain("made up").proof(ANN, 9))),
     MailboxChunk(ANN, 9, "west", START, (), True, Bookkeeping()),
     MailboxChunk(ANN, 9, "south", START, (), True, Bookkeeping()),

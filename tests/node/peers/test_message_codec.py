@@ -108,7 +108,7 @@ BROKEN = (
     b'{"messages": 1}',
     b'{"messages": [["LetterBundle"]]}',
     b'{"messages": [["Register", {"name": "a.b.c"}]]}',
-    b'{"messages": [["LocationQuery", {"name": "nobody", "office": "north"}]]}',
+    b'{"messages": [["LocationQuery", {"name": "nobody", "from_office": "north"}]]}',
     b'{"messages": [["LocationQuery", {"name": "a.b.c"}]]}',
     b'{"messages": [["AddressUpdate", {"name": "a.b.c", "office": "n", "epoch": -1, "friend": true}]]}',
     b'{"messages": [["AddressUpdate", {"name":"a.b.c", "office":"n", "epoch":9223372036854775808, "friend":true}]]}',

@@ -42,7 +42,7 @@ def test_records_are_returned_as_stored(store: OfficeStore) -> None:
     arriving, leaving = Arriving("o", 3, START), Leaving("p", 4)
     whereabouts = LastKnownOffice("r", "o", 3, True, 2)
     tenure = Tenure("r", 3, frozenset({"a", "b"}), frozenset({"b"}), arriving, leaving)
-    claimed = PendingClaim("r", 4, "o", "move_proof", frozenset({"o", "p"}))
+    claimed = PendingClaim("r", 4, "o", "move_proof", frozenset({"o", "p"}), is_recall=True)
     with store.transaction():
         store.put_last_known(LastKnownOffice("r", "x", 1))
         store.put_last_known(whereabouts)

@@ -151,23 +151,23 @@ class _Timers:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._lock = Lock()
-        self._heap: list[tuple[float, int, PendingWork]] = []  # an entry counts only if `_tickets` has its ticket
-        self._tickets: dict[PendingWork, int] = {}
-        self._last_ticket = 0
+        self._heap: list[tuple[float, int, PendingWork]] = []  # an entry counts only if `_versions` has its version
+        self._versions: dict[PendingWork, int] = {}
+        self._last_version = 0
 
     def set(self, wake: ScheduleWork) -> None:
         with self._lock:
-            self._last_ticket += 1
-            self._tickets[wake.work] = self._last_ticket
+            self._last_version += 1
+            self._versions[wake.work] = self._last_version
             seconds = self._rng.randint(wake.earliest, wake.latest) / 1_000_000
-            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_ticket, wake.work))
+            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_version, wake.work))
 
     def hurry(self) -> None:
         """Let every timer run within `_SOON` seconds."""
         with self._lock:
             now = time.monotonic()
             self._heap = [
-                (min(due, now + self._rng.uniform(0.0, _SOON)), ticket, work) for due, ticket, work in self._heap
+                (min(due, now + self._rng.uniform(0.0, _SOON)), version, work) for due, version, work in self._heap
             ]
             heapq.heapify(self._heap)
 
@@ -181,10 +181,10 @@ class _Timers:
         due: list[PendingWork] = []
         with self._lock:
             now = time.monotonic()
-            while self._heap and (self._heap[0][0] <= now or self._tickets.get(self._heap[0][2]) != self._heap[0][1]):
-                _, ticket, work = heapq.heappop(self._heap)
-                if self._tickets.get(work) == ticket:
-                    del self._tickets[work]
+            while self._heap and (self._heap[0][0] <= now or self._versions.get(self._heap[0][2]) != self._heap[0][1]):
+                _, version, work = heapq.heappop(self._heap)
+                if self._versions.get(work) == version:
+                    del self._versions[work]
                     due.append(work)
         return due
 

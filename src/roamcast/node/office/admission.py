@@ -178,31 +178,33 @@ class Admission:
         self._asked.pop(name, None)
 
     async def _any_peer(self, _: str, message: PeerMessage) -> PeerMessage | None:
+        """Believed if it comes from any peer."""
         return message
 
     async def _sender_itself(
         self, peer: str, message: LocationQuery | MailboxChunk | AddressUpdateReceipt
     ) -> PeerMessage | None:
-        return message if message.office == peer else None
+        """Believed if it comes from the office that it names as its sender."""
+        return message if message.from_office == peer else None
 
     async def _letters_taken(self, peer: str, message: BundleReceipt) -> PeerMessage | None:
-        """The office that has the mailbox, or the home, and only for letters that have our stamp."""
-        if message.office != peer or not (message.epoch > 0 or home_of(message.receiver) == peer):
+        """Believed if it comes from an office that has the mailbox, or the home, and is for letters with our stamp."""
+        if message.from_office != peer or not (message.epoch > 0 or home_of(message.receiver) == peer):
             return None
         keys = (*message.accepted, *message.rejected)
         return message if same(message.stamp, self._stamp(message.receiver, keys)) else None
 
     async def _location(self, peer: str, message: LocationReply) -> PeerMessage | None:
-        """The home; or an office that was asked, unless it denies that the subscriber exists."""
+        """Believed if it comes from the home, or from an office that was asked and does not deny the subscriber."""
         was_asked = message.office != NO_OFFICE and peer in self._asked.get(message.name, ())
         return message if was_asked or home_of(message.name) == peer else None
 
     async def _claim(self, peer: str, claim: MailboxClaim) -> PeerMessage | None:
-        """The home, which may recall its own subscribers; or whoever shows a valid move proof.
+        """Believed if it comes from the home, which may recall its subscribers, or with a valid move proof.
 
         Without a proof, the claim becomes a question to answer: where is the subscriber?
         """
-        if claim.office != peer:
+        if claim.from_office != peer:
             return None
         if home_of(claim.name) == peer:
             return claim
@@ -213,10 +215,10 @@ class Admission:
                 verdict = await self._ask(home_of(claim.name), claim.name, claim.epoch, claim.move_proof)
         except RoamcastError:
             return None
-        return claim if verdict == "yes" else LocationQuery(claim.name, claim.office)
+        return claim if verdict == "yes" else LocationQuery(claim.name, claim.from_office)
 
     async def _address_update(self, peer: str, message: AddressUpdate) -> PeerMessage | None:
-        """The office that has the mailbox. The home also requires the subscriber's move proof."""
+        """Believed if it comes from the office it names. The home also requires the subscriber's move proof."""
         if message.office != peer:
             return None
         if not self._names.is_home_of(message.name):
@@ -228,7 +230,7 @@ class Admission:
         return message if verdict == "yes" else None
 
     async def _chunk_taken(self, peer: str, message: ChunkReceipt) -> PeerMessage | None:
-        """Only the office the mailbox is handed to."""
+        """Believed if it comes from the office that the mailbox is handed to."""
         if self._handing_over.get(message.name) != peer:
             return None
         if message.complete:

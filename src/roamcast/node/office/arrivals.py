@@ -42,9 +42,9 @@ class Arrivals:
         move_proof = str(MoveProof.parse(move_proof))
         before = self._visitors.find(name)
         await self._admission.check_arrival(name, epoch, move_proof, previous)
-        later = await run_in_threadpool(self._visitors.announce, name, epoch, move_proof, secret, before)
-        if later:
-            raise stale_arrival_error(name, self._domain, later)
+        known_epoch = await run_in_threadpool(self._visitors.announce, name, epoch, move_proof, secret, before)
+        if known_epoch:
+            raise stale_arrival_error(name, self._domain, known_epoch)
         try:
             outcome = await self._fetch_mailbox(Arrive(name, epoch, previous, move_proof))
         except ElsewhereError:
@@ -54,7 +54,7 @@ class Arrivals:
             await self._forget(name, epoch)
             office = outcome.office if isinstance(outcome, ArrivalRefused) else self._domain
             raise stale_arrival_error(name, office, outcome.epoch)
-        token = await run_in_threadpool(self._visitors.admit, name, epoch)
+        token = await run_in_threadpool(self._visitors.issue_token, name, epoch)
         if token is None:
             raise stale_arrival_error(name, self._domain, epoch)
         return token

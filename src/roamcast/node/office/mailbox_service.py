@@ -120,8 +120,8 @@ class MailboxService:
             tenure = store.tenures((sender,)).get(sender)
             if tenure is not None and tenure.active:
                 return store.last_sent(sender, receiver)
-            kept = store.last_known(sender)
-            return elsewhere_error(sender, kept.office if kept else None, kept.epoch if kept else 0)
+            stored = store.last_known(sender)
+            return elsewhere_error(sender, stored.office if stored else None, stored.epoch if stored else 0)
 
         answer = await await_to_the_end(self._actor.query(read))
         if isinstance(answer, ElsewhereError):
@@ -164,7 +164,7 @@ class MailboxService:
         ]
         done = [cast(Deposited, future.result()) for future in futures]
         duplicates = sum(each.duplicates for each in done)
-        return DepositResult(sum(each.filed + each.queued for each in done) - duplicates, duplicates)
+        return DepositResult(sum(each.accepted + each.queued for each in done) - duplicates, duplicates)
 
     def erase(self, receivers: Iterable[str]) -> None:
         """Remove the mailboxes of removed subscribers. Idempotent. Raises StorageError."""

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.messages import Transmit
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import RECALL, LastKnownOffice, OfficeStore
+from roamcast.deliver.port import LastKnownOffice, OfficeStore
 from roamcast.deliver.requests import (
     ArrivalRefused,
     Arrive,
@@ -105,7 +105,7 @@ class PostOffice:
         name = self.names.of(id)
         await run_in_threadpool(self.visitors.leave, name, HIGHEST)
         with suppress(NotFoundError):
-            await asyncio.wrap_future(self.actor.tell(Arrive(name, move_proof=RECALL)))
+            await asyncio.wrap_future(self.actor.tell(Arrive(name, is_recall=True)))
 
     def close(self) -> None:
         self.actor.close()
@@ -140,10 +140,10 @@ class PostOffice:
             gone = [name for name in names if name not in served and store.pending_claim(name) is None]
             return [(name, store.last_known(name)) for name in gone]
 
-        for name, kept in self.actor.query(absent).result():
+        for name, stored in self.actor.query(absent).result():
             visitor = self.visitors.find(name)
-            if kept is not None and not kept.is_removed:
-                self.visitors.leave(name, kept.epoch, kept.office)
+            if stored is not None and not stored.is_removed:
+                self.visitors.leave(name, stored.epoch, stored.office)
             if visitor is not None:
                 self.visitors.forget(name, visitor.epoch)
 

@@ -57,7 +57,7 @@ class Visitors:
             is_repeated = epoch == visitor.epoch and hmac.compare_digest(secret_hash, visitor.secret_hash)
             return 0 if is_repeated else visitor.epoch
 
-    def admit(self, name: str, epoch: int) -> str | None:
+    def issue_token(self, name: str, epoch: int) -> str | None:
         """A new token, after the mailbox has arrived; older ones become invalid. None if the epoch is outdated."""
         with self._lock:
             visitor = self._visitors.get(name)

@@ -78,18 +78,16 @@ class QueueTables(OfficeTables):
         return letters
 
     def pending_claim(self, name: str) -> PendingClaim | None:
-        row = self._session.row(
-            "SELECT name, epoch, previous, move_proof, asked_offices FROM claims WHERE name = ?", name
-        )
+        row = self._session.row(_CLAIM, name)
         if row is None:
             return None
-        name, epoch, previous, move_proof, asked_offices = row
-        return PendingClaim(name, epoch, previous, move_proof, frozenset(orjson.loads(asked_offices)))
+        epoch, previous, move_proof, asked_offices, is_recall = row
+        return PendingClaim(name, epoch, previous, move_proof, frozenset(orjson.loads(asked_offices)), bool(is_recall))
 
     def put_claim(self, claim: PendingClaim) -> None:
         self.drop_claim(claim.name)
-        asked = to_json(sorted(claim.asked_offices))
-        self._session.run(_CLAIM, claim.name, claim.epoch, claim.previous, claim.move_proof, asked)
+        values = claim.epoch, claim.previous, claim.move_proof, to_json(sorted(claim.asked_offices)), claim.is_recall
+        self._session.run(_PUT_CLAIM, claim.name, *values)
 
     def drop_claim(self, name: str) -> None:
         self._session.run("DELETE FROM claims WHERE name = ?", name)
@@ -121,4 +119,6 @@ _AMONG = """
     SELECT receiver, sender, number, body, title, office, sent, expires FROM (VALUES {}) AS wanted CROSS JOIN queue
     WHERE sender = wanted.column1 AND number = wanted.column2 AND receiver = ?"""
 _DEQUEUE = "DELETE FROM queue WHERE receiver = ? AND sender = ? AND number = ?"
-_CLAIM = "INSERT INTO claims (name, epoch, previous, move_proof, asked_offices) VALUES (?, ?, ?, ?, ?)"
+_CLAIM = "SELECT epoch, previous, move_proof, asked_offices, is_recall FROM claims WHERE name = ?"
+_PUT_CLAIM = """
+    INSERT INTO claims (name, epoch, previous, move_proof, asked_offices, is_recall) VALUES (?, ?, ?, ?, ?, ?)"""

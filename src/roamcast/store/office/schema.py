@@ -11,7 +11,7 @@ __all__ = ["OFFICE_FORMAT"]
 _tables = MetaData()
 
 meta_table(_tables)
-OFFICE_FORMAT = StoreFormat("office", "roamcast-office/3", _tables)
+OFFICE_FORMAT = StoreFormat("office", "roamcast-office/4", _tables)
 
 Table(
     "counters",  # one row, inserted with the first change
@@ -135,5 +135,6 @@ Table(
     Column("previous", SortedText),
     Column("move_proof", SortedText, nullable=False),
     Column("asked_offices", SortedText, nullable=False),  # JSON array
+    Column("is_recall", Boolean, nullable=False),
     sqlite_with_rowid=False,
 )

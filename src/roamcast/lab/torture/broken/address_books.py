@@ -50,8 +50,8 @@ class NotifiesOnce(AddressBook):
 class IgnoresEpochs(AddressBook):
     """The last address update counts, not the one of the latest epoch"""
 
-    def address_update(self, message: AddressUpdate) -> None:
-        super().address_update(message)
+    def on_address_update(self, message: AddressUpdate) -> None:
+        super().on_address_update(message)
         stored = self._context.store.last_known(message.name)
         tenure = self._context.tenure(message.name)
         if stored is not None and tenure is None:
@@ -61,8 +61,8 @@ class IgnoresEpochs(AddressBook):
 class StopsAtFirstReceipt(AddressBook):
     """One receipt for an address update counts for all domains"""
 
-    def address_update_receipt(self, message: AddressUpdateReceipt) -> None:
-        super().address_update_receipt(message)
+    def on_address_update_receipt(self, message: AddressUpdateReceipt) -> None:
+        super().on_address_update_receipt(message)
         tenure = self._context.tenure(message.name)
         if tenure is not None and tenure.epoch == message.epoch:
             self._context.store.put_tenure(replace(tenure, unnotified=frozenset()))

@@ -37,8 +37,8 @@ class DropsOnGrant(Migration):
 class DropsAfterFirstChunk(Migration):
     """The old mailbox is dropped when the new one is registered, before it has everything"""
 
-    def chunk_receipt(self, message: ChunkReceipt) -> None:
-        super().chunk_receipt(replace(message, complete=True))
+    def on_chunk_receipt(self, message: ChunkReceipt) -> None:
+        super().on_chunk_receipt(replace(message, complete=True))
 
 
 class LeavesReceivedBehind(Migration):
@@ -93,12 +93,12 @@ class LeavesFriendsBehind(Migration):
 class GrantsAnyEpoch(Migration):
     """Every claim is granted, whatever its epoch"""
 
-    def claim(self, message: MailboxClaim) -> None:
+    def on_claim(self, message: MailboxClaim) -> None:
         tenure = self._context.tenure(message.name)
         if tenure is not None and tenure.complete and message.epoch:
             self._grant(tenure, message)
         else:
-            super().claim(message)
+            super().on_claim(message)
 
 
 class ServesWhileLeaving(Migration):
@@ -112,12 +112,12 @@ class ServesWhileLeaving(Migration):
 class GrantsWhileArriving(Migration):
     """A mailbox is given away before it has arrived completely"""
 
-    def claim(self, message: MailboxClaim) -> None:
+    def on_claim(self, message: MailboxClaim) -> None:
         tenure = self._context.tenure(message.name)
         if tenure is not None and tenure.active and message.epoch > tenure.epoch:
             self._grant(replace(tenure, arriving=None), message)
         else:
-            super().claim(message)
+            super().on_claim(message)
 
 
 class AcceptsPastChunks(Migration):
@@ -129,6 +129,6 @@ class AcceptsPastChunks(Migration):
 
     def _store_first_chunk(self, message: MailboxChunk) -> Tenure | None:
         if self._context.store.pending_claim(message.name) is None:
-            claim = PendingClaim(message.name, message.epoch, None, "", frozenset({message.office}))
+            claim = PendingClaim(message.name, message.epoch, None, "", frozenset({message.from_office}))
             self._context.store.put_claim(claim)
         return super()._store_first_chunk(message)

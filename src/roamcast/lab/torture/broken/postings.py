@@ -56,19 +56,19 @@ class DequeuesOnPosting(Posting):
 class DequeuesRejected(Posting):
     """Letters that a full mailbox rejects leave the queue too"""
 
-    def bundle_receipt(self, message: BundleReceipt) -> None:
-        super().bundle_receipt(replace(message, accepted=message.accepted + message.rejected, rejected=()))
+    def on_bundle_receipt(self, message: BundleReceipt) -> None:
+        super().on_bundle_receipt(replace(message, accepted=message.accepted + message.rejected, rejected=()))
 
 
 class ReceiptCoversLowerNumbers(Posting):
     """A receipt for one letter counts for all earlier ones of its sender"""
 
-    def bundle_receipt(self, message: BundleReceipt) -> None:
+    def on_bundle_receipt(self, message: BundleReceipt) -> None:
         highest: dict[str, int] = {}
         for sender, number in message.accepted:
             highest[sender] = max(number, highest.get(sender, 0))
         covered = tuple(LetterKey(sender, number) for sender, last in highest.items() for number in range(1, last + 1))
-        super().bundle_receipt(replace(message, accepted=covered))
+        super().on_bundle_receipt(replace(message, accepted=covered))
 
 
 class NumbersPerOffice(Posting):
@@ -97,23 +97,23 @@ class PostsOnce(Posting):
 class FilesWhileArriving(Posting):
     """New letters are filed before the mailbox has arrived completely"""
 
-    def letter_bundle(self, message: LetterBundle) -> None:
+    def on_letter_bundle(self, message: LetterBundle) -> None:
         tenure = self._context.tenure(message.receiver)
         if tenure is not None and tenure.arriving is not None:
             self._context.store.put_tenure(replace(tenure, arriving=None))
-            super().letter_bundle(message)
+            super().on_letter_bundle(message)
             after = self._context.tenure(message.receiver)
             if after is not None:
                 self._context.store.put_tenure(replace(after, arriving=tenure.arriving))
             return
-        super().letter_bundle(message)
+        super().on_letter_bundle(message)
 
 
 class AddsNoFriends(Posting):
     """The receiving office does not add the origin of a letter to the friends"""
 
-    def letter_bundle(self, message: LetterBundle) -> None:
+    def on_letter_bundle(self, message: LetterBundle) -> None:
         before = self._context.tenure(message.receiver)
-        super().letter_bundle(message)
+        super().on_letter_bundle(message)
         if before is not None and before.complete:
             self._context.store.put_tenure(before)
