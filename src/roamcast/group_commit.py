@@ -142,7 +142,7 @@ class GroupCommit(Generic[R]):
             return self._take()
 
     def _take(self) -> list[Submission[R]]:
-        """Remove the next group from the queue. The window of what stays is over: it is handled next."""
+        """Remove the next group from the queue. What is left does not wait for another window."""
         group: list[Submission[R]] = []
         weight = 0
         while self._waiting and len(group) < self._most:

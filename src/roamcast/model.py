@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = [
     "EPOCH", "Box", "Letter", "Lifecycle", "Position", "Subscription", "global_name", "iso", "split_name",
@@ -76,7 +76,7 @@ class Subscription:
     `body` is the JSON body of the control record that the pipeline gets while the subscription runs; None if the
     pipeline gets bindings instead. `places` are the places that the query names. Without a `lifecycle` the subscription
     runs from `accepted` until it is removed. `has_moving_region`: its region is centred on the subscriber, so that the
-    pipeline needs the subscriber's position. `source` is the condition on attributes of sources in normal form, or "".
+    pipeline needs the subscriber's position. `source_condition` is on attributes of sources, in normal form, or "".
     """
 
     id: str
@@ -87,12 +87,20 @@ class Subscription:
     places: tuple[str, ...] = ()
     lifecycle: Lifecycle | None = None
     has_moving_region: bool = False
-    source: str = ""
+    source_condition: str = ""
+
+    @property
+    def plan(self) -> Literal["bind", "match"]:
+        return "bind" if self.body is None else "match"
+
+    @property
+    def has_lifecycle(self) -> bool:
+        return self.lifecycle is not None
 
     @property
     def in_pipeline(self) -> bool:
         """Whether the pipeline has the subscription now."""
-        return self.body is not None and (self.lifecycle is None or self.lifecycle.state == "active")
+        return self.plan == "match" and (self.lifecycle is None or self.lifecycle.state == "active")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from roamcast.bind.lcesm.messages import (
     StateChanged,
     Subscribed,
     SubscriberRegistered,
+    SubscriptionState,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Query, check, parse, plan_of
 from roamcast.model import Position
 from roamcast.space import PLANAR

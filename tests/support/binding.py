@@ -86,13 +86,10 @@ class World:
     sources: dict[str, Thing] = field(default_factory=dict)
     subscribers: dict[str, Thing] = field(default_factory=dict)
     subscriptions: dict[str, tuple[str, Query]] = field(default_factory=dict)
-    stale: int = 0
 
     def move(self, id: str, x: float, y: float, time: int) -> None:
         thing = self.sources.get(id) or self.subscribers[id]
-        if thing.at is not None and time < thing.time:
-            self.stale += 1
-        else:
+        if thing.at is None or time >= thing.time:
             thing.at, thing.time = (x, y), time
 
     def distance(self, a: tuple[float, float], b: tuple[float, float]) -> float:

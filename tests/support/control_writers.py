@@ -161,10 +161,10 @@ class World:
         return self.submit_subscription(id, subscriber, text).result(SECONDS)
 
     def state(self, id: str) -> str:
-        return self.control.query(lambda binder: binder.status(id).state.value).result(SECONDS)
+        return self.control.query(lambda adapter: adapter.status(id).state.value).result(SECONDS)
 
     def sources(self, id: str) -> tuple[str, ...]:
-        return self.control.query(lambda binder: binder.status(id).sources).result(SECONDS)
+        return self.control.query(lambda adapter: adapter.status(id).sources).result(SECONDS)
 
     def journalled(self) -> list[dict[str, Any]]:
         """Every record, in order."""

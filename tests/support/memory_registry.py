@@ -8,8 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import Bound, StateChanged, SubscriptionState, Unbound
 from roamcast.journal.records import Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry.port import (
@@ -120,7 +119,7 @@ class MemoryRegistry:
         return [s for s in self.subscriptions() if s.has_moving_region]
 
     def count_without_lifecycle(self) -> Counter[str]:
-        return Counter(s.source for s in self.subscriptions() if s.lifecycle is None)
+        return Counter(s.source_condition for s in self.subscriptions() if not s.has_lifecycle)
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = [b for b in _live(self._tables) if subscriptions is None or b.subscription in subscriptions]

@@ -7,10 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from roamcast.bind.nearest.rebinding import choose_source
-from roamcast.bind.nearest.sources import Rule
+from roamcast.bind.nearest.sources import BindingChanges, NearestSources, Rule
 from roamcast.space import Space
+
+
+def join(nearest: NearestSources, sources: npt.ArrayLike, groups: npt.ArrayLike) -> BindingChanges:
+    """Add sources to groups, pair by pair."""
+    return nearest.move([], [], [], joining=(sources, groups))
+
+
+def leave(nearest: NearestSources, sources: npt.ArrayLike, groups: npt.ArrayLike) -> BindingChanges:
+    """Remove sources from groups, pair by pair."""
+    return nearest.move([], [], [], leaving=(sources, groups))
+
+
+def binding_counts(nearest: NearestSources, sources: npt.ArrayLike) -> list[int]:
+    """The number of subscriptions bound to each of these sources, as `anyof()` sees it."""
+    return np.atleast_1d(nearest._rebinder.bindings[sources]).tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +45,7 @@ class ReferenceSubscription:
     group: int
     rule: Rule
     radius: float = np.inf
-    active: bool = True
+    suspended: bool = False
 
 
 def rebind(
@@ -46,9 +62,9 @@ def rebind(
     bindings: dict[int, str | None] = dict.fromkeys(subscriptions)
     undecided = []
     for number, subscription in sorted(subscriptions.items()):
-        if subscription.active and subscription.rule != Rule.ANYOF:
+        if not subscription.suspended and subscription.rule != Rule.ANYOF:
             bindings[number] = _choose(space, sources, subscription, Counter())
-        elif subscription.active:
+        elif not subscription.suspended:
             current = sources.get(bound.get(number) or "")
             if (
                 current

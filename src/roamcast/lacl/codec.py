@@ -1,4 +1,4 @@
-"""Conditions and queries as JSON values, so that a text is parsed once and carried on as a value.
+"""Conditions as JSON values, so that a text is parsed once and carried on as a value.
 
 A condition is a nested list with the operator first, as in Lisp:
 
@@ -6,10 +6,8 @@ A condition is a nested list with the operator first, as in Lisp:
     ["not", ["in", "&floor", [1.0, 2.0]]]
     ["between", "@", 10.0, 20.0]
 
-A query is an object with the keys `version`, `select`, `where`, `on`, `every` and `life_control`; clauses that the
-query does not have are left out. A condition that is stored on its own carries no version: the record that holds it
-does. Decoding restores an equal tree, without spans and without the text. It checks the form only; call `check` on a
-query from an untrusted source.
+The encoding carries no version: the record that holds the condition does. Decoding restores an equal tree, without
+spans. It checks the form only.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from typing import Any, Final, TypeAlias, cast
 
 from roamcast import model
 from roamcast.errors import InputError
-from roamcast.lacl.query import Query
 from roamcast.lacl.syntax import (
     And,
     Between,
@@ -29,8 +26,6 @@ from roamcast.lacl.syntax import (
     Circle,
     Compare,
     Condition,
-    Every,
-    Function,
     Has,
     In,
     Inside,
@@ -42,43 +37,22 @@ from roamcast.lacl.syntax import (
     Or,
     RangLoc,
     Region,
-    Select,
     Sigil,
     Text,
     Variable,
     Within,
 )
-from roamcast.lacl.vocabulary import FUNCTIONS, MAX_NESTING, MAX_PERIOD, display
+from roamcast.lacl.vocabulary import MAX_NESTING, display
 
-__all__ = ["VERSION", "JsonValue", "condition_from_json", "condition_to_json", "query_from_json", "query_to_json"]
+__all__ = ["JsonValue", "condition_from_json", "condition_to_json"]
 
 JsonValue: TypeAlias = Any
 """What `json.loads` returns: dict, list, str, int, float, bool or None."""
-
-VERSION: Final = 1
-"""Version of the format. Other versions are refused."""
 
 _MAX_DEPTH: Final = 2 * MAX_NESTING + 8
 """Each open parenthesis of a text can hold an `or` of `and`s, which is two levels of the tree."""
 
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
-_QUERY_KEYS: Final = frozenset({"version", "select", "where", "on", "every", "life_control"})
-
-
-def query_to_json(query: Query) -> dict[str, JsonValue]:
-    """Encode a query. Its `text` is left out."""
-    encoded: dict[str, JsonValue] = {
-        "version": VERSION,
-        "select": query.select.function,
-        "where": condition_to_json(query.where),
-    }
-    if query.on is not None:
-        encoded["on"] = condition_to_json(query.on)
-    if query.every is not None:
-        encoded["every"] = query.every.period
-    if query.life_control is not None:
-        encoded["life_control"] = condition_to_json(query.life_control)
-    return encoded
 
 
 def condition_to_json(condition: Condition) -> list[JsonValue]:
@@ -120,50 +94,9 @@ def _region_to_json(region: Region) -> list[JsonValue]:
             return ["within", place]
 
 
-def query_from_json(value: JsonValue) -> Query:
-    """Decode a query. Raises InputError, which names the clause, if the value is not an encoded query."""
-    if not isinstance(value, dict):
-        raise InputError("an encoded query must be a JSON object")
-    if value.get("version") != VERSION:
-        raise InputError(f"unknown version of an encoded query: {_show(value.get('version'))}")
-    if unknown := sorted(map(str, value.keys() - _QUERY_KEYS)):
-        raise InputError(f"unknown key in an encoded query: {display(unknown[0])}")
-    function = value.get("select")
-    if function is not None and function not in FUNCTIONS:
-        raise InputError(f"unknown function {_show(function)}", where="select")
-    where = _clause(value, "where")
-    if where is None:
-        raise InputError("is missing", where="where")
-    return Query(
-        Select(cast("Function | None", function)),
-        where,
-        _clause(value, "on"),
-        _every(value.get("every")),
-        _clause(value, "life_control"),
-    )
-
-
 def condition_from_json(value: JsonValue) -> Condition:
     """Decode a condition. Raises InputError if the value is not an encoded condition."""
     return _condition(value, _MAX_DEPTH)
-
-
-def _clause(value: dict[str, JsonValue], name: str) -> Condition | None:
-    encoded = value.get(name)
-    if encoded is None:
-        return None
-    try:
-        return condition_from_json(encoded)
-    except InputError as error:
-        raise InputError(error.message, where=name) from None
-
-
-def _every(value: JsonValue) -> Every | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PERIOD:
-        raise InputError(f"not a period in microseconds: {_show(value)}", where="every")
-    return Every(value)
 
 
 def _condition(value: JsonValue, depth: int) -> Condition:

@@ -100,6 +100,7 @@ class EventIntake:
     async def accept(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> IntakeResult:
         """Accept events of a source of this node. `bulk`: name list items in errors. `now` is the default time."""
         self._check_times(events, bulk, now)
+        _check_sources(source, events, bulk)
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
         attributes = self._entities.attributes_json(source)
@@ -118,6 +119,7 @@ class EventIntake:
                         where=_where(row, field, bulk),
                         hint="send seq, x and y",
                     )
+        _check_sources(remote_source.id, events, bulk)
         points = self._points(remote_source.id, events, bulk)
         numbers = [event.seq or 0 for event in events]
         entity = global_name(remote_source.id, remote_source.home)
@@ -168,12 +170,6 @@ class EventIntake:
             default = (position.x, position.y) if position else None
         points = []
         for row, event in enumerate(events):
-            if event.source not in (None, source):
-                raise PermissionDeniedError(
-                    f"the token belongs to source {source}",
-                    where=_where(row, "source", bulk),
-                    hint="use the token of that source, or omit `source`",
-                )
             if event.x is None or event.y is None:
                 if default is None:
                     raise InputError(
@@ -190,6 +186,17 @@ class EventIntake:
                 raise InputError(error.message, where=where, hint=error.hint) from None
             points.append((event.x, event.y))
         return points
+
+
+def _check_sources(source: str, events: Sequence[EventIn], bulk: bool) -> None:
+    """Raises PermissionDeniedError for an event of another source than the one whose token was sent."""
+    for row, event in enumerate(events):
+        if event.source not in (None, source):
+            raise PermissionDeniedError(
+                f"the token belongs to source {source}",
+                where=_where(row, "source", bulk),
+                hint="use the token of that source, or omit `source`",
+            )
 
 
 def _where(row: int, field: str, bulk: bool) -> str:

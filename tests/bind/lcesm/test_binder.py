@@ -11,10 +11,10 @@ from roamcast.bind.lcesm.messages import (
     SourceIdle,
     SourceRemoved,
     StateChanged,
+    SubscriptionState,
     Unbound,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 
 NEAREST = "Select Where &location in nearest"
 LIGHT = "Select Where &context = light and &location in nearest"

@@ -6,19 +6,19 @@ import pytest
 from binding import Node, places
 
 from roamcast.bind.lcesm.messages import (
-    Activated,
     Bound,
-    Deactivated,
+    MatchStarted,
+    MatchStopped,
     SourceDemanded,
     SourceIdle,
     SourceRemoved,
     StateChanged,
     SubscriberChanged,
     SubscriberRemoved,
+    SubscriptionState,
     Unbound,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import NotFoundError
 
 NEAREST = "Select Where &location in nearest"
@@ -65,8 +65,8 @@ def test_an_agent_still_serves_a_stopped_subscription() -> None:
     (before,) = node.binder.agents()
     node.move("ann", 11, 5)
     (after,) = node.binder.agents()
-    assert (before.members, before.active, before.inactive) == (("p",), ("p",), ())
-    assert (after.members, after.active, after.inactive) == (("p",), (), ())
+    assert (before.subscriptions, before.active, before.inactive) == (("p",), ("p",), ())
+    assert (after.subscriptions, after.active, after.inactive) == (("p",), (), ())
 
 
 def test_a_stopped_subscription_is_not_bound() -> None:
@@ -115,19 +115,22 @@ def test_the_match_plan_is_active_at_once() -> None:
     """It needs no source and no position."""
     node = Node()
     node.subscriber("ann")
-    assert node.subscribe("p", "ann", FIRE) == [StateChanged("p", SubscriptionState.ACTIVE, None, 2), Activated("p", 2)]
+    assert node.subscribe("p", "ann", FIRE) == [
+        StateChanged("p", SubscriptionState.ACTIVE, None, 2),
+        MatchStarted("p", 2),
+    ]
 
 
 def test_the_match_plan_obeys_its_life_control() -> None:
-    """It is activated and deactivated as its subscriber moves."""
+    """It starts and stops as its subscriber moves."""
     node = Node(STAGE)
     node.subscriber("ann", (50, 50))
     assert node.subscribe("p", "ann", f"{FIRE} Life-control #location in stage") == [
         StateChanged("p", SubscriptionState.STOP, "ann is not in stage", 2)
     ]
-    assert node.move("ann", 5, 5) == [StateChanged("p", SubscriptionState.ACTIVE, None, 3), Activated("p", 3)]
+    assert node.move("ann", 5, 5) == [StateChanged("p", SubscriptionState.ACTIVE, None, 3), MatchStarted("p", 3)]
     why = "ann is not in stage"
-    assert node.move("ann", 50, 50) == [StateChanged("p", SubscriptionState.STOP, why, 4), Deactivated("p", 4)]
+    assert node.move("ann", 50, 50) == [StateChanged("p", SubscriptionState.STOP, why, 4), MatchStopped("p", 4)]
 
 
 def test_removing_a_subscriber_removes_its_subscriptions() -> None:
@@ -138,7 +141,7 @@ def test_removing_a_subscriber_removes_its_subscriptions() -> None:
     node.subscribe("p", "ann", f"{NEAREST} Life-control #location in stage")
     node.subscribe("q", "ann", FIRE)
     effects = node.tell(SubscriberRemoved("ann"))
-    assert {Unbound("p", "a", 5), Deactivated("q", 5), SourceIdle("a", 5)} <= set(effects)
+    assert {Unbound("p", "a", 5), MatchStopped("q", 5), SourceIdle("a", 5)} <= set(effects)
     assert node.states() == {}
     with pytest.raises(NotFoundError):
         node.move("ann", 1)

@@ -15,8 +15,8 @@ from roamcast.bind.lcesm.messages import (
     StateChanged,
     Subscribed,
     SubscriberRegistered,
+    SubscriptionState,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.model import Position
 from roamcast.space import PLANAR
 

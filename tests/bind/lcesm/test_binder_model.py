@@ -15,11 +15,11 @@ from shapely.geometry import box
 
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
-    Activated,
     Bound,
-    Deactivated,
     Effect,
     EntityMoved,
+    MatchStarted,
+    MatchStopped,
     Message,
     PositionForgotten,
     SourceChanged,
@@ -33,10 +33,10 @@ from roamcast.bind.lcesm.messages import (
     SubscriberChanged,
     SubscriberRegistered,
     SubscriberRemoved,
+    SubscriptionState,
     Unbound,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import NotFoundError
 from roamcast.lacl import check, parse, plan_of
 from roamcast.model import Position
@@ -132,10 +132,10 @@ class BindingModel(RuleBasedStateMachine):
                     assert id not in self.reported or self.reported[id].state != state
                     assert (effect.why is None) == (state is SubscriptionState.ACTIVE)
                     self.reported[id] = effect
-                case Activated(id):
+                case MatchStarted(id):
                     assert id not in self.active
                     self.active.add(id)
-                case Deactivated(id):
+                case MatchStopped(id):
                     self.active.remove(id)
                 case SourceDemanded(source):
                     assert source not in self.demanded
@@ -310,7 +310,6 @@ class BindingModel(RuleBasedStateMachine):
         bindings = [Bound(id, *binding) for id, sources in self.bound.items() for binding in sources.items()]
         statuses = self.binder.statuses()
         self.binder = Binder(self.space, self.places())
-        self.world.stale = 0
         self.now += 1
         states = [self.reported[id] for id in self.world.subscriptions]
         assert self.binder.restore(messages, bindings, states, self.now) == []
@@ -358,10 +357,14 @@ class BindingModel(RuleBasedStateMachine):
         for id, (_, query) in self.world.subscriptions.items():
             if plan_of(query) == "bind":
                 expected.setdefault(query.expression_key, set()).add(id)
-        assert {expression: set(agent.members) for expression, agent in agents.items()} == expected
+        assert {expression: set(agent.subscriptions) for expression, agent in agents.items()} == expected
         for agent in agents.values():
-            assert set(agent.active) == {id for id in agent.members if self.states[id] is SubscriptionState.ACTIVE}
-            assert set(agent.inactive) == {id for id in agent.members if self.states[id] is SubscriptionState.INACTIVE}
+            assert set(agent.active) == {
+                id for id in agent.subscriptions if self.states[id] is SubscriptionState.ACTIVE
+            }
+            assert set(agent.inactive) == {
+                id for id in agent.subscriptions if self.states[id] is SubscriptionState.INACTIVE
+            }
 
     @invariant()
     def sources_with_bindings_are_demanded(self):
@@ -369,7 +372,6 @@ class BindingModel(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_the_latest(self):
-        assert self.binder.stale_moves == self.world.stale
         for id, thing in (self.world.sources | self.world.subscribers).items():
             expected = None if thing.at is None else Position(id, *thing.at, thing.time)
             assert self.binder.entity(id).position == expected

@@ -5,19 +5,19 @@ from binding import Node, places, query
 
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
-    Activated,
     Bound,
     Effect,
     EntityRegistered,
+    MatchStarted,
     SourceDemanded,
     SourceIdle,
     SourceRegistered,
     StateChanged,
     Subscribed,
     SubscriberRegistered,
+    SubscriptionState,
     Unbound,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.model import Position
 from roamcast.space import PLANAR
@@ -119,14 +119,14 @@ def test_a_subscription_that_is_still_stopped_has_no_effects() -> None:
     assert effects == []
 
 
-def test_the_match_plan_is_activated_only_if_it_was_not_active() -> None:
+def test_the_match_plan_is_started_only_if_it_was_not_active() -> None:
     """According to the previous states."""
     subscribed = Subscribed("p", "ann", query("Select all() Where &terms has (fire)"))
     active = StateChanged("p", SubscriptionState.ACTIVE, None, 5)
     assert restore(ANN, subscribed, states=[active])[1] == []
     assert restore(ANN, subscribed)[1] == [
         StateChanged("p", SubscriptionState.ACTIVE, None, LATER),
-        Activated("p", LATER),
+        MatchStarted("p", LATER),
     ]
 
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from binding import query
 
-from roamcast.bind.lcesm.agents import Agent
-from roamcast.bind.lcesm.binding_manager import BindingManager
-from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityTable, NewEntities
+from roamcast.bind.lcesm.binding_manager import Agent, BindingManager
+from roamcast.bind.lcesm.entities import BinderEntity, EntityTable, NewEntities
 from roamcast.bind.nearest.kernels.id_table import IdTable
 from roamcast.bind.nearest.sources import NearestSources
 from roamcast.model import Position
@@ -26,18 +25,18 @@ class Setup:
         new = NewEntities()
         new.add(id, attributes, Position(id, 0.0, 0.0, 0) if placed else None)
         entity = self.entities.at(int(self.entities.add("source", new)[0]))
-        self.manager.change(NO_MOVES, (), [entity])
+        self.manager.regroup((), [entity])
         return entity
 
     def change(self, source: BinderEntity, **attributes: str | float | bool) -> BinderEntity:
         changed = self.entities.change(source, attributes)
-        self.manager.change(NO_MOVES, [source], [changed])
+        self.manager.regroup([source], [changed])
         return changed
 
     def allot(self, text: str) -> Agent:
         """The agent for a new subscription."""
         agent = self.manager.allot(query(text))
-        agent.members += 1
+        agent.subscriptions += 1
         return agent
 
 
@@ -51,7 +50,7 @@ def test_equal_expressions_share_an_agent(setup: Setup) -> None:
     first = setup.allot(LIGHT)
     assert setup.allot("select where &location in nearest and &context = 'light'") is first
     assert setup.allot("Select Where &context = noise and &location in nearest") is not first
-    assert first.members == 2
+    assert first.subscriptions == 2
 
 
 def test_other_clauses_do_not_matter_for_the_agent(setup: Setup) -> None:
@@ -127,7 +126,7 @@ def test_groups_follow_changes_of_sources(setup: Setup, text: str) -> None:
     assert agent.group.sources == set()
     lamp = setup.change(lamp, context="light")
     assert agent.group.sources == {"lamp"}
-    setup.manager.change(NO_MOVES, [lamp], ())
+    setup.manager.regroup([lamp], ())
     assert agent.group.sources == set()
 
 
@@ -137,6 +136,6 @@ def test_a_source_with_a_first_position_is_no_longer_unplaced(setup: Setup) -> N
     lamp = setup.source("lamp", context="light", placed=False)
     assert agent.group.unplaced == {"lamp"}
     setup.entities.move(["lamp"], [1.0], [1.0], [1])
-    setup.manager.change(NO_MOVES, (), [lamp])
+    setup.manager.regroup((), [lamp])
     assert agent.group.unplaced == set()
     assert agent.group.sources == {"lamp"}

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from binding import query
 
-from roamcast.bind.lcesm.agents import Agent
-from roamcast.bind.lcesm.binding_manager import BindingManager, SourceChange
-from roamcast.bind.lcesm.entities import NO_MOVES, EntityKind, EntityTable, NewEntities
+from roamcast.bind.lcesm.binding_manager import Agent, BindingManager, SourceChange
+from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityKind, EntityMoves, EntityTable, NewEntities
+from roamcast.bind.lcesm.messages import SubscriptionState
 from roamcast.bind.lcesm.requirements import Requirement
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.kernels.id_table import IdTable
 from roamcast.bind.nearest.sources import NearestSources
 from roamcast.model import Position
@@ -30,9 +29,9 @@ class Line:
     """Sources and one subscriber on a line."""
 
     def __init__(self, space: Space = PLANAR, **sources: float) -> None:
-        nearest = NearestSources(space)
-        self.entities = EntityTable(space, nearest, IdTable())
-        self.manager = BindingManager(self.entities, nearest)
+        self.nearest = NearestSources(space)
+        self.entities = EntityTable(space, self.nearest, IdTable())
+        self.manager = BindingManager(self.entities, self.nearest)
         for id, x in sources.items():
             self.add("source", id, x)
         self.ann = self.add("subscriber", "ann", 0.0)
@@ -54,26 +53,34 @@ class Line:
 
     def mark(self, *ids: str, **marks: str | None) -> list[Change]:
         """Set or remove attributes of sources, all at once."""
-        before = [self.entities.get(id) for id in ids]
-        now = []
-        for source in before:
+        old_sources = [self.entities.get(id) for id in ids]
+        new_sources = []
+        for source in old_sources:
             attributes = {**source.attributes, **marks}
             kept = {name: value for name, value in attributes.items() if value is not None}
-            now.append(self.entities.change(source, kept))
-        return summarise(self.manager.change(NO_MOVES, before, now))
+            new_sources.append(self.entities.change(source, kept))
+        return self.change(NO_MOVES, old_sources, new_sources)
+
+    def change(
+        self, moves: EntityMoves, old_sources: Iterable[BinderEntity] = (), new_sources: Iterable[BinderEntity] = ()
+    ) -> list[Change]:
+        """As the binder does."""
+        leaving, joining = self.manager.regroup(old_sources, new_sources)
+        changes = self.nearest.move(moves.handles, moves.x, moves.y, leaving=leaving, joining=joining)
+        return summarise(self.manager.source_changes(changes))
 
     def row(self, id: str, agent: Agent) -> Requirement:
         self.rows[id] = Requirement(id, self.ann, query(ONE), agent, SubscriptionState.START, 0)
         return self.rows[id]
 
     def subscribe(self, id: str, agent: Agent) -> list[Change]:
-        return summarise(self.manager.subscribe([self.row(id, agent)]))
+        return summarise(self.manager.bind_new([self.row(id, agent)]))
 
     def unsubscribe(self, id: str) -> list[Change]:
-        return summarise(self.manager.unsubscribe([self.rows[id]]))
+        return summarise(self.manager.remove([self.rows[id]]))
 
     def move(self, id: str, x: float) -> list[Change]:
-        return summarise(self.manager.change(self.entities.move([id], [x], [0.0], [1]), (), ()))
+        return self.change(self.entities.move([id], [x], [0.0], [1]))
 
     def sources(self, id: str) -> tuple[str, ...]:
         return next(self.manager.sources_of([self.rows[id]]))
@@ -134,13 +141,13 @@ def test_sources_of_other_groups_do_not_matter() -> None:
     assert line.move("b", 1.0) == []
 
 
-def test_an_inactive_nearest_k_has_no_sources() -> None:
+def test_a_suspended_nearest_k_has_no_sources() -> None:
     """Whatever moves."""
     line = Line(a=1.0, b=2.0)
     line.subscribe("p", line.agent(TWO, "ab"))
-    assert summarise(line.manager.deactivate([line.rows["p"]])) == [("p", ("a", "b"), (), False)]
+    assert summarise(line.manager.suspend([line.rows["p"]])) == [("p", ("a", "b"), (), False)]
     assert line.move("a", 1.5) == []
-    assert summarise(line.manager.activate([line.rows["p"]])) == [("p", (), ("a", "b"), True)]
+    assert summarise(line.manager.resume([line.rows["p"]])) == [("p", (), ("a", "b"), True)]
     assert line.unsubscribe("p") == [("p", ("a", "b"), (), False)]
 
 
@@ -211,7 +218,7 @@ def test_anyof_keeps_its_previous_source_after_a_restart() -> None:
     line = Line(a=1.0, b=2.0, c=200.0)
     any_of = line.agent(ANY, "abc")
     rows = [line.row(id, any_of) for id in "pqr"]
-    line.manager.subscribe(rows, {rows[0]: ("b",), rows[1]: ("c",), rows[2]: ("nobody",)})
+    line.manager.bind_new(rows, {rows[0]: ("b",), rows[1]: ("c",), rows[2]: ("nobody",)})
     assert [line.sources(id) for id in "pqr"] == [("b",), ("b",), ("b",)]
 
 
@@ -239,4 +246,4 @@ def test_nearest_k_equals_a_full_sort(space: Space) -> None:
 
 def test_an_empty_batch_of_moves_changes_nothing() -> None:
     """No moves, no changes."""
-    assert Line(a=1.0).manager.change(NO_MOVES, (), ()) == []
+    assert Line(a=1.0).change(NO_MOVES) == []

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from binding import query
 
-from roamcast.bind.lcesm.agents import Agent, SourceGroup
-from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
-from roamcast.bind.lcesm.states import Operation, SubscriptionState
+from roamcast.bind.lcesm.binding_manager import Agent, SourceGroup
+from roamcast.bind.lcesm.messages import SubscriptionState
+from roamcast.bind.lcesm.requirements import Operation, Requirement, RequirementTable
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.lacl.syntax import Circle, Within
 

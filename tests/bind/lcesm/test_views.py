@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from binding import Node, places
 
-from roamcast.bind.lcesm.messages import SourceRemoved
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import SourceRemoved, SubscriptionState
 from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, SubscriptionStatus
 from roamcast.errors import NotFoundError
 from roamcast.model import Position

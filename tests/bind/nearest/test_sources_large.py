@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from nearest_reference import join, leave
 
 from roamcast.bind.nearest.kernels.layout import Integers
 from roamcast.bind.nearest.rebinding import choose_source
@@ -33,12 +34,12 @@ class Town:
         self.sources = self.nearest.add_sources(ids, self.x[:SOURCES], self.y[:SOURCES])
         self.member = self.rng.random((SOURCES, GROUPS)) < [1.0, 0.5, 0.01]
         pairs = np.argwhere(self.member)
-        self.nearest.join(self.sources[pairs[:, 0]], np.array(groups)[pairs[:, 1]])
+        join(self.nearest, self.sources[pairs[:, 0]], np.array(groups)[pairs[:, 1]])
         subscribers = self.nearest.add_subscribers(self.x[SOURCES:], self.y[SOURCES:])
         self.entity = self.rng.choice(subscribers, 2 * SUBSCRIBERS)
         self.group = self.rng.integers(0, GROUPS, 2 * SUBSCRIBERS)
         self.rule = self.rng.choice(np.array(Rule), 2 * SUBSCRIBERS)
-        self.subscriptions, _ = self.nearest.subscribe(self.entity, self.group, self.rule, self.radius)
+        self.subscriptions, _ = self.nearest.add_subscriptions(self.entity, self.group, self.rule, self.radius)
 
     def square(self, count: int) -> Floats:
         return self.rng.random((2, count))
@@ -72,7 +73,7 @@ def test_bindings_are_right_after_steps_of_all_sizes(space: Space) -> None:
         town.step(4_000, way)
         town.check_bindings(town.rng.choice(2 * SUBSCRIBERS, 200, replace=False))
     leaving = town.sources[::3]
-    town.nearest.leave(leaving, 0)
+    leave(town.nearest, leaving, 0)
     town.member[::3, 0] = False
     town.step(4_000, 1e-4)
     town.check_bindings(town.rng.choice(2 * SUBSCRIBERS, 400, replace=False))
@@ -112,15 +113,15 @@ def columns_of(changes: BindingChanges) -> tuple[Integers, Integers, Integers]:
 
 
 def test_memory_does_not_grow_with_churn() -> None:
-    """Deactivating and activating, leaving and joining, many times."""
+    """Suspending and resuming, leaving and joining, many times."""
     town = Town(PLANAR)
     before = town.nearest.nbytes
     for n in range(30):
         some = town.subscriptions[n % 3 :: 3]
-        town.nearest.deactivate(some)
-        town.nearest.leave(town.sources[n % 5 :: 5], 0)
-        town.nearest.join(town.sources[n % 5 :: 5], 0)
-        town.nearest.activate(some)
+        town.nearest.suspend(some)
+        leave(town.nearest, town.sources[n % 5 :: 5], 0)
+        join(town.nearest, town.sources[n % 5 :: 5], 0)
+        town.nearest.resume(some)
     assert town.nearest.nbytes <= 2 * before
     town.check_bindings(town.rng.choice(2 * SUBSCRIBERS, 100, replace=False))
 

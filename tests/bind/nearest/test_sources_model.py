@@ -7,7 +7,7 @@ from math import inf, pi
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from nearest_reference import ReferenceSource, ReferenceSubscription, rebind
+from nearest_reference import ReferenceSource, ReferenceSubscription, binding_counts, join, leave, rebind
 from profiles import brief
 
 from roamcast.bind.nearest.sources import BindingChanges, NearestSources, Rule
@@ -30,7 +30,7 @@ class Subscription:
     group: int
     rule: Rule
     radius: float
-    active: bool
+    suspended: bool
 
 
 def columns(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
@@ -73,7 +73,7 @@ class Histories(RuleBasedStateMachine):
         before = self.bound
         sources = {self.ids[e]: ReferenceSource(*self.where[e], frozenset(self.member[e])) for e in self.ids}
         subscriptions = {
-            number: ReferenceSubscription(*self.where[s.entity], s.group, s.rule, s.radius, s.active)
+            number: ReferenceSubscription(*self.where[s.entity], s.group, s.rule, s.radius, s.suspended)
             for number, s in self.subscriptions.items()
         }
         self.bound = rebind(self.space, sources, subscriptions, before)
@@ -92,7 +92,7 @@ class Histories(RuleBasedStateMachine):
         sources = self.nearest.add_sources(ids, [p[0] for p in where], [p[1] for p in where])
         for entity, id, point in zip(sources.tolist(), ids, where, strict=True):
             self.where[entity], self.ids[entity], self.member[entity] = point, id, {self.groups[0]}
-        self.expect(self.nearest.join(sources, self.groups[0]))
+        self.expect(join(self.nearest, sources, self.groups[0]))
 
     @rule(at=places, first=st.booleans(), groups=st.sets(groups))
     def source_appears(self, at: tuple[int, int], first: bool, groups: set[int]) -> None:
@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
         id, where = f"a {1000 - self.names}" if first else f"z {self.names}", self.point(at)
         entity = int(self.nearest.add_sources([id], *where)[0])
         self.where[entity], self.ids[entity], self.member[entity] = where, id, {self.groups[g] for g in groups}
-        self.expect(self.nearest.join([entity] * len(groups), sorted(self.member[entity])))
+        self.expect(join(self.nearest, [entity] * len(groups), sorted(self.member[entity])))
 
     @rule(at=places)
     def subscriber_appears(self, at: tuple[int, int]) -> None:
@@ -123,7 +123,7 @@ class Histories(RuleBasedStateMachine):
         entity, group = self.pick(self.ids, number), self.groups[group]
         inside = group in self.member[entity]
         self.member[entity] ^= {group}
-        self.expect(self.nearest.leave(entity, group) if inside else self.nearest.join(entity, group))
+        self.expect(leave(self.nearest, entity, group) if inside else join(self.nearest, entity, group))
 
     @precondition(lambda self: self.ids)
     @rule(changes=st.lists(st.tuples(picks, groups), min_size=2, max_size=40))
@@ -137,14 +137,14 @@ class Histories(RuleBasedStateMachine):
         self.expect(self.nearest.move([], [], [], leaving=columns(left), joining=columns(come)))
 
     @precondition(lambda self: self.where)
-    @rule(new=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), active=st.booleans())
-    def subscribe(self, new: list[tuple[int, int, Rule, float]], active: bool) -> None:
+    @rule(new=st.lists(st.tuples(picks, groups, st.sampled_from(Rule), radii), max_size=12), suspended=st.booleans())
+    def subscribe(self, new: list[tuple[int, int, Rule, float]], suspended: bool) -> None:
         added = [
-            Subscription(self.pick(self.where, n), self.groups[g], rule, radius * self.metres, active)
+            Subscription(self.pick(self.where, n), self.groups[g], rule, radius * self.metres, suspended)
             for n, g, rule, radius in new
         ]
         columns = ([getattr(s, name) for s in added] for name in ("entity", "group", "rule", "radius"))
-        handles, changes = self.nearest.subscribe(*columns, active=active)
+        handles, changes = self.nearest.add_subscriptions(*columns, suspended=suspended)
         self.subscriptions.update(zip(handles.tolist(), added, strict=True))
         self.rules.update((handle, self.subscriptions[handle].rule) for handle in handles.tolist())
         self.expect(changes)
@@ -154,14 +154,14 @@ class Histories(RuleBasedStateMachine):
     def unsubscribe(self, number: int) -> None:
         subscription = self.pick(self.subscriptions, number)
         del self.subscriptions[subscription]
-        self.expect(self.nearest.unsubscribe(subscription))
+        self.expect(self.nearest.remove_subscriptions(subscription))
 
     @precondition(lambda self: self.subscriptions)
-    @rule(number=picks, active=st.booleans())
-    def activate_or_deactivate(self, number: int, active: bool) -> None:
+    @rule(number=picks, suspend=st.booleans())
+    def suspend_or_resume(self, number: int, suspend: bool) -> None:
         subscription = self.pick(self.subscriptions, number)
-        self.subscriptions[subscription] = replace(self.subscriptions[subscription], active=active)
-        self.expect(self.nearest.activate(subscription) if active else self.nearest.deactivate(subscription))
+        self.subscriptions[subscription] = replace(self.subscriptions[subscription], suspended=suspend)
+        self.expect(self.nearest.suspend(subscription) if suspend else self.nearest.resume(subscription))
 
     @precondition(lambda self: self.where)
     @rule(moves=st.lists(st.tuples(picks, places), min_size=1, max_size=8))
@@ -203,7 +203,7 @@ class Histories(RuleBasedStateMachine):
         handles = {id: entity for entity, id in self.ids.items()}
         expected = [handles.get(self.bound.get(number) or "", -1) for number in numbers]
         assert self.nearest.source_of(numbers).tolist() == expected
-        assert self.nearest.bindings(sources).tolist() == [expected.count(source) for source in sources]
+        assert binding_counts(self.nearest, sources) == [expected.count(source) for source in sources]
         assert self.nearest.demanded.tolist() == sorted(set(expected) - {-1})
         for source in sources:
             bound_here = [number for number, bound in zip(numbers, expected, strict=True) if bound == source]

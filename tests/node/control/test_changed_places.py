@@ -47,7 +47,7 @@ def records_after_restart(node: World, known: Places) -> list[tuple[str, str, st
 
 
 def status(node: World, id: str) -> SubscriptionStatus:
-    return node.control.query(lambda binder: binder.status(id)).result(SECONDS)
+    return node.control.query(lambda adapter: adapter.status(id)).result(SECONDS)
 
 
 STOPPED = [("removal", "ann", "p"), ("removal", "ann", "q"), ("unbinding", "a", "r")]

@@ -57,16 +57,16 @@ def test_limits_apply_to_new_subscriptions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "stands"),
+    ("text", "expected"),
     [
         (NEAREST, True),
         ("Select all() Where &terms has a", False),
         ("Select all() Where &terms has a Life-control #role = guard", True),
     ],
 )
-def test_only_some_queries_have_a_lifecycle(text: str, stands: bool) -> None:
+def test_only_some_queries_have_a_lifecycle(text: str, expected: bool) -> None:
     """Those that are bound to sources or have life-control."""
-    assert queries().read(text).has_states is stands
+    assert queries().read(text).has_lifecycle is expected
 
 
 def test_the_places_of_a_query_are_found() -> None:

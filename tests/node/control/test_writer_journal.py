@@ -66,7 +66,7 @@ def test_plan_match_without_life_control_has_no_lifecycle(node: World) -> None:
     assert (row["kind"], row["entity"], row["id"]) == ("subscription", "ann", "q")
     assert SubscriptionBody.from_json(row["body"]).terms == ("fire",)
     assert node.registry.subscription("q").lifecycle is None
-    assert node.control.query(lambda binder: "q" in binder).result(SECONDS) is False
+    assert node.control.query(lambda adapter: "q" in adapter).result(SECONDS) is False
 
 
 def test_a_removed_source_is_replaced(node: World) -> None:

@@ -169,7 +169,7 @@ def statuses_of(world: World, ids: list[str]) -> list[SubscriptionStatus]:
         return world.control.move([]).exception(SECONDS) is None
 
     until(is_well, "the disks to be tried again")
-    return world.control.query(lambda binder: [binder.status(id) for id in ids]).result(SECONDS)
+    return world.control.query(lambda adapter: [adapter.status(id) for id in ids]).result(SECONDS)
 
 
 def replayed(world: World) -> tuple[set[tuple[str, str]], set[str]]:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from registries import START, added, apply, entity, followed, record
 
-from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import Bound, StateChanged, SubscriptionState, Unbound
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import EVENT, REMOVAL, Record
 from roamcast.model import Lifecycle, Position, Subscription
@@ -129,7 +128,7 @@ def test_subscriptions_with_lifecycle_places_or_moving_region_are_found(registry
         registry,
         added("a", has_moving_region=True),
         followed("d"),
-        added("c", places=("room",), source="x"),
+        added("c", places=("room",), source_condition="x"),
         followed("b"),
     )
     assert [s.id for s in registry.subscriptions_with_lifecycle()] == ["b", "d"]
@@ -215,13 +214,13 @@ def test_old_bindings_are_pruned(registry: RegistryStore) -> None:
 
 
 def test_outbox_keeps_records_in_order(registry: RegistryStore) -> None:
-    """`apply` returns the last ticket."""
+    """`apply` returns the last row."""
     last = [apply(registry, record("q"), added("q")), apply(registry, record("p"), record("q", REMOVAL))]
-    tickets, records = zip(*registry.control_outbox(), strict=True)
+    numbers, records = zip(*registry.control_outbox(), strict=True)
     assert records == (record("q"), record("p"), record("q", REMOVAL))
-    assert list(tickets) == sorted(set(tickets))
-    assert last == [tickets[0], tickets[2]]
-    assert registry.control_outbox(after=tickets[0], limit=1) == [(tickets[1], record("p"))]
+    assert list(numbers) == sorted(set(numbers))
+    assert last == [numbers[0], numbers[2]]
+    assert registry.control_outbox(after=numbers[0], limit=1) == [(numbers[1], record("p"))]
 
 
 def test_record_with_all_fields_is_returned_unchanged(registry: RegistryStore) -> None:
@@ -230,7 +229,7 @@ def test_record_with_all_fields_is_returned_unchanged(registry: RegistryStore) -
     assert [r for _, r in registry.control_outbox()] == [whole]
 
 
-def test_outbox_is_trimmed_through_a_ticket(registry: RegistryStore) -> None:
+def test_outbox_is_trimmed_through_a_row(registry: RegistryStore) -> None:
     """Idempotent."""
     apply(registry, record("p"), record("q"))
     (first, _), second = registry.control_outbox()
@@ -241,12 +240,12 @@ def test_outbox_is_trimmed_through_a_ticket(registry: RegistryStore) -> None:
 
 def test_apply_trims_the_outbox(registry: RegistryStore) -> None:
     """In the same transaction, without the new records."""
-    ticket = apply(registry, record("p"))
-    registry.apply([record("q")], at=1, journalled=ticket)
+    last = apply(registry, record("p"))
+    registry.apply([record("q")], at=1, journalled=last)
     assert [r for _, r in registry.control_outbox()] == [record("q")]
 
 
-def test_tickets_are_never_reused(registry: RegistryStore) -> None:
+def test_outbox_rows_are_never_reused(registry: RegistryStore) -> None:
     """So a late trim cannot remove a new record."""
     old = apply(registry, record("p"))
     registry.trim_outbox(old)

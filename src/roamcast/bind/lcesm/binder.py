@@ -32,8 +32,7 @@ from roamcast.bind.lcesm.messages import (
     Unsubscribed,
     same_attributes,
 )
-from roamcast.bind.lcesm.requirement_manager import RequirementManager
-from roamcast.bind.lcesm.requirements import Requirement
+from roamcast.bind.lcesm.requirements import Requirement, RequirementManager
 from roamcast.bind.lcesm.source_batch import SourceBatch
 from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, StatusViews, SubscriptionStatus
 from roamcast.bind.nearest.arrays import Run
@@ -66,11 +65,6 @@ class Binder:
         self._log = EffectLog()
         self._requirements = RequirementManager(self._entities, self._listener, self._bindings, self._log)
         self._views = StatusViews(space, self._entities, self._requirements.table, self._bindings, self._listener)
-
-    @property
-    def stale_moves(self) -> int:
-        """The number of moves ignored because a later position was known."""
-        return self._entities.stale
 
     @property
     def demanded(self) -> frozenset[str]:
@@ -126,8 +120,8 @@ class Binder:
             self._entities.change(sources[id], attributes)
         staying = [sources[id].handle for id in batch.regrouped if id not in batch.removed]
         present = [*self._entities.add("source", batch.new).tolist(), *staying]
-        before = [sources[id] for id in batch.regrouped]
-        self._change(moves, before, [self._entities.at(handle) for handle in present])
+        old_sources = [sources[id] for id in batch.regrouped]
+        self._change(moves, old_sources, [self._entities.at(handle) for handle in present])
         effects = self._effects()
         self._entities.remove(*(sources[id] for id in batch.removed))
         return effects
@@ -195,14 +189,23 @@ class Binder:
         self._change(self._entities.move(entities, x, y, times))
 
     def _change(
-        self, moves: EntityMoves, before: Iterable[BinderEntity] = (), now: Iterable[BinderEntity] = ()
+        self,
+        moves: EntityMoves,
+        old_sources: Iterable[BinderEntity] = (),
+        new_sources: Iterable[BinderEntity] = (),
     ) -> None:
-        """Stop subscriptions, apply moves and changes of sources, then start subscriptions at the new positions."""
+        """Stop subscriptions, apply moves and changes of sources, then start subscriptions at the new positions.
+
+        Moves and changes take effect at once: no subscription is bound for a moment to a source that is not the best in
+        the end.
+        """
         events = self._listener.move(moves.handles, moves.x, moves.y)
         to_start = self._requirements.review(self._requirements.concerned(events))
         placed = [self._entities.at(handle) for handle in moves.handles[moves.is_first].tolist()]
         placed_sources = (entity for entity in placed if entity.kind == "source")
-        self._requirements.apply(self._bindings.change(moves, before, [*now, *placed_sources]))
+        leaving, joining = self._bindings.regroup(old_sources, [*new_sources, *placed_sources])
+        changes = self._nearest.move(moves.handles, moves.x, moves.y, leaving=leaving, joining=joining)
+        self._requirements.apply(self._bindings.source_changes(changes))
         rows = [row for entity in placed for row in self._requirements.table.of_subscriber(entity.handle)]
         self._requirements.start(to_start, rows)
 

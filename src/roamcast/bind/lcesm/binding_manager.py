@@ -1,27 +1,85 @@
-"""The binding manager: allots agents to subscriptions, and keeps active subscriptions bound to sources."""
+"""The binding manager: allots agents to subscriptions, and keeps running subscriptions bound to sources."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from roamcast.bind.lcesm.agents import Agent, SourceGroup, choice_of
-from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityMoves, EntityTable
+from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityTable
 from roamcast.bind.lcesm.messages import Attributes
-from roamcast.bind.lcesm.requirements import Requirement
+from roamcast.bind.nearest.arrays import NO_MEMBERSHIPS, Membership, Memberships
 from roamcast.bind.nearest.kernels.layout import Integers, Rule
-from roamcast.bind.nearest.sources import NO_MEMBERSHIPS, BindingChanges, Memberships, NearestSources
-from roamcast.lacl import Query, normalise
+from roamcast.bind.nearest.sources import BindingChanges, NearestSources
+from roamcast.lacl import Query, holds, normalise
 from roamcast.lacl.conditions import Attribute
 from roamcast.lacl.printing import condition_text
-from roamcast.lacl.syntax import Condition
+from roamcast.lacl.syntax import Compare, Condition, In, Nearest, RangLoc, conjuncts
 
-__all__ = ["BindingManager", "SourceChange"]
+if TYPE_CHECKING:
+    from roamcast.bind.lcesm.requirements import Requirement
 
-_Membership: TypeAlias = tuple[int, int]
-"""A source and a group, by handle."""
+__all__ = ["Agent", "BindingManager", "SourceChange", "SourceChoice", "SourceGroup", "choice_of"]
+
+_RULES: Final = {"anyof": Rule.ANYOF, "nearof": Rule.NEAROF, "remoteof": Rule.REMOTEOF}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChoice:
+    """How to choose among qualifying sources: `count` of them, by a rule, within a radius in metres."""
+
+    rule: Rule
+    radius: float = math.inf
+    count: int = 1
+
+
+def choice_of(query: Query) -> SourceChoice:
+    """The choice that a checked query of the bind plan makes."""
+    match query.select.function, query.location:
+        case str(function), RangLoc(radius):
+            return SourceChoice(_RULES[function], radius)
+        case _, Nearest(count):
+            return SourceChoice(Rule.NEAREST, count=count)
+        case _:
+            raise ValueError("not a checked query of the bind plan")
+
+
+class SourceGroup:
+    """The sources whose attributes satisfy a condition, wherever they are. Agents with equal conditions share it.
+
+    `sources` has their ids, and `unplaced` the ids of those without a known position. If `required` is not empty, every
+    source of the group has one of these attributes. `handle` is the group's handle in `NearestSources`, `agents` the
+    number of agents that share it.
+    """
+
+    def __init__(self, condition: Condition | None, handle: int) -> None:
+        self.condition: Final = condition
+        self.required: Final = _required_attributes(condition)
+        self.handle: Final = handle
+        self.sources: set[str] = set()
+        self.unplaced: set[str] = set()
+        self.agents = 0
+
+    def admits(self, attributes: Attributes) -> bool:
+        """Whether a source with these attributes qualifies, apart from its location."""
+        return self.condition is None or holds(self.condition, attributes)
+
+
+class Agent:
+    """Serves the subscriptions with one source expression. They share the qualifying sources, not the choice.
+
+    `subscriptions` is the number it serves. Their states are in the requirement table, where each has exactly one: so a
+    bound subscription is active or inactive and never both (definition 5).
+    """
+
+    def __init__(self, query: Query, group: SourceGroup) -> None:
+        self.expression: Final = query.expression_key
+        self.choice: Final = choice_of(query)
+        self.group: Final = group
+        self.subscriptions = 0
 
 
 class SourceChange(NamedTuple):
@@ -64,15 +122,15 @@ class BindingManager:
 
     def release(self, agent: Agent) -> None:
         """One subscription of the agent has ended. Removes an unused agent, and an unused group."""
-        agent.members -= 1
-        if agent.members:
+        agent.subscriptions -= 1
+        if agent.subscriptions:
             return
         del self._agents[agent.expression]
         agent.group.agents -= 1
         if not agent.group.agents:
             self._remove_group(agent.group, agent.choice.count)
 
-    def subscribe(
+    def bind_new(
         self, rows: Sequence[Requirement], previous: Mapping[Requirement, tuple[str, ...]] | None = None
     ) -> list[SourceChange]:
         """Enter new subscriptions with agents, and bind those that run and whose subscribers have positions.
@@ -82,46 +140,58 @@ class BindingManager:
         agents = [_agent(row) for row in rows]
         subscribers = np.array([row.subscriber for row in rows], np.int32)
         runs = np.array([row.runs for row in rows], np.bool_)
-        handles, changes = self._nearest.subscribe(
+        handles, changes = self._nearest.add_subscriptions(
             subscribers,
             np.array([agent.group.handle for agent in agents], np.int32),
             np.array([agent.choice.rule for agent in agents], np.int8),
             np.array([agent.choice.radius for agent in agents], np.float64),
-            active=runs & self._entities.have_position(subscribers),
+            suspended=~(runs & self._entities.have_position(subscribers)),
             previous=self._previous_sources(rows, previous or {}),
         )
         self._requirements += [None] * (int(handles.max(initial=-1)) + 1 - len(self._requirements))
         for row, handle in zip(rows, handles.tolist(), strict=True):
             self._requirements[handle], row.handle = row, handle
-        return self._source_changes(changes)
+        return self.source_changes(changes)
 
-    def unsubscribe(self, rows: Sequence[Requirement]) -> list[SourceChange]:
-        changes = self._source_changes(self._nearest.unsubscribe([row.handle for row in rows]))
+    def remove(self, rows: Sequence[Requirement]) -> list[SourceChange]:
+        """Remove subscriptions that have ended."""
+        changes = self.source_changes(self._nearest.remove_subscriptions([row.handle for row in rows]))
         for row in rows:
             self._requirements[row.handle], row.handle = None, -1
         return changes
 
-    def activate(self, rows: Sequence[Requirement]) -> list[SourceChange]:
+    def resume(self, rows: Sequence[Requirement]) -> list[SourceChange]:
         """Bind subscriptions whose subscribers have positions."""
-        return self._source_changes(self._nearest.activate([row.handle for row in rows])) if rows else []
+        return self.source_changes(self._nearest.resume([row.handle for row in rows])) if rows else []
 
-    def deactivate(self, rows: Sequence[Requirement]) -> list[SourceChange]:
-        """Unbind subscriptions."""
-        return self._source_changes(self._nearest.deactivate([row.handle for row in rows])) if rows else []
+    def suspend(self, rows: Sequence[Requirement]) -> list[SourceChange]:
+        """Unbind subscriptions until they are resumed."""
+        return self.source_changes(self._nearest.suspend([row.handle for row in rows])) if rows else []
 
-    def change(
-        self, moves: EntityMoves, before: Iterable[BinderEntity], now: Iterable[BinderEntity]
-    ) -> list[SourceChange]:
-        """Move entities, and change sources from what they were `before` to what they are `now`.
+    def regroup(
+        self, old_sources: Iterable[BinderEntity], new_sources: Iterable[BinderEntity]
+    ) -> tuple[Memberships, Memberships]:
+        """Put sources that change into the groups they qualify for. Returns who leaves and who joins which group.
 
-        All at once, so that no subscription is bound for a moment to a source that is not the best in the end. A new
-        source, or one with its first position, is only in `now`; a removed one only in `before`.
+        A new source, or one with its first position, is only in `new_sources`; a removed one only in `old_sources`.
         """
-        left = {pair for source, group in self._groups_of(before) if (pair := self._leave(source, group))}
-        joined = {pair for source, group in self._groups_of(now) if (pair := self._join(source, group))}
-        leaving, joining = _columns(sorted(left - joined)), _columns(sorted(joined - left))
-        changes = self._nearest.move(moves.handles, moves.x, moves.y, leaving=leaving, joining=joining)
-        return self._source_changes(changes)
+        left = {pair for source, group in self._groups_of(old_sources) if (pair := self._leave(source, group))}
+        joined = {pair for source, group in self._groups_of(new_sources) if (pair := self._join(source, group))}
+        return _columns(left - joined), _columns(joined - left)
+
+    def source_changes(self, changes: BindingChanges) -> list[SourceChange]:
+        """The changes with requirements and ids instead of handles."""
+        columns = changes.subscription.tolist(), changes.old.tolist(), changes.new.tolist()
+        name = self._entities.id
+        return [
+            SourceChange(
+                self._requirement(handle),
+                name(old) if old >= 0 else None,
+                name(new) if new >= 0 else None,
+                new >= 0 or bool(self._nearest.sources_of_several(handle)),
+            )
+            for handle, old, new in zip(*columns, strict=True)
+        ]
 
     def sources_of(self, rows: Sequence[Requirement]) -> Iterator[tuple[str, ...]]:
         """The sources of each subscription, by id."""
@@ -153,21 +223,8 @@ class BindingManager:
         sources[kept] = self._entities.find([previous[rows[at]][0] for at in kept])
         return sources
 
-    def _source_changes(self, changes: BindingChanges) -> list[SourceChange]:
-        columns = changes.subscription.tolist(), changes.old.tolist(), changes.new.tolist()
-        name = self._entities.id
-        return [
-            SourceChange(
-                self._requirement(handle),
-                name(old) if old >= 0 else None,
-                name(new) if new >= 0 else None,
-                new >= 0 or bool(self._nearest.sources_of_several(handle)),
-            )
-            for handle, old, new in zip(*columns, strict=True)
-        ]
-
     def _requirement(self, handle: int) -> Requirement:
-        return cast(Requirement, self._requirements[handle])
+        return cast("Requirement", self._requirements[handle])
 
     def _group(self, condition: Condition | None, count: int) -> SourceGroup:
         """The group of a condition, for subscriptions to `count` sources. A new one is filled with its sources."""
@@ -181,7 +238,7 @@ class BindingManager:
             sources = [entities.at(handle) for handles in candidates for handle in handles]
             admitted = (source for source in sources if group.admits(source.attributes))
             joined = {pair for source in admitted if (pair := self._join(source, group))}
-            self._nearest.move(NO_MOVES.handles, NO_MOVES.x, NO_MOVES.y, joining=_columns(sorted(joined)))
+            self._nearest.move(NO_MOVES.handles, NO_MOVES.x, NO_MOVES.y, joining=_columns(joined))
         return self._groups[key]
 
     def _remove_group(self, group: SourceGroup, count: int) -> None:
@@ -205,7 +262,7 @@ class BindingManager:
     def _groups_of(self, sources: Iterable[BinderEntity]) -> Iterator[tuple[BinderEntity, SourceGroup]]:
         return ((source, group) for source in sources for group in self._admitting(source.attributes))
 
-    def _join(self, source: BinderEntity, group: SourceGroup) -> _Membership | None:
+    def _join(self, source: BinderEntity, group: SourceGroup) -> Membership | None:
         """Add a source to a group. Returns the membership if the source has a position."""
         group.sources.add(source.id)
         if not self._entities.has_position(source.handle):
@@ -214,7 +271,7 @@ class BindingManager:
         group.unplaced.discard(source.id)
         return source.handle, group.handle
 
-    def _leave(self, source: BinderEntity, group: SourceGroup) -> _Membership | None:
+    def _leave(self, source: BinderEntity, group: SourceGroup) -> Membership | None:
         """Remove a source from a group. Returns the membership if the source had a position."""
         group.sources.remove(source.id)
         if source.id in group.unplaced:
@@ -228,10 +285,24 @@ def _group_key(condition: Condition | None, count: int) -> tuple[str, int]:
     return "" if condition is None else condition_text(normalise(condition)), count
 
 
-def _columns(pairs: Sequence[_Membership]) -> Memberships:
-    return ([source for source, _ in pairs], [group for _, group in pairs]) if pairs else NO_MEMBERSHIPS
+def _columns(pairs: Iterable[Membership]) -> Memberships:
+    columns = tuple(zip(*sorted(pairs), strict=True))
+    return (columns[0], columns[1]) if columns else NO_MEMBERSHIPS
 
 
 def _agent(row: Requirement) -> Agent:
     """Of a requirement of the bind plan."""
     return cast(Agent, row.agent)
+
+
+def _required_attributes(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:
+    """Attributes of which everything that satisfies the condition has one; empty if there are no such."""
+    for part in conjuncts(condition) if condition is not None else ():
+        match part:
+            case Compare(variable, "=", value):
+                return ((variable.name or "", value.value),)
+            case In(variable, values):
+                return tuple(dict.fromkeys((variable.name or "", value.value) for value in values))
+            case _:
+                pass
+    return ()

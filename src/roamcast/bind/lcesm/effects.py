@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from roamcast.bind.lcesm.binding_manager import SourceChange
 from roamcast.bind.lcesm.messages import (
-    Activated,
     Bound,
-    Deactivated,
     Effect,
+    MatchStarted,
+    MatchStopped,
     SourceDemanded,
     SourceIdle,
     StateChanged,
+    SubscriptionState,
     Unbound,
 )
-from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
-from roamcast.bind.lcesm.states import Operation, SubscriptionState
+
+if TYPE_CHECKING:
+    from roamcast.bind.lcesm.binding_manager import SourceChange
+    from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
 
 __all__ = ["EffectLog", "PreviousBindings", "restore_effects"]
 
@@ -138,10 +141,7 @@ def restore_effects(
     for row, current in zip(rows, sources, strict=True):
         before = previous.sources.get(row, ())
         state = previous.states.get(row, SubscriptionState.ACTIVE if before else None)
-        if current:
-            row.apply(Operation.JOIN, found=True)
-        elif row.state is SubscriptionState.START and state in (SubscriptionState.ACTIVE, SubscriptionState.INACTIVE):
-            row.state = SubscriptionState.INACTIVE
+        row.restore(state, found=bool(current))
         if row.state is state and (before == current or set(before) == set(current)):
             continue
         row.since = now
@@ -158,9 +158,9 @@ def _state_effects(row: Requirement, previous: SubscriptionState | None, why: st
     """The effects of a change of state; `previous` is None for a new subscription."""
     effects: list[Effect] = [StateChanged(row.id, row.state, why, now)]
     if row.agent is None and row.state is SubscriptionState.ACTIVE:
-        effects.append(Activated(row.id, now))
+        effects.append(MatchStarted(row.id, now))
     elif row.agent is None and previous is SubscriptionState.ACTIVE:
-        effects.append(Deactivated(row.id, now))
+        effects.append(MatchStopped(row.id, now))
     return effects
 
 

@@ -76,12 +76,10 @@ NO_MOVES: Final = EntityMoves(
 class EntityTable:
     """Entities by id and by handle. Sources and subscribers share one set of ids.
 
-    Handles and coordinates are those of `nearest`; this table has the times of positions. `stale` counts the moves that
-    were older than a known position.
+    Handles and coordinates are those of `nearest`; this table has the times of positions.
     """
 
     def __init__(self, space: Space, nearest: NearestSources, ids: IdTable) -> None:
-        self.stale = 0
         self._space = space
         self._nearest = nearest
         self._ids = ids
@@ -203,7 +201,9 @@ class EntityTable:
         return np.where(placed, x, np.nan), np.where(placed, y, np.nan)
 
     def move(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> EntityMoves:
-        """Accept moves in the given order, and ignore and count stale ones.
+        """Accept moves in the given order, and ignore those older than a known position.
+
+        The node has checked the times of its own entities, but not those of peer sources.
 
         Raises NotFoundError for an unknown entity and InputError for a bad point; nothing is changed then. The caller
         passes the moves that are returned to `NearestSources`.
@@ -215,9 +215,8 @@ class EntityTable:
         handles = self.known(ids)
         xs, ys = self.checked(ids, xs, ys)
         rows, is_first = np.empty(len(handles), np.int32), np.empty(len(handles), np.bool_)
-        count, stale = accept_moves(self._clock, self._next_move, handles, when, rows, is_first)
+        count = accept_moves(self._clock, self._next_move, handles, when, rows, is_first)
         self._next_move += count
-        self.stale += stale
         if count < len(handles):
             last = rows[:count]
             handles, xs, ys = handles[last], xs[last], ys[last]

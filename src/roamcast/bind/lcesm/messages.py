@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Query
 from roamcast.lacl.conditions import Attribute
 from roamcast.model import Position
 
 __all__ = [
-    "Activated",
     "Attributes",
     "Bound",
-    "Deactivated",
     "Effect",
     "EntityMoved",
     "EntityRegistered",
+    "MatchStarted",
+    "MatchStopped",
     "Message",
     "PositionForgotten",
     "SourceChanged",
@@ -35,6 +35,7 @@ __all__ = [
     "SubscriberChanged",
     "SubscriberRegistered",
     "SubscriberRemoved",
+    "SubscriptionState",
     "Unbound",
     "Unsubscribed",
     "same_attributes",
@@ -101,7 +102,7 @@ class SubscriberRemoved:
 
 @dataclass(frozen=True, slots=True)
 class EntityMoved:
-    """An entity was at (x, y) at `time`. Ignored and counted as stale if a later position is known."""
+    """An entity was at (x, y) at `time`. Ignored if a later position is known."""
 
     entity: str
     x: float
@@ -121,6 +122,13 @@ class Subscribed:
 @dataclass(frozen=True, slots=True)
 class Unsubscribed:
     id: str
+
+
+class SubscriptionState(StrEnum):
+    START = "start"  # it runs, and its agent has not found a source yet
+    ACTIVE = "active"  # it has a source, or runs and is of the match plan
+    INACTIVE = "inactive"  # it has lost its source, and its agent looks for another
+    STOP = "stop"  # it does not run
 
 
 EntityRegistered: TypeAlias = SourceRegistered | SubscriberRegistered
@@ -157,7 +165,7 @@ class StateChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Activated:
+class MatchStarted:
     """A subscription of the match plan starts to run."""
 
     subscription: str
@@ -165,7 +173,7 @@ class Activated:
 
 
 @dataclass(frozen=True, slots=True)
-class Deactivated:
+class MatchStopped:
     """A subscription of the match plan stops running."""
 
     subscription: str
@@ -188,4 +196,4 @@ class SourceIdle:
     at: int
 
 
-Effect: TypeAlias = Bound | Unbound | StateChanged | Activated | Deactivated | SourceDemanded | SourceIdle
+Effect: TypeAlias = Bound | Unbound | StateChanged | MatchStarted | MatchStopped | SourceDemanded | SourceIdle

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roamcast.bind.lcesm.agents import Agent, SourceGroup
-from roamcast.bind.lcesm.binding_manager import BindingManager
+from roamcast.bind.lcesm.binding_manager import Agent, BindingManager, SourceGroup
 from roamcast.bind.lcesm.entities import BinderEntity, EntityKind, EntityTable
 from roamcast.bind.lcesm.location_listener import LocationListener
-from roamcast.bind.lcesm.messages import Attributes
+from roamcast.bind.lcesm.messages import Attributes, SubscriptionState
 from roamcast.bind.lcesm.requirements import Requirement, RequirementTable
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.lacl import Plan, holds, plan_of, to_text
 from roamcast.lacl.printing import condition_text, number_text, region_text
 from roamcast.lacl.syntax import Condition, Inside, Not, Region, Within, conjuncts, leaves
@@ -59,7 +57,7 @@ class AgentStatus:
 
     expression: str
     sources: int
-    members: tuple[str, ...]
+    subscriptions: tuple[str, ...]
     active: tuple[str, ...]
     inactive: tuple[str, ...]
 

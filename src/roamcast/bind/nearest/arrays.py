@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from roamcast.bind.nearest.kernels.layout import Integers, Rows
 
-__all__ = ["MIN_ROWS", "NO_INTEGERS", "HandleAllocator", "Run", "grow"]
+__all__ = ["MIN_ROWS", "NO_INTEGERS", "NO_MEMBERSHIPS", "HandleAllocator", "Membership", "Memberships", "Run", "grow"]
 
 Run: TypeAlias = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 """Calls a function for each lane, perhaps concurrently: `map`, or an executor's `map`."""
 
 NO_INTEGERS = np.empty(0, np.int32)
+
+Membership: TypeAlias = tuple[int, int]
+"""A source and a group, by handle."""
+Memberships: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
+"""Many of them: sources, and a group of each."""
+NO_MEMBERSHIPS: Final[Memberships] = (NO_INTEGERS, NO_INTEGERS)
+
 MIN_ROWS = 2
 """A column of fewer records counts as contiguous, and numba would compile kernels for that once more."""
 

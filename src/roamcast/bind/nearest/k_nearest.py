@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
+from roamcast.bind.nearest.arrays import Membership
 from roamcast.bind.nearest.kernels.layout import Integers
 from roamcast.bind.nearest.rebinding import BindingChanges, Rebinder
 from roamcast.space import Space
 
-__all__ = ["KNearest", "Membership"]
-
-Membership: TypeAlias = tuple[int, int]
-"""A source and a group, by handle."""
+__all__ = ["KNearest"]
 
 
 @dataclass(slots=True)
@@ -33,19 +30,19 @@ class _KGroup:
 class _KSubscription:
     subscriber: int
     group: _KGroup
-    is_active: bool = False
+    is_suspended: bool = True
     sources: frozenset[int] = frozenset()
 
 
 class KNearest:
-    """Keeps each active subscription bound to the `count` nearest sources of its group; ties go to the lower id.
+    """Keeps each subscription bound to the `count` nearest sources of its group, unless it is suspended.
 
-    Everything is known by handles. Positions and the order of ids are those of the rebinder's arrays.
+    Ties go to the lower id. Everything is known by handles. Positions and the order of ids are those of the rebinder.
     """
 
-    def __init__(self, space: Space, arrays: Rebinder) -> None:
+    def __init__(self, space: Space, rebinder: Rebinder) -> None:
         self._space = space
-        self._arrays = arrays
+        self._rebinder = rebinder
         self._groups: dict[int, _KGroup] = {}
         self._subscriptions: dict[int, _KSubscription] = {}
 
@@ -59,12 +56,12 @@ class KNearest:
         del self._groups[group]
 
     def add(self, subscription: int, subscriber: int, group: int) -> None:
-        """Add an inactive subscription."""
+        """Add a suspended subscription."""
         added = self._subscriptions[subscription] = _KSubscription(subscriber, self._groups[group])
         added.group.subscriptions.add(subscription)
 
     def remove(self, subscriptions: Sequence[int]) -> BindingChanges:
-        changes = self.set_active(subscriptions, active=False)
+        changes = self.set_suspended(subscriptions, suspended=True)
         for subscription in subscriptions:
             self._subscriptions.pop(subscription).group.subscriptions.remove(subscription)
         return changes
@@ -73,9 +70,9 @@ class KNearest:
         """Those of these subscriptions that are to several sources."""
         return [one for one in subscriptions.tolist() if one in self._subscriptions] if self._subscriptions else []
 
-    def set_active(self, subscriptions: Sequence[int], *, active: bool) -> BindingChanges:
+    def set_suspended(self, subscriptions: Sequence[int], *, suspended: bool) -> BindingChanges:
         for subscription in subscriptions:
-            self._subscriptions[subscription].is_active = active
+            self._subscriptions[subscription].is_suspended = suspended
         return self._rebind(subscriptions)
 
     def update(self, moved: Integers, leaving: Iterable[Membership], joining: Iterable[Membership]) -> BindingChanges:
@@ -115,7 +112,7 @@ class KNearest:
         for number in sorted(subscriptions):
             subscription = self._subscriptions[number]
             previous = subscription.sources
-            subscription.sources = self._nearest(subscription) if subscription.is_active else frozenset()
+            subscription.sources = frozenset() if subscription.is_suspended else self._nearest(subscription)
             rows += ((number, source, -1) for source in self._in_id_order(previous - subscription.sources))
             rows += ((number, -1, source) for source in self._in_id_order(subscription.sources - previous))
         columns = np.array(rows, np.int32).reshape(-1, 3)
@@ -124,12 +121,12 @@ class KNearest:
     def _nearest(self, subscription: _KSubscription) -> frozenset[int]:
         count = subscription.group.count
         sources = np.fromiter(subscription.group.sources, np.int32, len(subscription.group.sources))
-        here, there = self._arrays.entity[subscription.subscriber], self._arrays.entity[sources]
+        here, there = self._rebinder.entity[subscription.subscriber], self._rebinder.entity[sources]
         distance = self._space.distance(here["x"], here["y"], there["x"], there["y"])
         if len(sources) > count:
             near = np.flatnonzero(distance <= np.partition(distance, count - 1)[count - 1])
             sources, distance = sources[near], distance[near]
-        return frozenset(sources[np.lexsort((self._arrays.label[sources], distance))[:count]].tolist())
+        return frozenset(sources[np.lexsort((self._rebinder.label[sources], distance))[:count]].tolist())
 
     def _in_id_order(self, sources: frozenset[int]) -> list[int]:
-        return sorted(sources, key=lambda source: self._arrays.label[source])
+        return sorted(sources, key=lambda source: self._rebinder.label[source])

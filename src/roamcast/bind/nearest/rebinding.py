@@ -112,14 +112,14 @@ class Rebinder:
         self.bindings[sources] = 0
 
     def add_subscriptions(self, subscribers: Integers, groups: Integers, rules: Rows, radii: Floats) -> Integers:
-        """Add inactive subscriptions. Returns their handles."""
+        """Add suspended subscriptions. Returns their handles."""
         subscriptions = self.subscriptions.add(subscribers, groups, self.entity["subscription"])
         size = self.subscriptions.count
         self.rule, self.radius = grow(self.rule, size), grow(self.radius, size)
         self.rule[subscriptions], self.radius[subscriptions] = rules, radii
         return subscriptions
 
-    def activate(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
+    def resume(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
         """Bind subscriptions. Those with ANYOF keep their `previous` source (or -1) if it still qualifies."""
         rows = self._charted(self.subscriptions.item["entity"][subscriptions], SUBSCRIPTION)
         rows["safe"], rows["near"], rows["far"], rows["bound"], rows["marked"] = -1, -np.inf, -1, -1, 1
@@ -130,8 +130,8 @@ class Rebinder:
         self.subscriptions.add_entries(subscriptions, rows, self.entity)
         return self._check(NO_INTEGERS, subscriptions, new=True)
 
-    def deactivate(self, subscriptions: Integers) -> BindingChanges:
-        """Unbind subscriptions."""
+    def suspend(self, subscriptions: Integers) -> BindingChanges:
+        """Unbind subscriptions until they are resumed."""
         old = self.sources_of(subscriptions)
         self.subscriptions.remove_entries(subscriptions)
         np.subtract.at(self.bindings, old[old >= 0], 1)
@@ -141,14 +141,14 @@ class Rebinder:
         """The source of each subscription, or -1."""
         sources = np.full(len(subscriptions), -1, np.int32)
         entries = self.subscriptions.item["entry"][subscriptions]
-        active = np.flatnonzero(entries >= 0)
-        members = self.subscriptions.entry["bound"][entries[active]]
-        sources[active[members >= 0]] = self.members.item["entity"][members[members >= 0]]
+        with_entry = np.flatnonzero(entries >= 0)
+        members = self.subscriptions.entry["bound"][entries[with_entry]]
+        sources[with_entry[members >= 0]] = self.members.item["entity"][members[members >= 0]]
         return sources
 
     def move(self, entities: Integers, x: Floats, y: Floats) -> tuple[Integers, Integers]:
         """Set positions. Returns the sources that moved and the subscriptions to check; pass them to `rebind`."""
-        arrays, lanes = self._arrays(), self._lanes if len(entities) > _FEW else 1
+        arrays, lanes = self._search_arrays(), self._lanes if len(entities) > _FEW else 1
 
         def move_lane(lane: int) -> tuple[Integers, Integers]:
             moved, marks = np.empty(len(entities), np.int32), np.empty(self.subscriptions.count, np.int32)
@@ -183,7 +183,7 @@ class Rebinder:
         rows["entity"] = entities
         return rows
 
-    def _arrays(self) -> SearchArrays:
+    def _search_arrays(self) -> SearchArrays:
         m, s = self.members, self.subscriptions
         return SearchArrays(
             self._space.name == "geographic",
@@ -198,7 +198,7 @@ class Rebinder:
         """Check marked subscriptions, and those affected by members that moved, joined or left."""
         if not len(members) and not len(marks):
             return BindingChanges.none()
-        arrays = self._arrays()
+        arrays = self._search_arrays()
         plan = _CheckPlan.of(self.members.item["group"], members, self.subscriptions.item["group"], marks)
         cuts = plan.cuts(self._lanes)
 
@@ -226,7 +226,7 @@ class Rebinder:
 
     def _decide(self, rows: Rows) -> None:
         """Bind what kernels left open: uncertain choices by `space.distance`, then ANYOF one after another."""
-        arrays = self._arrays()
+        arrays = self._search_arrays()
         undecided = rows["subscription"][rows["slack"] == UNDECIDED].tolist()
         uncertain = np.sort(rows[rows["slack"] == UNCERTAIN], order="subscription")
         for subscription, old in zip(uncertain["subscription"].tolist(), uncertain["old"].tolist(), strict=True):

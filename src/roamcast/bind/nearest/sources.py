@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.arrays import NO_INTEGERS, HandleAllocator, Run, grow
+from roamcast.bind.nearest.arrays import (
+    NO_INTEGERS,
+    NO_MEMBERSHIPS,
+    HandleAllocator,
+    Membership,
+    Memberships,
+    Run,
+    grow,
+)
 from roamcast.bind.nearest.id_order import IdOrder
-from roamcast.bind.nearest.k_nearest import KNearest, Membership
+from roamcast.bind.nearest.k_nearest import KNearest
 from roamcast.bind.nearest.kernels.layout import Integers, Rule
 from roamcast.bind.nearest.rebinding import BindingChanges, Rebinder
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.space import Floats, Space
 
-__all__ = ["NO_MEMBERSHIPS", "BindingChanges", "Memberships", "NearestSources", "Rule", "checked_points"]
-
-Memberships: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
-"""Sources, and a group of each."""
-NO_MEMBERSHIPS: Final[Memberships] = (NO_INTEGERS, NO_INTEGERS)
+__all__ = ["BindingChanges", "NearestSources", "Rule", "checked_points"]
 
 _MAX_COORDINATE = 1e150
 _UNUSED, _SUBSCRIBER, _SOURCE = 0, 1, 2  # kinds of entities
@@ -28,12 +31,12 @@ _NO_POINTS = np.empty(0, np.float64)
 
 
 class NearestSources:
-    """Keeps each active subscription bound to the sources that its rule chooses, by the exact `space.distance`.
+    """Keeps each subscription bound to the sources that its rule chooses, by the exact `space.distance`.
 
     Everything is known by handles: dense numbers that are used again after removal. An *entity* has a position. A
     source is an entity with an id, which breaks ties; any entity may subscribe. A *group* is a set of sources that
     qualify for a source expression apart from their location. A subscription is to one group, by a rule; while it is
-    inactive it is not bound. Points must be valid in the space, with coordinates up to 1e150.
+    suspended it is not bound. Points must be valid in the space, with coordinates up to 1e150.
 
     Methods that change something return the net changes of bindings: subscriptions that ended, those to several
     sources, the others; each by handle, but ANYOF last. Unknown handles raise NotFoundError, and nothing is changed.
@@ -43,8 +46,8 @@ class NearestSources:
     """
 
     def __init__(self, space: Space, *, lanes: int = 1, run: Run = map) -> None:
-        self._arrays = Rebinder(space, lanes, run)
-        self._several = KNearest(space, self._arrays)
+        self._rebinder = Rebinder(space, lanes, run)
+        self._several = KNearest(space, self._rebinder)
         self._entities, self._groups = HandleAllocator(), HandleAllocator()
         self._kind: npt.NDArray[np.int8] = np.zeros(0, np.int8)  # by entity
         self._subscribed: Integers = np.zeros(0, np.int32)  # by group: number of subscriptions; -1: no such group
@@ -55,12 +58,12 @@ class NearestSources:
     @property
     def nbytes(self) -> int:
         """The memory of positions, bindings, safe regions and trees."""
-        return self._arrays.nbytes + self._kind.nbytes + self._subscribed.nbytes
+        return self._rebinder.nbytes + self._kind.nbytes + self._subscribed.nbytes
 
     @property
     def searches(self) -> int:
         """How often the sources of a group had to be searched for a subscription."""
-        return int(self._arrays.subscriptions.tree["searches"].sum())
+        return int(self._rebinder.subscriptions.tree["searches"].sum())
 
     # Entities and groups
 
@@ -68,10 +71,10 @@ class NearestSources:
         """Add sources, in no group yet. Returns their handles. Raises ConflictError for an id that is in use."""
         self._order.check(ids)
         sources = self.add_subscribers(x, y)
-        self._arrays.set_sources(sources)
+        self._rebinder.set_sources(sources)
         self._kind[sources] = _SOURCE
-        self._order.add(ids, sources.tolist(), self._arrays.label)
-        self._demanded = grow(self._demanded, len(self._arrays.bindings))
+        self._order.add(ids, sources.tolist(), self._rebinder.label)
+        self._demanded = grow(self._demanded, len(self._rebinder.bindings))
         self._demanded[sources] = False
         return sources
 
@@ -79,7 +82,7 @@ class NearestSources:
         """Add entities without ids. Returns their handles."""
         points = checked_points(x, y)
         entities = self._entities.allocate(len(points[0]))
-        self._arrays.set_entities(entities, *points)
+        self._rebinder.set_entities(entities, *points)
         self._kind = grow(self._kind, self._entities.count)
         self._kind[entities] = _SUBSCRIBER
         return entities
@@ -87,8 +90,10 @@ class NearestSources:
     def remove(self, entities: npt.ArrayLike) -> BindingChanges:
         """Remove entities with their memberships and subscriptions."""
         entities = np.unique(self._known(entities))
-        ended = self.unsubscribe(self._arrays.subscriptions.items_of(entities, self._arrays.entity["subscription"]))
-        members = self._arrays.members.items_of(entities, self._arrays.entity["member"])
+        ended = self.remove_subscriptions(
+            self._rebinder.subscriptions.items_of(entities, self._rebinder.entity["subscription"])
+        )
+        members = self._rebinder.members.items_of(entities, self._rebinder.entity["member"])
         changes = self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, members, self._several.memberships_of(entities))
         for entity in entities.tolist():
             self._order.remove(entity)
@@ -100,8 +105,8 @@ class NearestSources:
     def add_group(self, count: int = 1) -> int:
         """Add a group for subscriptions to `count` sources each."""
         group = int(self._groups.allocate(1)[0])
-        self._arrays.members.add_tree(group)
-        self._arrays.subscriptions.add_tree(group)
+        self._rebinder.members.add_tree(group)
+        self._rebinder.subscriptions.add_tree(group)
         self._subscribed = grow(self._subscribed, group + 1)
         self._subscribed[group] = 0
         if count > 1:
@@ -115,80 +120,72 @@ class NearestSources:
             raise ConflictError(f"group {group} has {count} subscriptions", hint="remove them first")
         if group in self._several:
             self._several.remove_group(group)
-        self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, self._arrays.members.members_of(group))
+        self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, self._rebinder.members.members_of(group))
         self._subscribed[group] = -1
         self._groups.release(np.array([group]))
 
-    def join(self, sources: npt.ArrayLike, groups: npt.ArrayLike) -> BindingChanges:
-        """Add sources to groups, pair by pair. Existing memberships stay."""
-        return self.move(NO_INTEGERS, _NO_POINTS, _NO_POINTS, joining=(sources, groups))
-
-    def leave(self, sources: npt.ArrayLike, groups: npt.ArrayLike) -> BindingChanges:
-        """Remove sources from groups, pair by pair. Missing memberships are ignored."""
-        return self.move(NO_INTEGERS, _NO_POINTS, _NO_POINTS, leaving=(sources, groups))
-
     def positions(self, entities: npt.ArrayLike) -> tuple[Floats, Floats]:
-        rows = self._arrays.entity[self._known(entities)]
+        rows = self._rebinder.entity[self._known(entities)]
         return rows["x"], rows["y"]
 
     def groups_of(self, source: int) -> Integers:
         """The groups for one source that a source is in, ascending."""
-        members = self._arrays.members.items_of(self._known(source), self._arrays.entity["member"])
-        return np.sort(self._arrays.members.item["group"][members])
+        members = self._rebinder.members.items_of(self._known(source), self._rebinder.entity["member"])
+        return np.sort(self._rebinder.members.item["group"][members])
 
     # Subscriptions
 
-    def subscribe(
+    def add_subscriptions(
         self,
         subscribers: npt.ArrayLike,
         groups: npt.ArrayLike,
         rules: npt.ArrayLike,
         radii: npt.ArrayLike = np.inf,
         *,
-        active: npt.ArrayLike = True,
+        suspended: npt.ArrayLike = False,
         previous: npt.ArrayLike = -1,
     ) -> tuple[Integers, BindingChanges]:
         """Add subscriptions, each with a rule and (except for NEAREST) a radius in metres. Returns their handles.
 
-        `active` tells which of them to bind. `previous` are sources from before a restart: subscriptions with ANYOF
-        keep them if they still qualify. Groups for several sources need the rule NEAREST.
+        `suspended` tells which of them not to bind yet. `previous` are sources from before a restart: subscriptions
+        with ANYOF keep them if they still qualify. Groups for several sources need the rule NEAREST.
         """
         rules, radii = np.asarray(rules, np.int8), np.asarray(radii, np.float64)
         if not np.isin(rules, list(Rule)).all() or np.isnan(radii).any():
             raise InputError("invalid rule or radius", hint="pass a Rule and a number of metres")
         columns = np.broadcast_arrays(self._known(subscribers), self._known_groups(groups), rules, radii)
-        subscriptions = self._arrays.add_subscriptions(*columns)
+        subscriptions = self._rebinder.add_subscriptions(*columns)
         np.add.at(self._subscribed, columns[1], 1)
         for row in self._rows_of_several(columns[1]).tolist():
             self._several.add(int(subscriptions[row]), int(columns[0][row]), int(columns[1][row]))
-        to_bind = np.broadcast_to(np.asarray(active, np.bool_), subscriptions.shape)
+        to_bind = ~np.broadcast_to(np.asarray(suspended, np.bool_), subscriptions.shape)
         kept = np.broadcast_to(np.asarray(previous, np.int32), subscriptions.shape)[to_bind]
         kept = np.where(self._are_known(kept), kept, -1).astype(np.int32)
-        return subscriptions, self._activate(subscriptions[to_bind], kept)
+        return subscriptions, self._resume(subscriptions[to_bind], kept)
 
-    def unsubscribe(self, subscriptions: npt.ArrayLike) -> BindingChanges:
+    def remove_subscriptions(self, subscriptions: npt.ArrayLike) -> BindingChanges:
         handles = np.unique(self._known_subscriptions(subscriptions))
         several = self._count(self._several.remove(self._several.select(handles)))
-        changes = self._combine(several, self._arrays.deactivate(handles))
-        np.subtract.at(self._subscribed, self._arrays.subscriptions.item["group"][handles], 1)
-        self._arrays.subscriptions.remove(handles, self._arrays.entity["subscription"])
+        changes = self._combine(several, self._rebinder.suspend(handles))
+        np.subtract.at(self._subscribed, self._rebinder.subscriptions.item["group"][handles], 1)
+        self._rebinder.subscriptions.remove(handles, self._rebinder.entity["subscription"])
         return changes
 
-    def activate(self, subscriptions: npt.ArrayLike) -> BindingChanges:
-        """Bind subscriptions. Active ones stay as they are."""
+    def resume(self, subscriptions: npt.ArrayLike) -> BindingChanges:
+        """Bind suspended subscriptions. Others stay as they are."""
         handles = np.unique(self._known_subscriptions(subscriptions))
-        inactive = handles[self._arrays.subscriptions.item["entry"][handles] < 0]
-        return self._activate(inactive, np.full(len(inactive), -1, np.int32))
+        suspended = handles[self._rebinder.subscriptions.item["entry"][handles] < 0]
+        return self._resume(suspended, np.full(len(suspended), -1, np.int32))
 
-    def deactivate(self, subscriptions: npt.ArrayLike) -> BindingChanges:
-        """Unbind subscriptions until they are activated again."""
+    def suspend(self, subscriptions: npt.ArrayLike) -> BindingChanges:
+        """Unbind subscriptions until they are resumed."""
         handles = np.unique(self._known_subscriptions(subscriptions))
-        several = self._count(self._several.set_active(self._several.select(handles), active=False))
-        return self._combine(several, self._arrays.deactivate(handles))
+        several = self._count(self._several.set_suspended(self._several.select(handles), suspended=True))
+        return self._combine(several, self._rebinder.suspend(handles))
 
     def source_of(self, subscriptions: npt.ArrayLike) -> Integers:
         """The source of each subscription, or -1 (also for subscriptions to several sources)."""
-        return self._arrays.sources_of(self._known_subscriptions(subscriptions))
+        return self._rebinder.sources_of(self._known_subscriptions(subscriptions))
 
     def sources_of_several(self, subscription: int) -> list[int]:
         """The sources of a subscription to several sources, by id."""
@@ -197,9 +194,9 @@ class NearestSources:
     def bound_to(self, source: int) -> list[int]:
         """The subscriptions that are bound to a source."""
         groups = self.groups_of(source).tolist()
-        candidates = [self._arrays.subscriptions.members_of(group) for group in groups]
+        candidates = [self._rebinder.subscriptions.members_of(group) for group in groups]
         subscriptions: Integers = np.concatenate([NO_INTEGERS, *candidates])
-        bound: list[int] = subscriptions[self._arrays.sources_of(subscriptions) == source].tolist()
+        bound: list[int] = subscriptions[self._rebinder.sources_of(subscriptions) == source].tolist()
         return bound + self._several.bound_to(source)
 
     # Moves and demand
@@ -215,7 +212,7 @@ class NearestSources:
     ) -> BindingChanges:
         """Move entities; at the same time sources leave and join groups. The last of several moves of an entity counts.
 
-        No source may leave and join the same group.
+        Existing memberships stay, missing ones are ignored. No source may leave and join the same group.
         """
         handles, points = self._known(entities), checked_points(x, y)
         if len(handles) != len(points[0]):
@@ -226,14 +223,10 @@ class NearestSources:
         new, joined = self._new_members(joining)
         return self._update(handles, *points, members, left, new, joined)
 
-    def bindings(self, sources: npt.ArrayLike) -> Integers:
-        """The number of subscriptions bound to each of these sources."""
-        return self._arrays.bindings[self._known_sources(sources)]
-
     @property
     def demanded(self) -> Integers:
         """The sources with bindings."""
-        return np.flatnonzero(self._arrays.bindings > 0).astype(np.int32)
+        return np.flatnonzero(self._rebinder.bindings > 0).astype(np.int32)
 
     def demand_changes(self) -> list[tuple[int, bool]]:
         """Sources that became demanded (True) or idle since the last call, by handle."""
@@ -241,7 +234,7 @@ class NearestSources:
             return []
         sources = np.array(sorted(self._rebound), np.int32)
         self._rebound.clear()
-        demanded = self._arrays.bindings[sources] > 0
+        demanded = self._rebinder.bindings[sources] > 0
         changed = demanded != self._demanded[sources]
         self._demanded[sources] = demanded
         return list(zip(sources[changed].tolist(), demanded[changed].tolist(), strict=True))
@@ -257,22 +250,22 @@ class NearestSources:
         joined: Sequence[Membership] = (),
     ) -> BindingChanges:
         """Move, then update subscriptions to several sources, then the others: ANYOF counts the bindings of all."""
-        moved, marks = self._arrays.move(entities, x, y)
+        moved, marks = self._rebinder.move(entities, x, y)
         several = self._count(self._several.update(entities, left, joined))
-        return self._combine(several, self._arrays.rebind(moved, marks, leaving, *joining))
+        return self._combine(several, self._rebinder.rebind(moved, marks, leaving, *joining))
 
-    def _activate(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
+    def _resume(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
         to_several = self._several.select(subscriptions)
-        several = self._count(self._several.set_active(to_several, active=True))
+        several = self._count(self._several.set_suspended(to_several, suspended=False))
         if to_several:
             single = ~np.isin(subscriptions, to_several)
             subscriptions, previous = subscriptions[single], previous[single]
-        return self._combine(several, self._arrays.activate(subscriptions, previous))
+        return self._combine(several, self._rebinder.resume(subscriptions, previous))
 
     def _count(self, changes: BindingChanges) -> BindingChanges:
-        """Count bindings to several sources, which the arrays do not know of."""
-        np.subtract.at(self._arrays.bindings, changes.old[changes.old >= 0], 1)
-        np.add.at(self._arrays.bindings, changes.new[changes.new >= 0], 1)
+        """Count bindings to several sources, which the rebinder does not know of."""
+        np.subtract.at(self._rebinder.bindings, changes.old[changes.old >= 0], 1)
+        np.add.at(self._rebinder.bindings, changes.new[changes.new >= 0], 1)
         return changes
 
     def _combine(self, first: BindingChanges, second: BindingChanges) -> BindingChanges:
@@ -281,7 +274,7 @@ class NearestSources:
             return second
         pairs = (first.subscription, second.subscription), (first.old, second.old), (first.new, second.new)
         subscription, old, new = (np.concatenate(pair) for pair in pairs)
-        order = np.argsort(self._arrays.rule[subscription] == Rule.ANYOF, kind="stable")
+        order = np.argsort(self._rebinder.rule[subscription] == Rule.ANYOF, kind="stable")
         self._rebound.update(old[old >= 0].tolist(), new[new >= 0].tolist())
         return BindingChanges(subscription[order], old[order], new[order])
 
@@ -297,7 +290,7 @@ class NearestSources:
         if pairs is NO_MEMBERSHIPS:
             return NO_INTEGERS, []
         columns = np.stack(np.broadcast_arrays(self._known(pairs[0]), self._known_groups(pairs[1])))
-        members = self._arrays.members.find(columns[0], columns[1], self._arrays.entity["member"])
+        members = self._rebinder.members.find(columns[0], columns[1], self._rebinder.entity["member"])
         return np.unique(members[members >= 0]), self._of_several(columns)
 
     def _new_members(self, pairs: Memberships) -> tuple[tuple[Integers, Integers], list[Membership]]:
@@ -307,7 +300,7 @@ class NearestSources:
         columns = np.stack(np.broadcast_arrays(self._known_sources(pairs[0]), self._known_groups(pairs[1])))
         several = self._of_several(columns)
         columns = np.unique(np.delete(columns, self._rows_of_several(columns[1]), axis=1), axis=1)
-        is_new = self._arrays.members.find(columns[0], columns[1], self._arrays.entity["member"]) < 0
+        is_new = self._rebinder.members.find(columns[0], columns[1], self._rebinder.entity["member"]) < 0
         return (columns[0, is_new], columns[1, is_new]), several
 
     def _of_several(self, columns: Integers) -> list[Membership]:
@@ -334,8 +327,8 @@ class NearestSources:
 
     def _known_subscriptions(self, subscriptions: npt.ArrayLike) -> Integers:
         handles = np.atleast_1d(np.asarray(subscriptions, np.int32))
-        item = self._arrays.subscriptions.item
-        return _checked("subscription", handles, self._arrays.subscriptions.count, lambda h: item["entity"][h] >= 0)
+        item = self._rebinder.subscriptions.item
+        return _checked("subscription", handles, self._rebinder.subscriptions.count, lambda h: item["entity"][h] >= 0)
 
 
 def checked_points(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:

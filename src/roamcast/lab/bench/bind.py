@@ -31,9 +31,9 @@ from roamcast.bind.lcesm.messages import (
     StateChanged,
     Subscribed,
     SubscriberRegistered,
+    SubscriptionState,
     Unbound,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.nearest.kernels.layout import Rule
 from roamcast.bind.nearest.rebinding import choose_source
 from roamcast.lab.bench.kdtrees import KDTrees

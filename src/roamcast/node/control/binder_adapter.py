@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from roamcast.bind.discovery.messages import SourceRequest, request_of
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
-    Activated,
     Attributes,
     Bound,
-    Deactivated,
     Effect,
     EntityRegistered,
+    MatchStarted,
+    MatchStopped,
     Message,
     SourceDemanded,
     SourceIdle,
@@ -24,15 +24,14 @@ from roamcast.bind.lcesm.messages import (
     StateChanged,
     Subscribed,
     SubscriberRegistered,
+    SubscriptionState,
     Unbound,
     Unsubscribed,
 )
-from roamcast.bind.lcesm.states import SubscriptionState
 from roamcast.bind.lcesm.views import EntityStatus, SubscriptionStatus
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
-from roamcast.lacl import Query, plan_of, to_text
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.store.registry.port import RegistryStore
@@ -54,39 +53,37 @@ class ControlUpdate:
 
 
 @dataclass(slots=True)
-class _StatefulSubscription:
-    """What the binder does not keep of a subscription with states. `expression` is that of its agent, if it has one.
+class _LifecycleSubscription:
+    """What the binder does not keep of a subscription with a lifecycle.
 
     `blocked` is its lifecycle while it cannot be served; the binder does not have it then. `interest` is what it looks
     for in sources now.
     """
 
     subscriber: str
-    query: Query
+    query: CheckedQuery
     body: str | None
     was_active: bool
-    expression: str | None
-    has_moving_region: bool
-    state: SubscriptionState = SubscriptionState.START
-    blocked: Lifecycle | None = None
+    state: SubscriptionState
+    blocked: Lifecycle | None
     interest: SourceRequest | None = None
     binding: str = ""
 
     def binding_body(self) -> str:
         """The body of a binding other than the first; encoded once."""
-        self.binding = self.binding or BindingBody.of(self.query, self.subscriber, initial=False).to_json()
+        self.binding = self.binding or BindingBody.of(self.query.query, self.subscriber, initial=False).to_json()
         return self.binding
 
 
 class BinderAdapter:
-    """All registered entities and all subscriptions with states. Not thread-safe.
+    """All registered entities and all subscriptions with a lifecycle. Not thread-safe.
 
     If an update cannot be stored, discard the adapter and restore another one from the registry.
     """
 
     def __init__(self, queries: Queries) -> None:
         self._binder = Binder(queries.space, queries.places)
-        self._subscriptions: dict[str, _StatefulSubscription] = {}
+        self._subscriptions: dict[str, _LifecycleSubscription] = {}
         self._agents: Counter[str] = Counter()
         self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
         self.states: Counter[str] = Counter()
@@ -112,10 +109,10 @@ class BinderAdapter:
         for around in registry.subscriptions_with_moving_region():
             if around.in_pipeline:
                 adapter._moving_regions.setdefault(around.subscriber, set()).add(around.id)
-        stateful, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
+        subscriptions, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
         messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
         states = []
-        for subscription in stateful:
+        for subscription in subscriptions:
             query = queries.stored(subscription)
             lifecycle = subscription.lifecycle
             if queries.why_not(subscription) is not None:
@@ -129,10 +126,10 @@ class BinderAdapter:
                 )
         adapter.bindings = len(bindings)
         update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
-        update.changes += adapter._new_reasons(stateful)
+        update.changes += adapter._new_reasons(subscriptions)
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.demanded]
-        for source, count in registry.count_without_lifecycle().items():
-            adapter._interest[SourceRequest("match", source)] += count
+        for source_condition, count in registry.count_without_lifecycle().items():
+            adapter.adjust_interest(source_condition, count)
         return adapter, update
 
     def __contains__(self, subscription: str) -> bool:
@@ -140,7 +137,7 @@ class BinderAdapter:
 
     @property
     def agents(self) -> int:
-        """How many there are."""
+        """The number of agents."""
         return len(self._agents)
 
     def handle(self, message: Message, at: int) -> ControlUpdate:
@@ -152,9 +149,9 @@ class BinderAdapter:
         with _must_accept():
             return self._update(self._binder.handle_sources(messages, at))
 
-    def adjust_interest(self, source: str, times: int) -> None:
-        """Count `times` more (or fewer) stateless subscriptions for sources that meet this condition."""
-        self._interest[SourceRequest("match", source)] += times
+    def adjust_interest(self, source_condition: str, times: int) -> None:
+        """Count `times` more (or fewer) subscriptions without a lifecycle for sources that meet this condition."""
+        self._interest[SourceRequest("match", source_condition)] += times
 
     def take_interest_changes(self) -> tuple[Counter[SourceRequest], list[Effect]]:
         """The changes of interest in sources, and the demand effects, since the last call."""
@@ -207,20 +204,20 @@ class BinderAdapter:
         self.remove_moving_region(id, subscription.subscriber)
         self.states[subscription.state.value] -= 1
         self._update_interest(subscription, runs=False)
-        if subscription.expression is not None:
-            self._agents[subscription.expression] -= 1
-            if not self._agents[subscription.expression]:
-                del self._agents[subscription.expression]
-        removal = [Record(REMOVAL, subscription.subscriber, id=id, time=at)] if subscription.body is None else []
-        return ControlUpdate(records=removal)
+        if (expression := subscription.query.expression) is not None and subscription.blocked is None:
+            self._agents[expression] -= 1
+            if not self._agents[expression]:
+                del self._agents[expression]
+        is_bind = subscription.query.plan == "bind"
+        return ControlUpdate(records=[Record(REMOVAL, subscription.subscriber, id=id, time=at)] if is_bind else [])
 
     def status(self, id: str) -> SubscriptionStatus:
         subscription = self._subscriptions.get(id)
         if subscription is None or subscription.blocked is None:
             return self._binder.status(id)
-        text, plan, blocked = to_text(subscription.query), plan_of(subscription.query), subscription.blocked
+        query, blocked = subscription.query, subscription.blocked
         return SubscriptionStatus(
-            id, subscription.subscriber, text, plan, subscription.state, (), blocked.since, blocked.why
+            id, subscription.subscriber, query.text, query.plan, subscription.state, (), blocked.since, blocked.why
         )
 
     def where(self, entity: str) -> EntityStatus:
@@ -235,39 +232,29 @@ class BinderAdapter:
         lifecycle = subscription.lifecycle
         state = SubscriptionState.START if lifecycle is None else SubscriptionState(lifecycle.state)
         was_active = lifecycle is not None and lifecycle.was_active
-        expression = None if blocked else query.expression
-        added = _StatefulSubscription(
-            subscription.subscriber,
-            query.query,
-            subscription.body,
-            was_active,
-            expression,
-            query.has_moving_region,
-            state,
-            blocked,
-        )
+        added = _LifecycleSubscription(subscription.subscriber, query, subscription.body, was_active, state, blocked)
         self._subscriptions[subscription.id] = added
         self.states[state.value] += 1
         self._update_interest(added)
-        if expression is not None:
-            self._agents[expression] += 1
+        if query.expression is not None and blocked is None:
+            self._agents[query.expression] += 1
 
-    def _update_interest(self, subscription: _StatefulSubscription, *, runs: bool = True) -> None:
+    def _update_interest(self, subscription: _LifecycleSubscription, *, runs: bool = True) -> None:
         """Plan match is interested in sources while it is active. Plan bind is interested also while life-control stops
         it, so that the best source of all nodes is known when it starts.
         """
-        looks = subscription.body is None or subscription.state is SubscriptionState.ACTIVE
-        interest = request_of(subscription.query) if runs and subscription.blocked is None and looks else None
+        looks = subscription.query.plan == "bind" or subscription.state is SubscriptionState.ACTIVE
+        interest = request_of(subscription.query.query) if runs and subscription.blocked is None and looks else None
         if interest != subscription.interest:
             for request, times in ((subscription.interest, -1), (interest, 1)):
                 if request is not None:
                     self._interest[request] += times
             subscription.interest = interest
 
-    def _new_reasons(self, stateful: Iterable[Subscription]) -> list[Change]:
+    def _new_reasons(self, subscriptions: Iterable[Subscription]) -> list[Change]:
         """Update the reason of subscriptions that were stopped by an unknown place and now are by life-control."""
         changes: list[Change] = []
-        for subscription in stateful:
+        for subscription in subscriptions:
             lifecycle = subscription.lifecycle
             if lifecycle is None or not subscription.places or lifecycle.state != SubscriptionState.STOP.value:
                 continue
@@ -285,7 +272,7 @@ class BinderAdapter:
                     subscription = self._subscriptions[id]
                     record = self.binding_record(effect)
                     if not subscription.was_active:
-                        first = BindingBody.of(subscription.query, subscription.subscriber, initial=True)
+                        first = BindingBody.of(subscription.query.query, subscription.subscriber, initial=True)
                         record = record._replace(body=first.to_json())
                         first_active.append(subscription)
                     update.changes.append(effect)
@@ -302,14 +289,14 @@ class BinderAdapter:
                     self.states[state.value] += 1
                     subscription.state = state
                     self._update_interest(subscription)
-                case Activated(id, at):
+                case MatchStarted(id, at):
                     subscription = self._subscriptions[id]
                     update.records.append(
                         Record(SUBSCRIPTION, subscription.subscriber, id=id, time=at, body=subscription.body)
                     )
-                    if subscription.has_moving_region:
+                    if subscription.query.has_moving_region:
                         update.records += self.add_moving_region(id, subscription.subscriber)
-                case Deactivated(id, at):
+                case MatchStopped(id, at):
                     subscriber = self._subscriptions[id].subscriber
                     update.records.append(Record(REMOVAL, subscriber, id=id, time=at))
                     self.remove_moving_region(id, subscriber)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from roamcast.bind.lcesm.messages import StateChanged, Unbound
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import StateChanged, SubscriptionState, Unbound
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Subscription
 from roamcast.node.control.binder_adapter import ControlUpdate
@@ -60,7 +59,7 @@ def _refresh(subscription: Subscription, queries: Queries, at: int) -> ControlUp
     body = queries.body_of(query.query)
     if body is not None and body != subscription.body:
         update.changes.append(BodySet(subscription.id, body))
-    is_back = subscription.lifecycle is not None and not query.has_states
+    is_back = subscription.has_lifecycle and not query.has_lifecycle
     if is_back:
         update.changes.append(LifecycleEnded(subscription.id))
     if is_back or (update.changes and subscription.in_pipeline):

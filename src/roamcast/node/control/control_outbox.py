@@ -18,7 +18,7 @@ _CHUNK = 10_000  # records in an append, or subscriptions in memory
 class ControlOutbox:
     """Journals control records in the order of their changes, at least once. Repeated records are harmless.
 
-    `behind`: records may wait in the registry. `done` is the ticket up to which they are journalled and can be deleted
+    `behind`: records may wait in the registry. `done` is the row up to which they are journalled and can be deleted
     there.
     """
 
@@ -28,14 +28,14 @@ class ControlOutbox:
         self.behind = True
         self.done = 0
 
-    def send(self, records: Sequence[Record], ticket: int) -> None:
-        """Journal the records just stored, and all that wait. Raises StorageError; then they wait."""
+    def send(self, records: Sequence[Record], last_row: int) -> None:
+        """Journal the records just stored, up to `last_row`, and all that wait. Raises StorageError; then they wait."""
         if self.behind:
             self.catch_up()
         elif records:
             self.behind = True
             self._journal.append(records).result()
-            self.behind, self.done = False, ticket
+            self.behind, self.done = False, last_row
 
     def catch_up(self) -> None:
         """Journal all records that wait. Raises StorageError; then the rest waits."""
@@ -50,7 +50,7 @@ class ControlOutbox:
             self._registry.trim_outbox(self.done)
             self.done = 0
 
-    def inform_pipeline(self, pipeline: str, binder: BinderAdapter, at: int) -> None:
+    def inform_pipeline(self, pipeline: str, adapter: BinderAdapter, at: int) -> None:
         """If this pipeline is a new one, journal everything in force again."""
         if self._registry.pipeline() == pipeline:
             return
@@ -65,12 +65,12 @@ class ControlOutbox:
                 if s.in_pipeline
                 for record in (
                     Record(SUBSCRIPTION, s.subscriber, id=s.id, time=at, body=s.body),
-                    *binder.position_records(s.id, s.subscriber),
+                    *adapter.position_records(s.id, s.subscriber),
                 )
             ]
             if records:
                 self._journal.append(records).result()
-        for chunk in _chunks(map(binder.binding_record, self._registry.live_bindings())):
+        for chunk in _chunks(map(adapter.binding_record, self._registry.live_bindings())):
             self._journal.append(chunk).result()
         self._registry.set_pipeline(pipeline)
 

@@ -96,17 +96,17 @@ class PeerSources:
         self._warn_of_full_nodes()
         return messages
 
-    def restart(self, binder: BinderAdapter) -> None:
+    def restart(self, adapter: BinderAdapter) -> None:
         """The binder has been rebuilt."""
         self.backbone.reset_interest()
         self._demand.reset_bindings()
-        self._update(binder, (source.source for source in self._own))
+        self._update(adapter, (source.source for source in self._own))
 
-    def note_group(self, binder: BinderAdapter, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
+    def note_group(self, adapter: BinderAdapter, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
         """Note what a request group changed: the entities with these ids; None is removed."""
         sources = [id for id, entity in zip(ids, entities, strict=True) if entity is None or entity.kind == "source"]
         self._pending |= Notifications(waiting_nodes=self.backbone.announcer.announce(sources))
-        self._update(binder, sources)
+        self._update(adapter, sources)
 
     def publish(self) -> None:
         """Everything is journalled: notify."""
@@ -116,9 +116,9 @@ class PeerSources:
         if any(pending):
             self.notify(pending)
 
-    def _update(self, binder: BinderAdapter, sources: Iterable[str]) -> None:
-        """Take over the binder's changes of interest and demand. These sources have changed, too."""
-        interest, effects = binder.take_interest_changes()
+    def _update(self, adapter: BinderAdapter, sources: Iterable[str]) -> None:
+        """Take over the adapter's changes of interest and demand. These sources have changed, too."""
+        interest, effects = adapter.take_interest_changes()
         nodes_to_ask = set(self.backbone.apply_demand(effects))
         review = [*sources, *self._demand.apply(effects)]
         for request, times in interest.items():

@@ -11,7 +11,7 @@ from typing import Final, Self
 from roamcast.bind.discovery.messages import request_of
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import SubscriptionBody
-from roamcast.lacl import MAX_BYTES, LaclError, Query, check, parse, plan_of, to_text
+from roamcast.lacl import MAX_BYTES, LaclError, Plan, Query, check, parse, plan_of, to_text
 from roamcast.lacl.errors import SpanError
 from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
 from roamcast.model import Box as ModelBox
@@ -33,27 +33,31 @@ _LOCATION = Variable("&", "location")
 class CheckedQuery:
     """A query that is valid at this node, and its canonical text.
 
-    `expression` is that of its agent, None for plan match; `source` is the condition on the attributes of sources.
+    `expression` is that of its agent, None for plan match; `source_condition` is on the attributes of sources.
     """
 
     query: Query
     text: str
     expression: str | None
-    source: str
+    source_condition: str
 
     @classmethod
     def of(cls, query: Query, text: str) -> Self:
         return cls(query, text, query.expression_key if plan_of(query) == "bind" else None, request_of(query).condition)
 
     @property
-    def has_moving_region(self) -> bool:
-        """Whether it matches all events around its subscriber, who may move."""
-        return self.expression is None and isinstance(self.query.location, RangLoc)
+    def plan(self) -> Plan:
+        return plan_of(self.query)
 
     @property
-    def has_states(self) -> bool:
+    def has_moving_region(self) -> bool:
+        """Whether it matches all events around its subscriber, who may move."""
+        return self.plan == "match" and isinstance(self.query.location, RangLoc)
+
+    @property
+    def has_lifecycle(self) -> bool:
         """Whether it has states: it is bound to sources or has life-control. Any other is always active."""
-        return self.expression is not None or self.query.life_control is not None
+        return self.plan == "bind" or self.query.life_control is not None
 
 
 class Queries:

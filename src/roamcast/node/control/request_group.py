@@ -46,12 +46,12 @@ __all__ = ["Completion", "ControlRequest", "RequestGroup"]
 class ControlRequest(NamedTuple):
     """A request to the control writer.
 
-    `registers`: it succeeds once it is stored, even if the journal fails, because its token is returned only once.
+    `done_when_stored`: it succeeds even if the journal fails, because its token is returned only once.
     `alone`: it forms a group of its own. `reads`: it changes nothing and needs no disk.
     """
 
     apply: Callable[[RequestGroup], Any]
-    registers: bool = False
+    done_when_stored: bool = False
     alone: bool = False
     reads: bool = False
 
@@ -62,14 +62,6 @@ class Completion(NamedTuple):
     submission: Submission[ControlRequest]
     result: object
     error: RoamcastError | None
-
-    @classmethod
-    def of(cls, submission: Submission[ControlRequest], group: RequestGroup) -> Completion:
-        """Apply the request."""
-        try:
-            return cls(submission, submission.request.apply(group), None)
-        except RoamcastError as error:
-            return cls(submission, None, error)
 
     def deliver(self) -> None:
         if self.error is None:
@@ -85,26 +77,32 @@ class RequestGroup:
     the next request that depends on them, or at the end of the group.
     """
 
-    def __init__(self, registry: RegistryStore, entities: EntityCache, binder: BinderAdapter, clock: Clock) -> None:
+    def __init__(self, registry: RegistryStore, entities: EntityCache, adapter: BinderAdapter, clock: Clock) -> None:
         self._registry = registry
         self._cache = entities
-        self._binder = binder
+        self._adapter = adapter
         self._clock = clock
         self._moves: dict[str, Position] = {}
         self._subscriptions: dict[str, Subscription | None] = {}
         self.entities: dict[str, Entity | None] = {}  # changed ones; None is removed
         self.update = ControlUpdate()
         self.removed_subscribers: list[str] = []
-        self.moves = 0
-        self.stale = 0
-        self.stateless = 0  # change in the number of subscriptions without states
+        self.accepted_moves = 0
+        self.stale_moves = 0
+        self.without_lifecycle = 0  # change in the number of subscriptions without a lifecycle
         self.rebuild = False  # rebuild the binder from the registry once the group is stored
         self.pipeline: str | None = None  # send it everything in force once the group is stored
 
-    def binder(self) -> BinderAdapter:
-        """The binder, with all requests so far applied."""
+    def apply(self, submission: Submission[ControlRequest]) -> Completion:
+        try:
+            return Completion(submission, submission.request.apply(self), None)
+        except RoamcastError as error:
+            return Completion(submission, None, error)
+
+    def adapter(self) -> BinderAdapter:
+        """The binder adapter, with all requests so far applied."""
         self.flush_moves()
-        return self._binder
+        return self._adapter
 
     def register(self, entity: Entity) -> None:
         if self._find(entity.id) is not None:
@@ -114,7 +112,7 @@ class RequestGroup:
             raise id_retired(entity.id, former_kind)
         self.flush_moves()
         self.update.changes.append(EntityAdded(entity))
-        self.update.add(self._binder.handle(registration(entity), self._clock.now()))
+        self.update.add(self._adapter.handle(registration(entity), self._clock.now()))
         self.entities[entity.id] = entity
 
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Entity:
@@ -123,7 +121,7 @@ class RequestGroup:
         self.flush_moves()
         message = (SourceChanged if entity.kind == "source" else SubscriberChanged)(id, attributes)
         self.update.changes.append(AttributesSet(id, attributes))
-        self.update.add(self._binder.handle(message, self._clock.now()))
+        self.update.add(self._adapter.handle(message, self._clock.now()))
         self.entities[id] = entity
         return entity
 
@@ -154,12 +152,12 @@ class RequestGroup:
         self.flush_moves()
         at = self._clock.now()
         message = SourceRemoved(id) if entity.kind == "source" else SubscriberRemoved(id)
-        self.update.add(self._binder.handle(message, at))
+        self.update.add(self._adapter.handle(message, at))
         for subscription in subscriptions:
-            if subscription.lifecycle is None:
-                self._end_stateless(subscription, at)
+            if subscription.has_lifecycle:
+                self.update.add(self._adapter.drop(subscription.id, at))
             else:
-                self.update.add(self._binder.drop(subscription.id, at))
+                self._end_without_lifecycle(subscription, at)
             self._subscriptions[subscription.id] = None
         self.update.changes.append(EntityRemoved(id))
         self.entities[id] = None
@@ -179,8 +177,8 @@ class RequestGroup:
                 continue
             self.entities[entity.id] = replace(entity, position=position)
             self._moves[entity.id] = position
-        self.moves += len(positions) - stale
-        self.stale += stale
+        self.accepted_moves += len(positions) - stale
+        self.stale_moves += stale
         return stale
 
     def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> bool:
@@ -193,7 +191,7 @@ class RequestGroup:
             raise subscription_exists(id)
         self.flush_moves()
         at = self._clock.now()
-        lifecycle = Lifecycle("start", None, at) if query.has_states else None
+        lifecycle = Lifecycle("start", None, at) if query.has_lifecycle else None
         subscription = Subscription(
             id,
             subscriber,
@@ -203,17 +201,17 @@ class RequestGroup:
             places_of(query.query),
             lifecycle,
             query.has_moving_region,
-            query.source,
+            query.source_condition,
         )
         self.update.changes.append(SubscriptionAdded(subscription))
         if lifecycle is not None:
-            self.update.add(self._binder.subscribe(subscription, query, at))
+            self.update.add(self._adapter.subscribe(subscription, query, at))
         else:
             self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
             if query.has_moving_region:
-                self.update.records += self._binder.add_moving_region(id, subscriber)
-            self._binder.adjust_interest(subscription.source, 1)
-            self.stateless += 1
+                self.update.records += self._adapter.add_moving_region(id, subscriber)
+            self._adapter.adjust_interest(subscription.source_condition, 1)
+            self.without_lifecycle += 1
         self._subscriptions[id] = subscription
         return True
 
@@ -229,10 +227,10 @@ class RequestGroup:
             )
         self.flush_moves()
         at = self._clock.now()
-        if subscription.lifecycle is not None:
-            self.update.add(self._binder.unsubscribe(id, at))
+        if subscription.has_lifecycle:
+            self.update.add(self._adapter.unsubscribe(id, at))
         else:
-            self._end_stateless(subscription, at)
+            self._end_without_lifecycle(subscription, at)
         self.update.changes.append(SubscriptionRemoved(id))
         self._subscriptions[id] = None
 
@@ -243,7 +241,7 @@ class RequestGroup:
         """Apply changes of other nodes' sources."""
         self.flush_moves()
         if messages:
-            self.update.add(self._binder.handle_sources(messages, self._clock.now()))
+            self.update.add(self._adapter.handle_sources(messages, self._clock.now()))
 
     def flush_moves(self) -> None:
         """Hand the collected moves to the binder."""
@@ -251,13 +249,13 @@ class RequestGroup:
             positions = list(self._moves.values())
             self._moves = {}
             self.update.changes += positions
-            self.update.add(self._binder.move(positions, self._clock.now()))
+            self.update.add(self._adapter.move(positions, self._clock.now()))
 
-    def _end_stateless(self, subscription: Subscription, at: int) -> None:
+    def _end_without_lifecycle(self, subscription: Subscription, at: int) -> None:
         self.update.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
-        self._binder.remove_moving_region(subscription.id, subscription.subscriber)
-        self._binder.adjust_interest(subscription.source, -1)
-        self.stateless -= 1
+        self._adapter.remove_moving_region(subscription.id, subscription.subscriber)
+        self._adapter.adjust_interest(subscription.source_condition, -1)
+        self.without_lifecycle -= 1
 
     def _find(self, id: str) -> Entity | None:
         return self.entities[id] if id in self.entities else self._cache.find(id)

@@ -26,7 +26,7 @@ from roamcast.node.control.control_outbox import ControlOutbox
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_sources import PeerSources
 from roamcast.node.control.queries import CheckedQuery, Queries
-from roamcast.node.control.request_group import Completion, ControlRequest, RequestGroup
+from roamcast.node.control.request_group import ControlRequest, RequestGroup
 from roamcast.node.metrics import Metrics
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
@@ -93,8 +93,8 @@ class ControlWriter:
         self.peer_sources = PeerSources(
             domain, self.entities, clock, registry.new_incarnation(clock.now()), silence, max_peer_sources
         )
-        self._binder: BinderAdapter | None = None
-        self._stateless = 0  # subscriptions without states
+        self._adapter: BinderAdapter | None = None
+        self._without_lifecycle = 0  # subscriptions
         self._to_erase = registry.retired_subscribers()
         self._prune_at = time.monotonic()
         self._registry_works = True  # as far as known
@@ -120,7 +120,7 @@ class ControlWriter:
 
     def register(self, entity: Entity) -> Future[None]:
         """Raises ConflictError for a taken id."""
-        return self._submit(lambda group: group.register(entity), registers=True)
+        return self._submit(lambda group: group.register(entity), done_when_stored=True)
 
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
         """Replace all attributes; returns the changed entity."""
@@ -128,7 +128,7 @@ class ControlWriter:
 
     def set_token(self, id: str, token_hash: str) -> Future[None]:
         """Replace the token; the previous one is invalid from then on."""
-        return self._submit(lambda group: group.set_token(id, token_hash), registers=True)
+        return self._submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
 
     def erase_position(self, id: str) -> Future[None]:
         """Erase the entity's position and binding history. Slow: the binder is rebuilt."""
@@ -152,7 +152,7 @@ class ControlWriter:
 
     def query(self, read: Callable[[BinderAdapter], T]) -> Future[T]:
         """Read the binder after everything submitted before has been applied."""
-        return self._submit(lambda group: read(group.binder()), reads=True)
+        return self._submit(lambda group: read(group.adapter()), reads=True)
 
     def join_node(self, node: str) -> Future[None]:
         """Start to look for the sources of another node."""
@@ -184,21 +184,26 @@ class ControlWriter:
 
     def subscription_counts(self) -> dict[str, int]:
         """The number of subscriptions in each state, and of `bindings` and `agents`."""
-        binder = self._binder
-        if binder is None:
+        adapter = self._adapter
+        if adapter is None:
             return {}
-        states = {state: binder.states.get(state, 0) for state in ("start", "active", "inactive", "stop")}
-        states["active"] += self._stateless
-        return {**states, "bindings": binder.bindings, "agents": binder.agents}
+        states = {state: adapter.states.get(state, 0) for state in ("start", "active", "inactive", "stop")}
+        states["active"] += self._without_lifecycle
+        return {**states, "bindings": adapter.bindings, "agents": adapter.agents}
 
     def close(self) -> None:
         """Handle what waits, then refuse. Idempotent."""
         self._commits.close()
 
     def _submit(
-        self, apply: Callable[[RequestGroup], T], *, registers: bool = False, alone: bool = False, reads: bool = False
+        self,
+        apply: Callable[[RequestGroup], T],
+        *,
+        done_when_stored: bool = False,
+        alone: bool = False,
+        reads: bool = False,
     ) -> Future[T]:
-        return self._commits.submit(ControlRequest(apply, registers, alone, reads))
+        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads))
 
     def _next_due(self) -> float:
         unfinished = not self._registry_works or self._outbox.behind or self._to_erase
@@ -223,31 +228,31 @@ class ControlWriter:
             if not submissions:
                 return
         try:
-            group = RequestGroup(self._registry, self.entities, self._current_binder(), self._clock)
-            completions = [Completion.of(each, group) for each in submissions]
+            group = RequestGroup(self._registry, self.entities, self._current_adapter(), self._clock)
+            completions = [group.apply(each) for each in submissions]
             group.flush_moves()
-            ticket = self._store(group.update)
+            last_row = self._store(group.update)
             if changing:
                 self._pause = 0.0
         except Exception as error:  # nobody must wait forever
             log.error("request group refused: %s", error, exc_info=not isinstance(error, RoamcastError))
-            self._discard_binder(error)
+            self._discard_adapter(error)
             fail(submissions, error)
             return
         self._apply_in_memory(group)
         try:
             if group.rebuild:
-                self._binder = None
+                self._adapter = None
                 self._rebuild()
             if changing:
-                self._send(group, ticket)
+                self._send(group, last_row)
             if not self._outbox.behind:
                 self.peer_sources.publish()
         except Exception as error:
             log.error("stored, but not journalled: %s", error, exc_info=not isinstance(error, RoamcastError))
-            fail((each.submission for each in completions if not each.submission.request.registers), error)
-            completions = [each for each in completions if each.submission.request.registers]
-        if group.moves or group.stale:
+            fail((each.submission for each in completions if not each.submission.request.done_when_stored), error)
+            completions = [each for each in completions if each.submission.request.done_when_stored]
+        if group.accepted_moves or group.stale_moves:
             self._metrics.move_seconds.observe(time.perf_counter() - begun)
         for completion in completions:
             completion.deliver()
@@ -261,20 +266,20 @@ class ControlWriter:
             self._outbox.catch_up()
 
     def _store(self, update: ControlUpdate) -> int:
-        """The ticket of the last record, 0 without records."""
+        """The outbox row of the last record, 0 without records."""
         changes = [*update.changes, *update.records]
         return self._apply(changes) if changes else 0
 
     def _apply(self, changes: Sequence[Change]) -> int:
-        ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.done)
+        last_row = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.done)
         self._outbox.done = 0
-        return ticket
+        return last_row
 
-    def _send(self, group: RequestGroup, ticket: int) -> None:
+    def _send(self, group: RequestGroup, last_row: int) -> None:
         """Journal what the group did. Raises StorageError; then it is done later."""
-        self._outbox.send(group.update.records, ticket)
+        self._outbox.send(group.update.records, last_row)
         if group.pipeline is not None:
-            self._outbox.inform_pipeline(group.pipeline, group.binder(), self._clock.now())
+            self._outbox.inform_pipeline(group.pipeline, group.adapter(), self._clock.now())
         self._erase_mailboxes()
 
     def _apply_in_memory(self, group: RequestGroup) -> None:
@@ -284,38 +289,38 @@ class ControlWriter:
                 self.entities.remove(id)
             else:
                 self.entities.put(entity)
-        self.peer_sources.note_group(group.binder(), group.entities.values(), group.entities)
+        self.peer_sources.note_group(group.adapter(), group.entities.values(), group.entities)
         self._to_erase += group.removed_subscribers
-        self._stateless += group.stateless
-        self._metrics.moves_accepted.inc(group.moves)
-        self._metrics.moves_stale.inc(group.stale)
+        self._without_lifecycle += group.without_lifecycle
+        self._metrics.moves_accepted.inc(group.accepted_moves)
+        self._metrics.moves_stale.inc(group.stale_moves)
 
-    def _discard_binder(self, error: Exception) -> None:
+    def _discard_adapter(self, error: Exception) -> None:
         """The binder may differ from what is stored."""
         if isinstance(error, StorageError) and time.monotonic() >= self._rebuild_at:
             self._registry_works, self._registry_error = False, error
             self._rebuild_at = time.monotonic() + self._pause
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-        self._binder, self._outbox.behind = None, True
+        self._adapter, self._outbox.behind = None, True
 
-    def _current_binder(self) -> BinderAdapter:
+    def _current_adapter(self) -> BinderAdapter:
         """Raises the registry's last error while it is too soon for another rebuild, which may be expensive."""
-        if self._binder is None and self._registry_error is not None and time.monotonic() < self._rebuild_at:
+        if self._adapter is None and self._registry_error is not None and time.monotonic() < self._rebuild_at:
             raise copy(self._registry_error)
-        return self._binder or self._rebuild()
+        return self._adapter or self._rebuild()
 
     def _rebuild(self) -> BinderAdapter:
         """Rebuild the binder from the registry, and store what has changed since."""
         entities = self._registry.entities()
         self.entities.reload(entities)
         remote = self.peer_sources.backbone.remote_sources()
-        binder, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
+        adapter, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
         self._outbox.behind = True
         self._store(update)
-        self._stateless = sum(self._registry.count_without_lifecycle().values())
-        self._binder = binder
-        self.peer_sources.restart(binder)
-        return binder
+        self._without_lifecycle = sum(self._registry.count_without_lifecycle().values())
+        self._adapter = adapter
+        self.peer_sources.restart(adapter)
+        return adapter
 
     def _erase_mailboxes(self) -> None:
         if self._to_erase:

@@ -100,7 +100,7 @@ def _control_records(registry: RegistryStore) -> Iterator[Record]:
                 body=subscription.body,
             )  # fmt: skip
             subscribers.add(subscription.subscriber)
-        elif subscription.body is None:
+        elif subscription.plan == "bind":
             bind_texts[subscription.id] = subscription.text, subscription.subscriber
     for entity in registry.entities():
         if (at := entity.position) is not None and entity.id in subscribers:

@@ -9,8 +9,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import BindParameter, Connection, bindparam, case, func, or_, select, true
 
-from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import Bound, StateChanged, SubscriptionState, Unbound
 from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.store.engine import chunked
@@ -47,7 +46,7 @@ __all__ = ["apply_changes"]
 
 
 def apply_changes(connection: Connection, changes: Sequence[Change]) -> int:
-    """Apply changes in order. Returns the ticket of the last control record, 0 if there is none."""
+    """Apply changes in order. Returns the outbox row of the last control record, 0 if there is none."""
     for kind, run in groupby(changes, type):
         _APPLIERS[kind](connection, list(run))
     if not any(isinstance(change, Record) for change in changes):
@@ -108,12 +107,8 @@ def _remove_entities(connection: Connection, removed: Sequence[EntityRemoved]) -
 
 
 def _move(connection: Connection, positions: Sequence[Position]) -> None:
-    newest: dict[str, Position] = {}
-    for position in positions:
-        if position.time >= newest.setdefault(position.entity, position).time:
-            newest[position.entity] = position
-    _check_entities(connection, newest)
-    connection.execute(_set_position, [{"of": p.entity, "x": p.x, "y": p.y, "at": p.time} for p in newest.values()])
+    _check_entities(connection, [position.entity for position in positions])
+    connection.execute(_set_position, [{"of": p.entity, "x": p.x, "y": p.y, "at": p.time} for p in positions])
 
 
 def _add_subscriptions(connection: Connection, added: Sequence[SubscriptionAdded]) -> None:

@@ -90,7 +90,7 @@ control_outbox = Table(
     _tables,
     Column("ticket", BigSerial, primary_key=True),
     Column("record", SortedText, nullable=False),  # JSON object
-    sqlite_autoincrement=True,  # tickets are never reused
+    sqlite_autoincrement=True,  # row numbers are never reused
 )
 
 visitors = Table(
@@ -147,7 +147,7 @@ def subscription_row(subscription: Subscription) -> dict[str, Any]:
         "since": lifecycle.since if lifecycle else None,
         "was_active": lifecycle.was_active if lifecycle else None,
         "has_moving_region": subscription.has_moving_region,
-        "source": subscription.source,
+        "source": subscription.source_condition,
     }
 
 

@@ -128,5 +128,4 @@ Change: TypeAlias = (
     | Record
 )
 """A Position sets the entity's position unless a later one is stored. A StateChanged sets the lifecycle of a
-subscription, Bound and Unbound begin and end a binding. A Record goes to the
-control outbox."""
+subscription. Bound and Unbound begin and end a binding. A Record goes to the control outbox."""

@@ -108,13 +108,23 @@ SUBSCRIPTION: Final = np.dtype(
         ("marked", "i2"),  # whether it is marked to be checked
     ]
 )
-"""A tree entry of an active subscription, with its safe region."""
+"""A tree entry of a subscription that is not suspended, with its safe region."""
 
 BOX: Final = np.dtype([(side + axis, "f8") for side in ("low_", "high_") for axis in "xyz"])
 """Bounds of the entries below it, each extended by its reach."""
 
-CHECKED: Final = np.dtype([("subscription", "i4"), ("entity", "i4"), ("old", "i4"), ("new", "i4"), ("slack", "f8")])
-"""A checked subscription: its subscriber, its source before and after, and how far the subscriber may move now."""
+CHECKED: Final = np.dtype(
+    [
+        ("entry", "i4"),
+        ("subscription", "i4"),
+        ("entity", "i4"),
+        ("old", "i4"),
+        ("new", "i4"),
+        ("padding", "i4"),
+        ("slack", "f8"),
+    ]
+)
+"""A checked subscription: its entry and subscriber, its source before and after, how far the subscriber may move."""
 
 FANOUT_BITS: Final = 3
 FANOUT: Final = 1 << FANOUT_BITS

@@ -74,17 +74,16 @@ _ROUND: Final = 1e-13  # relative slack of comparisons
 @kernel
 def accept_moves(
     clock: Rows, first_move: int, handles: Integers, times: Longs, rows: Integers, is_first: npt.NDArray[np.bool_]
-) -> tuple[int, int]:
-    """Find the last valid move of each entity in a batch. A move older than the entity's position is stale.
+) -> int:
+    """Find the last valid move of each entity in a batch. Moves older than the entity's position are ignored.
 
     Writes the row of each such move, and whether the entity had no position before. Accepted moves are numbered from
-    `first_move`. Returns the number of entities that move and the number of stale moves.
+    `first_move`. Returns the number of entities that move.
     """
-    n = stale = 0
+    n = 0
     for i in range(handles.size):
         c = clock[handles[i]]
         if times[i] < c.time:
-            stale += 1
             continue
         if c.move < first_move:
             is_first[n] = c.time == NEVER
@@ -92,7 +91,7 @@ def accept_moves(
             n += 1
         rows[c.move - first_move] = i
         c.time = times[i]
-    return n, stale
+    return n
 
 
 @kernel
@@ -130,18 +129,19 @@ def move_entities(
             continue
         budget = UNLIMITED
         at_x, at_y, at_z = to_chart(arrays.geographic, e.x, e.y)
-        w = e.subscription
-        while w >= 0:
-            if arrays.subscriptions[w].entry >= 0:
-                s = arrays.subscription_entry[arrays.subscriptions[w].entry]
+        subscription = e.subscription
+        while subscription >= 0:
+            item = arrays.subscriptions[subscription]
+            if item.entry >= 0:
+                s = arrays.subscription_entry[item.entry]
                 slack = s.safe - sqrt(squared(s.x - at_x, s.y - at_y, s.z - at_z))
                 if slack > 0:
                     budget = min(budget, slack)
                 elif not s.marked:
                     s.marked = 1
-                    marks[subscriptions] = w
+                    marks[subscriptions] = subscription
                     subscriptions += 1
-            w = arrays.subscriptions[w].next
+            subscription = item.next
         if e.member >= 0:
             budget = -1.0
             moved[sources] = entities[i]
@@ -172,22 +172,22 @@ def check_bindings(
         tree = arrays.member_tree[group]
         for i in range(first_member[j], first_member[j + 1]):
             k = arrays.members[members[i]].entry
-            s = arrays.member_entry[k if k >= 0 else ~k]
-            previous[i] = s
+            m = arrays.member_entry[k if k >= 0 else ~k]
+            previous[i] = m
             if k >= 0:
-                e = arrays.entity[s.entity]
-                s.x, s.y, s.z = to_chart(arrays.geographic, e.x, e.y)
-                grow_boxes(tree, arrays.member_box, long(k), s.x, s.y, s.z, s.reach)
+                e = arrays.entity[m.entity]
+                m.x, m.y, m.z = to_chart(arrays.geographic, e.x, e.y)
+                grow_boxes(tree, arrays.member_box, long(k), m.x, m.y, m.z, m.reach)
         start = n
         for i in range(first_mark[j], first_mark[j + 1]):
-            checked[n].subscription = arrays.subscriptions[marks[i]].entry
+            checked[n].entry = arrays.subscriptions[marks[i]].entry
             n += 1
         for i in range(first_member[j], first_member[j + 1]):
             k = arrays.members[members[i]].entry
-            now = arrays.member_entry[k if k >= 0 else ~k]
-            n = _mark_affected(arrays, group, long(members[i]), previous[i], now, checked, n)
+            current = arrays.member_entry[k if k >= 0 else ~k]
+            n = _mark_affected(arrays, group, long(members[i]), previous[i], current, checked, n)
         for i in range(start, n):
-            c, entry = checked[i], long(checked[i].subscription)
+            c, entry = checked[i], long(checked[i].entry)
             s = arrays.subscription_entry[entry]
             c.subscription, c.entity, c.old = s.item, s.entity, _source_of(arrays, s)
             c.slack = check(arrays, group, entry)
@@ -203,28 +203,28 @@ def _source_of(arrays: SearchArrays, s: Record) -> int:
 
 @inline_kernel
 def _mark_affected(
-    arrays: SearchArrays, group: int, member: int, previous: Record, now: Record, checked: Rows, n: int
+    arrays: SearchArrays, group: int, member: int, previous: Record, current: Record, checked: Rows, n: int
 ) -> int:
     """Mark the subscriptions that may be affected by the move of a membership. Returns the new length of `checked`."""
-    moved = sqrt(squared(previous.x - now.x, previous.y - now.y, previous.z - now.z)) * (1 + _ROUND)
+    moved = sqrt(squared(previous.x - current.x, previous.y - current.y, previous.z - current.z)) * (1 + _ROUND)
     root = arrays.subscription_box[arrays.subscription_tree[group].box]
     # A long move is searched at both of its ends, a short one at once, with the length of the move as a margin.
     steps = 1 if moved * FANOUT <= max(root.high_x - root.low_x, root.high_y - root.low_y) else 2
     for step in range(steps):
-        at, margin = now, moved
+        at, margin = current, moved
         if steps == 2:
             margin = 0.0
             if step == 0:
                 at = previous
-        n = _mark_near(arrays, group, member, at, margin, now, checked, n)
+        n = _mark_near(arrays, group, member, at, margin, current, checked, n)
     return n
 
 
 @inline_kernel
 def _mark_near(
-    arrays: SearchArrays, group: int, member: int, at: Record, margin: float, now: Record, checked: Rows, n: int
+    arrays: SearchArrays, group: int, member: int, at: Record, margin: float, current: Record, checked: Rows, n: int
 ) -> int:
-    """Mark subscriptions within reach (plus `margin`) of `at` that the membership affects, which is at `now`."""
+    """Mark subscriptions within reach (plus `margin`) of `at` that the membership affects, which is at `current`."""
     tree = arrays.subscription_tree[group]
     depth, i = 0, 0
     while tree.live:
@@ -245,7 +245,7 @@ def _mark_near(
         else:
             for k in range(leaf_start(tree, i), leaf_end(tree, i)):
                 s = arrays.subscription_entry[k]
-                c = squared(s.x - now.x, s.y - now.y, s.z - now.z)
+                c = squared(s.x - current.x, s.y - current.y, s.z - current.z)
                 if s.bound == member or (s.far >= 0 and c <= s.reach * s.reach and _note_source(s, sqrt(c))):
                     if s.marked or s.item < 0:
                         continue
@@ -253,7 +253,7 @@ def _mark_near(
                         update_reach(arrays, group, k, chord_to(arrays, long(s.bound), s.x, s.y, s.z))
                     else:
                         s.marked = 1
-                        checked[n].subscription = k
+                        checked[n].entry = k
                         n += 1
             depth, i = next_node(depth, i)
         if depth == 0:

@@ -1,7 +1,8 @@
 """One subscription at a time: whether its binding is still right, for how long, and which source to bind it to.
 
-Each active subscription has a *safe region*: a disc around its anchor, the point where its subscriber was last checked.
-While the subscriber stays inside and no source crosses certain limits, its binding cannot change.
+Each subscription that is not suspended has a *safe region*: a disc around its anchor, the point where its
+subscriber was last checked. While the subscriber stays inside and no source crosses certain limits, its binding cannot
+change.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def _other_chords(
     leaf = next_leaf(tree, arrays.member_box, long(-1), x, y, z, far)
     while leaf >= 0:
         for k in range(leaf_start(tree, leaf), leaf_end(tree, leaf)):
-            s = arrays.member_entry[k]
-            if s.item >= 0 and s.item != bound:
-                c = sqrt(squared(s.x - x, s.y - y, s.z - z))
+            m = arrays.member_entry[k]
+            if m.item >= 0 and m.item != bound:
+                c = sqrt(squared(m.x - x, m.y - y, m.z - z))
                 if c <= high:
                     near = max(near, c)
                 if c >= low:

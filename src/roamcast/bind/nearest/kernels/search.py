@@ -226,23 +226,23 @@ def nearest(
     here = arrays.entity[subscriber]
     while leaf >= 0:
         for k in range(leaf_start(tree, leaf), leaf_end(tree, leaf)):
-            s = arrays.member_entry[k]
-            c = squared(s.x - x, s.y - y, s.z - z)
-            if c > limit * limit or s.item < 0 or s.item == best:
+            m = arrays.member_entry[k]
+            c = squared(m.x - x, m.y - y, m.z - z)
+            if c > limit * limit or m.item < 0 or m.item == best:
                 continue
             c = sqrt(c)
             if c <= close:
-                e = s.entity
+                e = m.entity
                 there, leader = arrays.entity[e], arrays.entity[source]
-                m = metres(arrays.geographic, here.x, here.y, there.x, there.y)
+                d = metres(arrays.geographic, here.x, here.y, there.x, there.y)
                 same_point = best >= 0 and there.x == leader.x and there.y == leader.y
-                if best < 0 or m < length or (m == length and arrays.label[e] < arrays.label[source]):
+                if best < 0 or d < length or (d == length and arrays.label[e] < arrays.label[source]):
                     if not same_point:
                         rival = min(rival, length)
-                    best, source, length, chord, c = s.item, e, m, c, chord
-                    close = chord_beyond(arrays.geographic, m)
+                    best, source, length, chord, c = m.item, e, d, c, chord
+                    close = chord_beyond(arrays.geographic, d)
                 elif not same_point:
-                    rival = min(rival, m)
+                    rival = min(rival, d)
             other = min(other, c)
             limit = max(close, other)
         if first >= 0:

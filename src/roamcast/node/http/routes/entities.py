@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.errors import PermissionDeniedError
 from roamcast.model import Position, iso
 from roamcast.node.auth import Caller
-from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.http.dependencies import AnyCaller, CallerOrOperator, TheNode
 from roamcast.node.http.request_parsing import BodyParser
 from roamcast.node.scene import layer_of
@@ -107,7 +106,7 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> dict[
     _check_self(id, caller)
     entity = node.entities.get(id)
     if entity.kind == "source":
-        bound = await await_to_the_end(node.control.query(lambda binder: _bound_to(binder, id)))
+        bound = await await_to_the_end(node.control.query(lambda adapter: adapter.where(id).subscriptions))
         first, count = list(bound[: node.limits.page]), len(bound)
     else:
         first, count = await run_in_threadpool(_subscriptions_of, node, id)
@@ -119,10 +118,6 @@ def _check_self(id: str, caller: Caller | None) -> None:
         raise PermissionDeniedError(
             f"the token belongs to {caller.id}", where="id", hint="use the token of the entity itself"
         )
-
-
-def _bound_to(binder: BinderAdapter, source: str) -> tuple[str, ...]:
-    return binder.where(source).subscriptions
 
 
 def _subscriptions_of(node: Node, subscriber: str) -> tuple[list[str], int]:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.bind.lcesm.messages import Bound
-from roamcast.bind.lcesm.states import SubscriptionState
+from roamcast.bind.lcesm.messages import Bound, SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Lifecycle, Subscription, iso
@@ -83,7 +82,7 @@ async def list_subscriptions(
     def read() -> tuple[list[dict[str, Any]], bool]:
         page = node.registry.subscriptions(owner, after=after, limit=limit + 1)
         shown = page[:limit]
-        bindings = node.registry.live_bindings([one.id for one in shown if one.lifecycle is not None])
+        bindings = node.registry.live_bindings([one.id for one in shown if one.has_lifecycle])
         return _list_json(node, shown, bindings), len(page) > limit
 
     listed, more = await run_in_threadpool(read)
@@ -119,7 +118,7 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
 async def _status_of(node: Node, subscription: Subscription) -> SubscriptionStatus:
     """The current status. Raises NotFoundError if it has been removed meanwhile."""
     id = subscription.id
-    if subscription.lifecycle is None:
+    if not subscription.has_lifecycle:
         why = _position_unknown(node, subscription)
         return SubscriptionStatus(
             id,
@@ -131,7 +130,7 @@ async def _status_of(node: Node, subscription: Subscription) -> SubscriptionStat
             subscription.accepted,
             why,
         )
-    future = node.control.query(lambda binder: binder.status(id) if id in binder else None)
+    future = node.control.query(lambda adapter: adapter.status(id) if id in adapter else None)
     status = await await_to_the_end(future)
     if status is None:
         raise NotFoundError(
@@ -225,10 +224,9 @@ def _list_json(node: Node, subscriptions: Sequence[Subscription], bindings: Iter
     listed = []
     for one in subscriptions:
         why = _position_unknown(node, one)
-        listed.append(_stateless_json(one, why))
+        listed.append(_subscription_json(one, why))
         if one.lifecycle is not None:
             listed[-1] |= _lifecycle_json(one.lifecycle, bound[one.id], why)
-            listed[-1]["plan"] = "bind" if one.body is None else "match"
     return listed
 
 
@@ -249,12 +247,12 @@ def _position_unknown(node: Node, subscription: Subscription) -> str | None:
     return f"the position of {subscription.subscriber} is not known"
 
 
-def _stateless_json(subscription: Subscription, why: str | None) -> dict[str, Any]:
+def _subscription_json(subscription: Subscription, why: str | None) -> dict[str, Any]:
     return {
         "id": subscription.id,
         "subscriber": subscription.subscriber,
         "text": subscription.text,
-        "plan": "match",
+        "plan": subscription.plan,
         "state": "active",
         "sources": [],
         "since": iso(subscription.accepted),

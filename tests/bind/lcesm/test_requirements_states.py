@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from roamcast.bind.lcesm.states import Operation, SubscriptionState, next_operations, next_state
+from roamcast.bind.lcesm.messages import SubscriptionState
+from roamcast.bind.lcesm.requirements import Operation, next_operations, next_state
 from roamcast.errors import ConflictError
 
 ALLOWED = {

@@ -5,7 +5,7 @@ import math
 import pytest
 from binding import query
 
-from roamcast.bind.lcesm.agents import SourceChoice, SourceGroup, choice_of
+from roamcast.bind.lcesm.binding_manager import SourceChoice, SourceGroup, choice_of
 from roamcast.bind.nearest.kernels.layout import Rule
 
 LIGHT = "&context = light and "
