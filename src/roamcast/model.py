@@ -10,10 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
 __all__ = [
-    "EPOCH", "Box", "Letter", "Lifecycle", "Position", "Subscription", "global_name", "iso", "split_name",
+    "BEFORE_ALL", "EARLIEST", "EPOCH", "LATEST", "NO_END", "Box", "Letter", "Lifecycle", "Position", "Subscription",
+    "global_name", "iso", "split_name",
 ]  # fmt: skip
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# The times that Python can represent as a date: the years 1 to 9999.
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+# Less and greater than all times and offsets, as int64.
+BEFORE_ALL, NO_END = -(2**63), 2**63 - 1
 
 
 def iso(micros: int) -> str:

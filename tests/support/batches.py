@@ -16,7 +16,7 @@ from roamcast.pipeline.state.control import ControlRecords
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.match import match_records
-from roamcast.pipeline.tasks.sharded_match import gather_matches, match_shards, route_events
+from roamcast.pipeline.tasks.match_job import gather_matches, match_shards, route_events
 
 
 class Placed(NamedTuple):

@@ -15,10 +15,10 @@ from roamcast.deliver.office import Office
 from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
-from roamcast.journal.files import FileJournal
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import Record
 from roamcast.journal.segments import read
+from roamcast.journal.writer import FileJournal
 from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock

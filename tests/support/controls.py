@@ -32,7 +32,7 @@ def unbind(id: str, source: str, time: int = NOON) -> Record:
 
 
 class KnownRows(NamedTuple):
-    """A KnownState with these rows."""
+    """The finders of `StateRows`, with these rows."""
 
     subscriptions: Sequence[Row] = ()
     bindings: Sequence[Row] = ()

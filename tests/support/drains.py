@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from roamcast.deliver.outbox import Outbox
-from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.reader import FileJournalReader
 from roamcast.store.office.sql import open_office
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.journal.bodies import SubscriptionBody
-from roamcast.journal.files import FileJournal
 from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.writer import FileJournal
 from roamcast.pipeline.query.identity import open_pipeline
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 

@@ -1,6 +1,6 @@
 """The JSON bodies of control records: what the pipeline needs to know of a subscription and of a binding.
 
-Conditions are encoded as in `lacl.codec`: the node parses a LACL text once, and nobody parses it again.
+Conditions are encoded as in `lacl.codec`: the pipeline never parses LACL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The journal's ports. Adapter: `files` (writer) and `folders` (reader) keep segments in the data folder."""
+"""The journal's ports. The adapters `writer` and `reader` keep segments in the data folder."""
 
 from __future__ import annotations
 

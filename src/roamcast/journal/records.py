@@ -106,6 +106,5 @@ def to_batch(node: str, first_offset: int, records: Sequence[Record]) -> pa.Reco
         kind, entity, seq, id_, time, x, y, terms, pairs, body,
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(
-        [pa.array(list(c), type=f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)],
-        schema=RECORD_SCHEMA,
+        [pa.array(list(c), type=f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)], schema=RECORD_SCHEMA
     )

@@ -116,9 +116,9 @@ class _PipelineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         texts = {
-            "candidates": "Index postings examined in the last batch.",
+            "postings_scanned": "Index postings scanned in the last batch.",
             "matches": "Matches of plan match in the last batch.",
-            "candidates_per_match": "Index postings examined per match in the last batch.",
+            "postings_scanned_per_match": "Index postings scanned per match in the last batch.",
             "segments": "Index segments.",
             "state_bytes": "Size of the pipeline state on disk.",
             "moving_regions": "Moving regions.",
@@ -126,7 +126,7 @@ class _PipelineCollector(Collector):
         status = self._status()
         figures = {} if status is None else dict(status.metrics)
         if figures.get("matches"):
-            figures["candidates_per_match"] = figures.get("candidates", 0) / figures["matches"]
+            figures["postings_scanned_per_match"] = figures.get("postings_scanned", 0) / figures["matches"]
         for name, text in texts.items():
             if name in figures:
                 yield GaugeMetricFamily(f"roamcast_pipeline_{name}", text, value=figures[name])

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from roamcast.errors import InputError
-from roamcast.model import EPOCH, Box
+from roamcast.model import EARLIEST, EPOCH, LATEST, Box
 from roamcast.settings import DOMAIN, NodeLimits
 
 __all__ = [
@@ -39,7 +39,6 @@ HIGHEST_SEQ = 2**53 - 1
 
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = NodeLimits()
-_EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 to 9999
 
 
 def _invalid(kind: str, message: str, hint: str) -> PydanticCustomError:
@@ -58,7 +57,7 @@ def _micros(value: object) -> int:
             raise TypeError
     except (TypeError, ValueError, OverflowError):  # a time without an offset is a TypeError, NaN a ValueError
         raise _invalid("time", "must be a time with a UTC offset, or a number of seconds", hint) from None
-    if not _EARLIEST <= micros <= _LATEST:  # the UTC offset or rounding may lead beyond
+    if not EARLIEST <= micros <= LATEST:  # the UTC offset or rounding may lead beyond
         raise _invalid("time", "must be a time between the years 1 and 9999", hint)
     return micros
 

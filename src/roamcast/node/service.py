@@ -16,7 +16,7 @@ from roamcast.bind.discovery.messages import SourceRequest
 from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError
-from roamcast.journal.files import FileJournal
+from roamcast.journal.writer import FileJournal
 from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINDINGS",
-    "EARLIEST",
     "EXPIRED_BINDINGS",
-    "LATEST",
+    "LAST_SENT",
     "MATCHED_SCHEMA",
-    "NOTIFIED",
     "PENDING_SCHEMA",
     "POSITIONS",
     "RECEIVERS",
@@ -31,10 +29,6 @@ __all__ = [
     "StateTable",
     "spark_schema",
 ]
-
-# The times that Python can represent as a date: the years 1 to 9999.
-EARLIEST: Final = -62_135_596_800_000_000
-LATEST: Final = 253_402_300_799_999_999
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -50,7 +44,8 @@ ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).appen
 # What tasks return for each event. `home` is the node at which the source `entity` is registered, `node` the one that
 # accepted the event. Only a `complete` event is matched. `event` (JSON) and `attributes` are set for events that
 # matched, and for the newest event of each source. `subscriptions` and `bindings` are the rows that matched, numbered
-# as in `TableLookup`. `candidates` counts the postings of the index that were examined; one row has the sum of many.
+# as in `TableLookup`. `postings_scanned` counts the postings of the index that were compared; one row has the sum of
+# many.
 MATCHED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -64,7 +59,7 @@ MATCHED_SCHEMA: Final = pa.schema(
         pa.field("attributes", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
-        pa.field("candidates", pa.int64()),
+        pa.field("postings_scanned", pa.int64()),
     ]
 )
 
@@ -199,8 +194,8 @@ SOURCES: Final = StateTable(
 )
 
 # The time of the last event sent to each subscription with `Every`; null once the subscription was removed.
-NOTIFIED: Final = StateTable(
-    "notified",
+LAST_SENT: Final = StateTable(
+    "last_sent",
     ("node", "id"),
     pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("last", pa.int64())]),
 )
@@ -212,4 +207,4 @@ RECEIVERS: Final = StateTable(
     pa.schema([pa.field("office", pa.string()), pa.field("receiver", pa.string()), pa.field("last", pa.int64())]),
 )
 
-TABLES: Final = (SUBSCRIPTIONS, BINDINGS, EXPIRED_BINDINGS, SOURCES, NOTIFIED, RECEIVERS)
+TABLES: Final = (SUBSCRIPTIONS, BINDINGS, EXPIRED_BINDINGS, SOURCES, LAST_SENT, RECEIVERS)

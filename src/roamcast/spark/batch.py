@@ -26,7 +26,7 @@ from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.schemas import spark_schema
-from roamcast.pipeline.state.indexing import open_index
+from roamcast.pipeline.state.index_state import open_index
 from roamcast.space import GEOGRAPHIC, Space
 from roamcast.spark.file_formats import plan_blocks
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import InputError
+from roamcast.model import EARLIEST, EPOCH, LATEST
 from roamcast.space import Reasons, Space
 
 __all__ = [
@@ -42,8 +43,7 @@ __all__ = [
 
 Columns = dict[str, pa.Array]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EARLIEST, _LATEST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 to 9999
+_EARLIEST, _LATEST = EARLIEST // 1_000_000, LATEST // 1_000_000  # seconds
 _HIGHEST_SEQ: Final = 2**63 - 1
 MAX_TERMS: Final = 100_000
 _POINT: Final = ("x", "y")
@@ -186,7 +186,7 @@ def _micros(value: Any) -> int:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return (moment - _EPOCH) // timedelta(microseconds=1)
+        return (moment - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int | float) or not _EARLIEST <= value <= _LATEST:
         raise ValueError(value)
     return round(value * 1_000_000)

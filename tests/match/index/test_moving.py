@@ -9,8 +9,9 @@ import pytest
 from matching import events_of
 
 from roamcast.errors import ConflictError, CorruptionError, InputError, NotFoundError
-from roamcast.match.index.moving import NEVER, CircleTest, MovingRegions
+from roamcast.match.index.moving import CircleTest, MovingRegions
 from roamcast.match.index.segments import SegmentFolder
+from roamcast.model import BEFORE_ALL
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
 
 
@@ -109,7 +110,7 @@ def test_a_trail_gives_the_position_at_an_offset(tmp_path: Path) -> None:
     regions.add([5, 6], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0])
     regions.move([5, 5], [50.0, 100.0], [0.0, 0.0])
     trail = {
-        "handle": np.array([5, 5, 5]), "since": np.array([NEVER, 10, 20]), "x": np.array([0.0, 50.0, 100.0]),
+        "handle": np.array([5, 5, 5]), "since": np.array([BEFORE_ALL, 10, 20]), "x": np.array([0.0, 50.0, 100.0]),
         "y": np.zeros(3),
     }  # fmt: skip
     test = CircleTest(PLANAR, tmp_path, regions.save(tmp_path), SegmentFolder(tmp_path).write(trail))

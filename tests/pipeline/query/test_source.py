@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.pipeline.query import source
 from roamcast.pipeline.query.source import JournalSource, JournalStreamReader, OffsetRange
 

@@ -63,7 +63,7 @@ def test_plan_match_and_plan_bind_run_in_tasks(spark: SparkSession, tmp_path: Pa
     outbox = Outbox(tmp_path / "outbox")
     bodies = [orjson.loads(letter.body) for letter in outbox.read(outbox.waiting("local")[0])]
     within = "in circle(0, 0, 1000), &kind = lamp, @level > 1"
-    bound = "at 2023-11-14T22:13:20.000002+00:00, and @ > 1"
+    bound = "at 2023-11-14T22:13:20.000002Z, and @ > 1"
     assert [(body["event"]["id"], body["subscription"], body["why"]) for body in bodies] == [
         ("cam:2", "s1", within), ("cam:5", "s1", within),
         ("cam:1", "b1", f"the last event of cam when it was bound {bound}"),

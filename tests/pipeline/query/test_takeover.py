@@ -14,7 +14,7 @@ from roamcast.errors import CorruptionError
 from roamcast.journal.bodies import SubscriptionBody, encode_condition
 from roamcast.model import Box, Lifecycle, Subscription
 from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
-from roamcast.pipeline.schemas import BINDINGS, NOTIFIED, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, StateTable
+from roamcast.pipeline.schemas import BINDINGS, LAST_SENT, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, StateTable
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.store.engine import open_sqlite
 from roamcast.store.registry.schema import REGISTRY_FORMAT
@@ -101,7 +101,7 @@ STATE: dict[StateTable, list[dict[str, Any]]] = {
         {"node": "n", "since": 4, "id": "b2", "source": "cam", "begin": 7, "until": 6, "end": 9},
     ],
     SOURCES: [{"node": "n", "source": "cam", "seen": "1-7", "time": 7, "event": "{}"}],
-    NOTIFIED: [{"node": "n", "id": "b1", "last": 70}],
+    LAST_SENT: [{"node": "n", "id": "b1", "last": 70}],
     RECEIVERS: [{"office": "n", "receiver": "ann", "last": 4}],
 }
 
@@ -113,7 +113,7 @@ def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
     assert taken is not None
     assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name} | {"positions"}
     assert taken[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
-    for table in (SOURCES, NOTIFIED):
+    for table in (SOURCES, LAST_SENT):
         assert taken[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))
     names = ("id", "since", "until", "end")
     bindings = [tuple(row[name] for name in names) for row in taken[BINDINGS.name].to_pylist()]

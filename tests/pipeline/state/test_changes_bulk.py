@@ -20,12 +20,13 @@ from roamcast.lacl import parse
 from roamcast.model import Box
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state import changes as changes_module
-from roamcast.pipeline.state.changes import ControlChanges, LiveSubscriptions, apply_records, apply_records_in_bulk
+from roamcast.pipeline.state.changes import ControlChanges, apply_records, apply_records_in_bulk
 from roamcast.pipeline.state.control import Row
+from roamcast.pipeline.state.state_rows import LiveSubscriptions
 
 
 class KnownColumns(KnownRows):
-    """A KnownStateColumns with these rows."""
+    """The finders of `StateRows` for very many names too."""
 
     def find_live(self, node: pa.Array, id: pa.Array) -> LiveSubscriptions:
         names = list(zip(node.to_pylist(), id.to_pylist(), strict=True))

@@ -8,7 +8,7 @@ import pytest
 from worlds import event, journal, removal, subscription
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.reader import FileJournalReader
 from roamcast.pipeline.state.control import ControlRecords, read_control_records, read_offset_ranges
 
 

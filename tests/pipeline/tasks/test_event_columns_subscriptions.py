@@ -39,8 +39,9 @@ from roamcast.lacl.syntax import (
     Within,
 )
 from roamcast.match.port import Events, Subscriptions
-from roamcast.pipeline.state.changes import EmptyState, apply_records
-from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
+from roamcast.pipeline.state.changes import apply_records
+from roamcast.pipeline.state.control import SubscriptionSpec
+from roamcast.pipeline.state.state_rows import StateRows
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_subscriptions
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
@@ -71,7 +72,7 @@ def subscriptions(queries: Sequence[Query], space: Space) -> pa.Table:
     """Queries as rows of the state."""
     bodies = [SubscriptionBody.of(query, PLACES[space.name], space).to_json() for query in queries]
     records = [Record(SUBSCRIPTION, "ann", time=0, id=f"s{number}", body=body) for number, body in enumerate(bodies)]
-    changes = apply_records(control(placed(records)).records, 0, EmptyState())
+    changes = apply_records(control(placed(records)).records, 0, StateRows.empty())
     assert changes.dead_letters == []
     return changes.subscriptions
 

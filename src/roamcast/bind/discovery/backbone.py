@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from roamcast.bind.discovery.announcer import Announcer
-from roamcast.bind.discovery.messages import DiscoveryInterest, DiscoveryResponse, LocalSources, Plan, SourceRequest
+from roamcast.bind.discovery.messages import DiscoveryInterest, DiscoveryResponse, LocalSources, SourceRequest
 from roamcast.bind.discovery.requester import PeerRequester
 from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle, SourceMessage, SourceRegistered
 from roamcast.errors import NotFoundError
+from roamcast.lacl import Plan
 from roamcast.model import split_name
 
 __all__ = ["Backbone"]

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import orjson
 
 from roamcast.bind.lcesm.messages import Attributes, SourceRegistered
-from roamcast.lacl import Query, normalise, plan_of
+from roamcast.lacl import Plan, Query, normalise, plan_of
 from roamcast.lacl.codec import condition_from_json, condition_to_json
 from roamcast.lacl.conditions import may_hold
 from roamcast.lacl.syntax import Condition
@@ -30,13 +30,10 @@ __all__ = [
     "DiscoveryRequest",
     "DiscoveryResponse",
     "LocalSources",
-    "Plan",
     "SourceAnnouncement",
     "SourceRequest",
     "request_of",
 ]
-
-Plan: TypeAlias = Literal["bind", "match"]
 
 
 class SourceRequest(NamedTuple):

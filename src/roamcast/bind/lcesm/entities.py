@@ -14,11 +14,11 @@ from roamcast.bind.lcesm.messages import Attributes
 from roamcast.bind.nearest.arrays import grow
 from roamcast.bind.nearest.kernels.id_table import IdTable
 from roamcast.bind.nearest.kernels.layout import Integers, Rows
-from roamcast.bind.nearest.kernels.moves import CLOCK, NEVER, accept_moves
+from roamcast.bind.nearest.kernels.moves import CLOCK, accept_moves
 from roamcast.bind.nearest.sources import NearestSources, checked_points
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lacl.conditions import Attribute
-from roamcast.model import Position
+from roamcast.model import BEFORE_ALL, Position
 from roamcast.space import Floats, Space
 
 __all__ = ["NO_MOVES", "BinderEntity", "EntityKind", "EntityMoves", "EntityTable", "NewEntities"]
@@ -49,8 +49,8 @@ class NewEntities:
     times: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, id: str, attributes: Attributes, position: Position | None) -> None:
-        """Without a position the coordinates are arbitrary, and the time is NEVER."""
-        x, y, time = (0.0, 0.0, NEVER) if position is None else (position.x, position.y, position.time)
+        """Without a position the coordinates are arbitrary, and the time is BEFORE_ALL."""
+        x, y, time = (0.0, 0.0, BEFORE_ALL) if position is None else (position.x, position.y, position.time)
         self.ids.append(id)
         self.attributes.append(attributes or _NO_ATTRIBUTES)
         self.x.append(x)
@@ -179,7 +179,7 @@ class EntityTable:
 
     def forget_position(self, handle: int) -> None:
         """Erase a position. The caller updates the groups."""
-        self._clock["time"][handle] = NEVER
+        self._clock["time"][handle] = BEFORE_ALL
 
     def position(self, entity: BinderEntity) -> Position | None:
         if not self.has_position(entity.handle):
@@ -188,10 +188,10 @@ class EntityTable:
         return Position(entity.id, float(x), float(y), int(self._clock["time"][entity.handle]))
 
     def has_position(self, handle: int) -> bool:
-        return bool(self._clock["time"][handle] != NEVER)
+        return bool(self._clock["time"][handle] != BEFORE_ALL)
 
     def have_position(self, handles: Integers) -> npt.NDArray[np.bool_]:
-        placed: npt.NDArray[np.bool_] = self._clock["time"][handles] != NEVER
+        placed: npt.NDArray[np.bool_] = self._clock["time"][handles] != BEFORE_ALL
         return placed
 
     def coordinates(self, handles: Integers) -> tuple[Floats, Floats]:

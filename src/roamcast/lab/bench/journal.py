@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from roamcast.durable import write_atomic
-from roamcast.journal.files import FileJournal
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.journal.segments import encode
+from roamcast.journal.writer import FileJournal
 
 __all__ = ["bench_journal"]
 

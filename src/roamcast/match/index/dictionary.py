@@ -12,15 +12,7 @@ import pyarrow as pa
 
 from roamcast.compiled import read_only
 from roamcast.errors import CapacityError
-from roamcast.match.kernels.texts import (
-    Texts,
-    TextSlots,
-    copy_texts,
-    find_texts,
-    hash_seed,
-    insert_texts,
-    intern_lists,
-)
+from roamcast.match.kernels.texts import Texts, TextSlots, copy_texts, find_texts, hash_seed, insert_texts, intern_lists
 
 __all__ = ["Dictionary", "TermLists", "encode_terms", "select_texts", "unify_texts"]
 

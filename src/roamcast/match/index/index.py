@@ -33,8 +33,9 @@ _NO_LIMIT: Final = np.iinfo(np.int64).max
 class Candidates(NamedTuple):
     """Pairs whose box and terms match, ordered by event, then by handle of the subscription.
 
-    A `residual` pair must still be tested for the subscription's further condition. `scanned` is the number of postings
-    that were compared: the work that was done.
+    A `residual` pair must still be tested for the subscription's further condition. `Index.matches`, which
+    `roamcast.spark` uses, tests these. The pipeline ignores the flag: it tests every pair itself. `scanned` is the
+    number of postings that were compared: the work that was done.
     """
 
     event: Integers
@@ -218,9 +219,9 @@ def _sort(hits: Sequence[_SegmentHits], begin: int, events: int, scanned: int) -
     for event, _ in parts:
         count_matches(event, first[1:])
     np.cumsum(first, out=first)
-    ordered, place = np.empty(first[-1], np.int64), first[:-1].copy()
+    ordered, at = np.empty(first[-1], np.int64), first[:-1].copy()
     for event, value in parts:
-        group_by_event(event, value, place, ordered)
+        group_by_event(event, value, at, ordered)
     if sort_short_runs(first, ordered):
         for run in np.flatnonzero(np.diff(first) > SHORT_RUN):
             ordered[first[run] : first[run + 1]].sort()

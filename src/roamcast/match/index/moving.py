@@ -17,17 +17,16 @@ from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.match.index.circles import Extents, boxes_around, room_to_move
 from roamcast.match.index.segments import Arrays, MappedArrays, SegmentFolder
 from roamcast.match.port import Events
+from roamcast.model import BEFORE_ALL
 from roamcast.space import Floats, Space
 
-__all__ = ["NEVER", "CircleTest", "MovingRegions", "RegionBoxes"]
+__all__ = ["CircleTest", "MovingRegions", "RegionBoxes"]
 
 Integers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 
 _SLACK: Final = 0.5  # of the radius
 _STEPS: Final = 8  # or so many steps as long as the last two, if that is more
-NEVER: Final = np.iinfo(np.int64).min
-"""Before all times and offsets."""
 
 
 class RegionBoxes(NamedTuple):
@@ -112,7 +111,7 @@ class MovingRegions:
         """
         handles = np.atleast_1d(np.asarray(handle, np.int64))
         new = np.zeros(len(handles), _REGION)
-        new["handle"], new["x"], new["y"], new["radius"], new["time"] = handles, x, y, radius, NEVER
+        new["handle"], new["x"], new["y"], new["radius"], new["time"] = handles, x, y, radius, BEFORE_ALL
         if not (new["radius"] >= 0).all():
             raise InputError("a radius is negative or not a number", where="radius", hint="pass metres")
         if self._find(handles)[1].any() or len(np.unique(handles)) < len(handles):
@@ -126,7 +125,7 @@ class MovingRegions:
         self._regions = np.delete(self._regions, self._rows(handle))
 
     def move(
-        self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, time: npt.ArrayLike = NEVER
+        self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, time: npt.ArrayLike = BEFORE_ALL
     ) -> RegionBoxes:
         """Move regions and return the boxes to replace. A region may have several positions, in order.
 
@@ -212,7 +211,7 @@ class CircleTest:
     """The exact test of moving regions, in one version. Circles are closed.
 
     A `trail` is a file of the positions of some regions over time: `handle`, `since`, `x`, `y`, ordered by handle and
-    since. The first row of each handle has since NEVER.
+    since. The first row of each handle has since BEFORE_ALL.
     """
 
     def __init__(self, space: Space, folder: Path, version: str, trail: str | None = None) -> None:

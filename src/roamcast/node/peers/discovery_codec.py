@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
+from roamcast.model import LATEST
 from roamcast.node.schemas import ID
 from roamcast.space import Space
 
@@ -38,7 +39,6 @@ _ID: Final = re.compile(ID)
 _MOST_REQUESTS: Final = 2_000
 _MOST_ANNOUNCEMENTS: Final = 1_000
 _MOST_ATTRIBUTES: Final = 1_000
-_LATEST: Final = 253_402_300_799_999_999  # the end of the year 9999, in microseconds
 _REQUEST: Final = TypeAdapter(SourcesRequest)
 _RESPONSE: Final = TypeAdapter(SourcesResponse)
 
@@ -86,7 +86,7 @@ def _check_announcement(announcement: SourceAnnouncement, space: Space) -> None:
         raise ValueError(f"invalid attributes of {announcement.source}")
     if (at := announcement.position) is not None:
         space.check_point(at.x, at.y)
-        if abs(at.time) > _LATEST:
+        if abs(at.time) > LATEST:
             raise ValueError(f"position of {announcement.source} at time {at.time}")
 
 

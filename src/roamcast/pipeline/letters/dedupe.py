@@ -25,7 +25,7 @@ _INCOMPLETE: Final = "an event needs source, seq >= 1, id, time and a finite poi
 class SourceKey(NamedTuple):
     """A source and its home. Nodes assign ids independently. Events of a source may come from other nodes."""
 
-    node: str
+    home: str
     name: str
 
 
@@ -64,14 +64,14 @@ def _first_copies(
     refused: list[DeadLetter] = []
     if not events.num_rows:
         return is_new, changed, refused
-    nodes, names = (events[name].combine_chunks().dictionary_encode() for name in ("home", "entity"))
-    pairs = nodes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
+    homes, names = (events[name].combine_chunks().dictionary_encode() for name in ("home", "entity"))
+    pairs = homes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
     seqs = events["seq"].to_numpy()
     order = np.argsort(pairs, kind="stable")
     starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        node, name = divmod(int(pairs[rows[0]]), len(names.dictionary))
-        source = SourceKey(nodes.dictionary[node].as_py(), names.dictionary[name].as_py())
+        home, name = divmod(int(pairs[rows[0]]), len(names.dictionary))
+        source = SourceKey(homes.dictionary[home].as_py(), names.dictionary[name].as_py())
         ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
         if ranges.gaps > MAX_GAPS:
             reason = f"the sequence numbers of {source.name} have more than {MAX_GAPS} gaps: number events densely"

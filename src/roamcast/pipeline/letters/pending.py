@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from math import isinf
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,20 +14,27 @@ import pyarrow.compute as pc
 
 from roamcast.journal.bodies import decode_condition
 from roamcast.lacl import holds
-from roamcast.model import global_name
+from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
+from roamcast.lacl.syntax import Circle, Within
+from roamcast.model import global_name, iso
 from roamcast.pipeline.schemas import PENDING_SCHEMA, SOURCES
 from roamcast.pipeline.state.lookups import TableLookup
-from roamcast.pipeline.state.subscription_spec import describe_condition, describe_match
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
-__all__ = ["Notified", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_matches", "throttle"]
+__all__ = [
+    "LastSent",
+    "describe_match",
+    "letters_of_bindings",
+    "letters_of_initial_bindings",
+    "letters_of_matches",
+    "throttle",
+]
 
 BindingRow: TypeAlias = Mapping[str, Any]
 EventRow: TypeAlias = Mapping[str, Any]
-Notified: TypeAlias = Mapping[tuple[str, str], int]
+LastSent: TypeAlias = Mapping[tuple[str, str], int]
 """By (office, subscription): the time of the last event that was sent."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EVENT_COLUMNS: Final = ["node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
 
 
@@ -45,7 +53,7 @@ def letters_of_bindings(events: pa.Table, bindings: TableLookup) -> pa.Table:
     rows = bindings.take(pc.list_flatten(lists).to_numpy())
     columns = (rows[name].to_pylist() for name in ("node", "home", "source", "begin", "on"))
     whys = [
-        f"{_source_name(source, home, node)} is bound since {_iso(begin)}{_condition_suffix(on)}"
+        f"{_source_name(source, home, node)} is bound since {iso(begin)}{_condition_suffix(on)}"
         for node, home, source, begin, on in zip(*columns, strict=True)
     ]
     return _letters(events, lists, rows, pa.array(whys, pa.string()))
@@ -66,7 +74,7 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
                 "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
                 "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
                 "every": binding["every"],
-                "why": f"the last event of {source} when it was bound at {_iso(binding['begin'])}"
+                "why": f"the last event of {source} when it was bound at {iso(binding['begin'])}"
                 f"{_condition_suffix(binding['on'])}",
             }
         )  # fmt: skip
@@ -111,9 +119,9 @@ def _satisfies(event: EventRow, on: str | None) -> bool:
 
 
 def throttle(
-    pending: pa.Table, notified: Notified, removed: Mapping[tuple[str, str], int]
+    pending: pa.Table, last_sent: LastSent, removed: Mapping[tuple[str, str], int]
 ) -> tuple[pa.Table, Mapping[tuple[str, str], int | None]]:
-    """Drop letters that come too soon under `Every`; return the others, and the changes of `notified`.
+    """Drop letters that come too soon under `Every`; return the others, and the changes of `last_sent`.
 
     Periods are measured by the times of events. `pending` is in order. `removed` has the offset at which a subscription
     was removed: a later one with the same name starts a new period.
@@ -122,7 +130,7 @@ def throttle(
     rows = pending.take(pa.array(limited))
     columns = (rows[name].to_pylist() for name in ("office", "subscription", "node", "offset", "time", "every"))
     keep = np.ones(pending.num_rows, np.bool_)
-    last: dict[tuple[str, str], int | None] = dict(notified)
+    last: dict[tuple[str, str], int | None] = dict(last_sent)
     restarted: set[tuple[str, str]] = set()
     for row, office, subscription, node, offset, time, every in zip(limited.tolist(), *columns, strict=True):
         name = office, subscription
@@ -135,7 +143,7 @@ def throttle(
         else:
             last[name] = time
     last |= dict.fromkeys((name for name in removed if name in last and name not in restarted), None)
-    changed = {name: time for name, time in last.items() if time != notified.get(name)}
+    changed = {name: time for name, time in last.items() if time != last_sent.get(name)}
     return pending.filter(pa.array(keep)), changed
 
 
@@ -151,8 +159,26 @@ def _source_name(source: str, home: str, node: str) -> str:
 
 
 def _condition_suffix(on: str | None) -> str:
-    return "" if on is None else f", and {describe_condition(on)}"
+    return "" if on is None else f", and {_describe_condition(on)}"
 
 
-def _iso(micros: int) -> str:
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat()
+def describe_match(row: Mapping[str, Any]) -> str:
+    """Why an event matches a row of SUBSCRIPTIONS, for people to read."""
+    box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
+    if row["moving_radius"] is not None:
+        where = f"within {number_text(row['moving_radius'])} m of {row['subscriber']}"
+    elif row["circle"] is not None:
+        where = f"in {region_text(Circle(*row['circle']))}"
+    elif row["place"] is not None:
+        where = f"in {region_text(Within(row['place']))}"
+    else:
+        where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
+    terms = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
+    conditions = (_describe_condition(row[name]) for name in ("source", "on") if row[name] is not None)
+    return ", ".join(filter(None, (where, terms, *conditions)))
+
+
+@lru_cache(maxsize=10_000)
+def _describe_condition(encoded: str) -> str:
+    """The LACL text of an encoded condition."""
+    return condition_text(decode_condition(encoded))

@@ -6,7 +6,7 @@ state, `commit` publishes that state. Until then the batch has no effect and may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.match.index.term_statistics import TermStatistics
+from roamcast.model import NO_END
 from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events
 from roamcast.pipeline.letters.numbers import NumberedLetters, ReceiverKey, number_letters, order_letters
 from roamcast.pipeline.letters.pending import (
-    Notified,
+    LastSent,
     letters_of_bindings,
     letters_of_initial_bindings,
     letters_of_matches,
@@ -28,20 +29,20 @@ from roamcast.pipeline.letters.pending import (
 from roamcast.pipeline.schemas import (
     BINDINGS,
     EXPIRED_BINDINGS,
-    NOTIFIED,
+    LAST_SENT,
     RECEIVERS,
     SOURCES,
     SUBSCRIPTIONS,
     StateTable,
 )
-from roamcast.pipeline.state.changes import ControlChanges, LiveSubscriptions, apply_records_in_bulk
-from roamcast.pipeline.state.control import ControlRecords, DeadLetter, Row
-from roamcast.pipeline.state.indexing import IndexState, assign_handles
-from roamcast.pipeline.state.lookups import EndLimits, Integers, TableLookup, Truths
+from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk
+from roamcast.pipeline.state.control import ControlRecords, DeadLetter
+from roamcast.pipeline.state.index_state import IndexState, assign_handles
+from roamcast.pipeline.state.index_updater import IMBALANCE, plan_rebalance
+from roamcast.pipeline.state.lookups import TableLookup, Truths
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState, MovingRegionsUpdate, read_positions
 from roamcast.pipeline.state.parts import Obsolete, Part, newest_rows
-from roamcast.pipeline.state.shards import IMBALANCE, plan_rebalance
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.ranges import Ranges
 
@@ -51,7 +52,6 @@ COUNTERS: Final = (
     "events", "duplicates_dropped", "dead_letters", "late", "throttled", "letters", "subscriptions", "bindings",
 )  # fmt: skip
 
-_FEW: Final = 1_000  # up to so many names are looked up by an index, which is built once
 _LATE: Final = "the event is too late: the bindings of its source at that time have been deleted"
 
 
@@ -82,7 +82,7 @@ class PreparedBatch:
 
 
 class BatchResult(NamedTuple):
-    """The letters of a batch and the state after it. `matches` of plan match were found among so many `candidates`."""
+    """The letters of a batch and the state after it. `postings_scanned` and `matches` are totals of plan match."""
 
     letters: NumberedLetters
     dead_letters: list[DeadLetter]
@@ -90,15 +90,12 @@ class BatchResult(NamedTuple):
     regions: MovingRegionState
     events: DedupedEvents
     expired: dict[SourceKey, int]
-    candidates: int
+    postings_scanned: int
     matches: int
 
 
 class BatchState:
-    """Keeps in memory what every batch needs: numbers seen of each source, and last numbers of each receiver.
-
-    It is also the `KnownState` of control records.
-    """
+    """Keeps in memory what every batch needs: numbers seen of each source, and last numbers of each receiver."""
 
     def __init__(self, folder: StateFolder, manifest: Manifest, settings: BatchSettings | None = None) -> None:
         self.manifest = manifest
@@ -118,13 +115,14 @@ class BatchState:
         """Apply the control records of a batch. The context says what its events are matched with."""
         for terms in control.terms:
             self._terms.observe(terms)
-        changes = apply_records_in_bulk(control.records, batch, self)
+        known = self._folder.open_rows(self.manifest)
+        changes = apply_records_in_bulk(control.records, batch, known)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
         positions, broken = read_positions(control.records)
         regions = self._regions.update(rows, positions)
         changes.dead_letters.extend([*broken, *regions.dead_letters])
         updater = self._folder.updater
-        index = updater.arrange(self.manifest.index, self._settings.workers, self._subscriptions_by_handle)
+        index = updater.reshard(self.manifest.index, self._settings.workers, known)
         index = updater.update(index, rows, regions.boxes, self._terms)
         expired: dict[SourceKey, int] = {}
         context = MatchContext(
@@ -156,7 +154,7 @@ class BatchState:
                 ]
             )
         )
-        kept, notified = throttle(pending, self._last_notified(pending, changes.removed), changes.removed)
+        kept, last_sent = throttle(pending, self._last_sent(pending, changes.removed), changes.removed)
         letters = number_letters(kept, self.last_numbers)
         dead_letters = sorted([*changes.dead_letters, *events.dead_letters])
         growth = {
@@ -178,14 +176,14 @@ class BatchState:
                 BINDINGS.name: context.bindings,
                 EXPIRED_BINDINGS.name: self._push(EXPIRED_BINDINGS, _expired_rows(prepared.expired)),
                 SOURCES.name: self._push(SOURCES, self._source_rows(events)),
-                NOTIFIED.name: self._push(NOTIFIED, _notified_rows(notified), _never_notified),
+                LAST_SENT.name: self._push(LAST_SENT, _last_sent_rows(last_sent), _of_removed),
                 RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(letters)),
             },
             index=self._rebalance(prepared, matched, counters["events"]),
             counters=counters,
             moving_regions=prepared.regions.regions.save(self._folder.segments),
         )
-        candidates, matches = matched["candidates"], pc.list_value_length(matched["subscriptions"])
+        scanned, matches = matched["postings_scanned"], pc.list_value_length(matched["subscriptions"])
         return BatchResult(
             letters,
             [*dead_letters, *late],
@@ -193,7 +191,7 @@ class BatchState:
             prepared.regions.regions,
             events,
             prepared.expired,
-            *(pc.sum(counts).as_py() or 0 for counts in (candidates, matches)),
+            *(pc.sum(counts).as_py() or 0 for counts in (scanned, matches)),
         )
 
     def commit(self, result: BatchResult) -> None:
@@ -205,46 +203,8 @@ class BatchState:
         self.last_numbers.update(result.letters.last_numbers)
         self.expired.update(result.expired)
 
-    def find_live(self, node: pa.Array, id: pa.Array) -> LiveSubscriptions:
-        lookup = self._lookup(SUBSCRIPTIONS)
-        pairs = lookup.find(("node", "id"), (node, id), EndLimits.live_only(len(id)), scan=len(id) > _FEW)
-        return LiveSubscriptions(pairs.key, lookup.take(pairs.row))
-
-    def find_bound(self, node: pa.Array, id: pa.Array) -> Integers:
-        return self._lookup(BINDINGS).find(("node", "id"), (node, id), scan=len(id) > _FEW).key
-
-    def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        return self._find_rows(SUBSCRIPTIONS, ("node", "id"), (node, id), EndLimits.live_only(len(id)))
-
-    def recent_bindings(
-        self,
-        node: Sequence[str],
-        id: Sequence[str],
-        home: Sequence[str],
-        source: Sequence[str],
-        time: Sequence[int],
-    ) -> list[Row]:
-        limits = EndLimits.live_only(len(id))._replace(time=np.array(time, np.int64) - 1)
-        return self._find_rows(BINDINGS, ("node", "id", "home", "source"), (node, id, home, source), limits)
-
-    def bindings_of(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:
-        return self._find_rows(BINDINGS, ("node", "id"), (node, id), None)
-
-    def _find_rows(
-        self, table: StateTable, columns: Sequence[str], keys: Sequence[Sequence[str]], limits: EndLimits | None
-    ) -> list[Row]:
-        lookup = self._lookup(table)
-        pairs = lookup.find(columns, [pa.array(column, pa.string()) for column in keys], limits)
-        rows: list[Row] = lookup.take(pairs.row).to_pylist()
-        return rows
-
-    def _subscriptions_by_handle(self, handles: Integers) -> pa.Table:
-        """The rows with these handles, ended ones included."""
-        lookup = self._lookup(SUBSCRIPTIONS)
-        return lookup.take(lookup.find(("handle",), [pa.array(handles)]).row)
-
     def _lookup(self, table: StateTable) -> TableLookup:
-        return self._folder.open_table(self.manifest, table)
+        return self._folder.open_rows(self.manifest).lookup(table)
 
     def _push(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> tuple[Part, ...]:
         return self._folder.parts.push(table, self.manifest.parts(table.name), rows, obsolete)
@@ -263,7 +223,7 @@ class BatchState:
         encoded = rows["node"].combine_chunks().dictionary_encode()
         history = self._settings.binding_history
         horizons = [changes.clocks.get(node, 0) - history for node in encoded.dictionary.to_pylist()]
-        end = pc.fill_null(rows["end"], np.iinfo(np.int64).max).to_numpy()
+        end = pc.fill_null(rows["end"], NO_END).to_numpy()
         is_expired: Truths = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
         deleted = rows.filter(pa.array(is_expired))
         for source, time in zip(_source_keys(deleted, "home"), deleted["end"].to_pylist(), strict=True):
@@ -281,20 +241,20 @@ class BatchState:
         known = known.filter(pc.is_valid(known["event"])).sort_by([("seq", "ascending")])
         newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, known).to_pylist()}
         rows = [
-            {**newest.get(source, {}), "node": source.node, "source": source.name, "seen": ranges.to_text()}
+            {**newest.get(source, {}), "node": source.home, "source": source.name, "seen": ranges.to_text()}
             for source, ranges in events.seen.items()
         ]
         return pa.Table.from_pylist(rows, SOURCES.schema)
 
-    def _last_notified(self, pending: pa.Table, removed: Iterable[tuple[str, str]]) -> Notified:
-        """When subscriptions with `Every` that have pending letters or were removed were last notified."""
+    def _last_sent(self, pending: pa.Table, removed: Iterable[tuple[str, str]]) -> LastSent:
+        """When the last event was sent to subscriptions with `Every` that have pending letters or were removed."""
         limited = pending.filter(pc.is_valid(pending["every"]))
         names = set(zip(limited["office"].to_pylist(), limited["subscription"].to_pylist(), strict=True)).union(removed)
         if not names:
             return {}
         keys = [pa.array(column, pa.string()) for column in zip(*names, strict=True)]
-        lookup = self._lookup(NOTIFIED)
-        rows = lookup.take(lookup.find(NOTIFIED.keys, keys).row).to_pylist()
+        lookup = self._lookup(LAST_SENT)
+        rows = lookup.take(lookup.find(LAST_SENT.keys, keys).row).to_pylist()
         return {(row["node"], row["id"]): row["last"] for row in rows if row["last"] is not None}
 
 
@@ -320,22 +280,23 @@ def _late_events(fresh: pa.Table, expired: dict[SourceKey, int]) -> list[DeadLet
     ]
 
 
-def _source_keys(rows: pa.Table, node: str = "node") -> list[SourceKey]:
-    return list(map(SourceKey, rows[node].to_pylist(), rows["source"].to_pylist()))
+def _source_keys(rows: pa.Table, home: str = "node") -> list[SourceKey]:
+    """The column `home` has the home of each source: `node` in SOURCES and EXPIRED_BINDINGS."""
+    return list(map(SourceKey, rows[home].to_pylist(), rows["source"].to_pylist()))
 
 
 def _expired_rows(expired: dict[SourceKey, int]) -> pa.Table:
-    rows = [{"node": source.node, "source": source.name, "end": end} for source, end in expired.items()]
+    rows = [{"node": source.home, "source": source.name, "end": end} for source, end in expired.items()]
     return pa.Table.from_pylist(rows, EXPIRED_BINDINGS.schema)
 
 
-def _notified_rows(notified: Mapping[tuple[str, str], int | None]) -> pa.Table:
-    rows = [{"node": office, "id": id, "last": last} for (office, id), last in notified.items()]
-    return pa.Table.from_pylist(rows, NOTIFIED.schema)
+def _last_sent_rows(last_sent: Mapping[tuple[str, str], int | None]) -> pa.Table:
+    rows = [{"node": office, "id": id, "last": last} for (office, id), last in last_sent.items()]
+    return pa.Table.from_pylist(rows, LAST_SENT.schema)
 
 
-def _never_notified(rows: pa.Table) -> Truths:
-    """Rows of subscriptions that were removed."""
+def _of_removed(rows: pa.Table) -> Truths:
+    """Rows of LAST_SENT of subscriptions that were removed."""
     removed: Truths = pc.is_null(rows["last"]).to_numpy()
     return removed
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from roamcast.deliver.outbox import Outbox
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
-from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.reader import FileJournalReader
 from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
 

@@ -22,7 +22,7 @@ from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
-from roamcast.pipeline.state.indexing import PhysicalPlan, choose_shard_count
+from roamcast.pipeline.state.index_state import PhysicalPlan, choose_shard_count
 from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 
 __all__ = ["Cluster", "run_pipeline"]

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.reader import FileJournalReader
 from roamcast.journal.records import RECORD_SCHEMA
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.state_server import StateFetcher

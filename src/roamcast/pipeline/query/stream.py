@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
-from roamcast.journal.folders import FileJournalReader
+from roamcast.journal.reader import FileJournalReader
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.source import JournalSource
@@ -30,7 +30,7 @@ from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.control import DeadLetter, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
-from roamcast.pipeline.tasks.sharded_match import match_events
+from roamcast.pipeline.tasks.match_job import match_events
 
 __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
@@ -131,13 +131,13 @@ class PipelineQuery:
         control = read_control_records(self._journal, ranges)
         timer.step("control")
         prepared = self._state.prepare(control, batch)
-        timer.step("state")
+        timer.step("prepare")
         matched = MATCHED_SCHEMA.empty_table()
         if control.events:
             matched = match_events(records, prepared.context._replace(fetcher=self._fetcher))
         timer.step("match")
         result = self._state.compute_result(prepared, matched)
-        timer.step("letters")
+        timer.step("result")
         self._write_dead_letters(records, batch, result.dead_letters)
         self._pipeline.check_generation()
         for office, letters in result.letters.by_office.items():
@@ -145,7 +145,7 @@ class PipelineQuery:
         timer.step("outbox")
         self._pipeline.check_generation()
         self._state.commit(result)
-        timer.step("publish")
+        timer.step("commit")
         self._read_offsets = {node: through for node, (_, through) in ranges.items()}
         return result, timer
 
@@ -218,11 +218,11 @@ class StepTimer:
 def batch_metrics(result: BatchResult, state: StateFolder) -> Mapping[str, float]:
     """The metrics of a batch.
 
-    Of the batch: `candidates` of the index that were examined, and `matches` of plan match. Of the state after it:
-    `segments` of the index, `state_bytes` on disk, `moving_regions`.
+    Of the batch: `postings_scanned` in the index, and `matches` of plan match. Of the state after it: `segments` of the
+    index, `state_bytes` on disk, `moving_regions`.
     """
     return {
-        "candidates": result.candidates,
+        "postings_scanned": result.postings_scanned,
         "matches": result.matches,
         "segments": len(result.manifest.index.segments),
         "state_bytes": state.nbytes(),

@@ -15,9 +15,10 @@ from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
-from roamcast.pipeline.state.changes import EmptyState, apply_records
+from roamcast.pipeline.state.changes import apply_records
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, StateFolder
 from roamcast.pipeline.state.moving_regions import read_positions
+from roamcast.pipeline.state.state_rows import StateRows
 from roamcast.store.engine import open_sqlite
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.schema import REGISTRY_FORMAT
@@ -79,7 +80,7 @@ def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
         # Distinct offsets before all records of the node.
         tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
     records = pa.concat_tables(tables)
-    changes, (positions, broken) = apply_records(records, BEFORE_FIRST, EmptyState()), read_positions(records)
+    changes, (positions, broken) = apply_records(records, BEFORE_FIRST, StateRows.empty()), read_positions(records)
     for dead_letter in [*changes.dead_letters, *broken]:
         raise CorruptionError(
             f"the registry has an unusable row: {dead_letter.reason}",

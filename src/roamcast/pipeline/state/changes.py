@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +19,13 @@ import pyarrow.compute as pc
 
 from roamcast.errors import InputError
 from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION
-from roamcast.pipeline.schemas import BINDINGS, EARLIEST, LATEST, SUBSCRIPTIONS
-from roamcast.pipeline.state.control import DeadLetter, Row, parse_control_record
+from roamcast.model import EARLIEST, LATEST
+from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS
+from roamcast.pipeline.state.control import DeadLetter, Row, SubscriptionSpec, parse_control_record
 from roamcast.pipeline.state.lookups import Integers, Truths
-from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
+from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = [
-    "ControlChanges",
-    "EmptyState",
-    "KnownState",
-    "KnownStateColumns",
-    "LiveSubscriptions",
-    "apply_records",
-    "apply_records_in_bulk",
-]
+__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk"]
 
 # Two subscriptions with one id are the same if these columns are equal. A live binding is always the same.
 _SAME: Final = ("subscriber", *SubscriptionSpec._fields)
@@ -56,58 +49,99 @@ class ControlChanges:
     dead_letters: list[DeadLetter]
 
 
-class KnownState(Protocol):
-    """The rows of the state that control records may concern. Arguments are columns of equal length."""
+def apply_records_in_bulk(records: pa.Table, batch: int, known: StateRows) -> ControlChanges:
+    """Apply the control records of a batch: like `apply_records`, and fast for very many records.
 
-    def live_subscriptions(self, node: Sequence[str], id: Sequence[str], /) -> Iterable[Row]:
-        """The live subscriptions with these names."""
-
-    def recent_bindings(
-        self,
-        node: Sequence[str],
-        id: Sequence[str],
-        home: Sequence[str],
-        source: Sequence[str],
-        time: Sequence[int],
-        /,
-    ) -> Iterable[Row]:
-        """The bindings of these subscriptions and sources that are live or ended at `time` or later."""
-
-    def bindings_of(self, node: Sequence[str], id: Sequence[str], /) -> Iterable[Row]:
-        """All bindings of these subscriptions that are kept."""
-
-
-class LiveSubscriptions(NamedTuple):
-    """Live subscriptions: for each the index of the name by which it was found, and its row."""
-
-    name: Integers
-    rows: pa.Table
+    The rows may be in another order.
+    """
+    records = records.filter(pc.not_equal(records["kind"], POSITION)).combine_chunks()
+    is_alone = _are_alone(records)
+    created, new_rows = _create(records, is_alone & _is_kind(records, SUBSCRIPTION), known)
+    removed, ended_rows = _remove(records, is_alone & _is_kind(records, REMOVAL), batch, known)
+    others = np.ones(records.num_rows, np.bool_)
+    others[created] = others[removed] = False
+    rest = apply_records(records.filter(pa.array(others)), batch, known)
+    names = zip(ended_rows["node"].to_pylist(), ended_rows["id"].to_pylist(), strict=True)
+    return replace(
+        rest,
+        subscriptions=pa.concat_tables([ended_rows, new_rows, rest.subscriptions]),
+        subscription_growth=rest.subscription_growth + len(created) - len(removed),
+        removed={**rest.removed, **dict(zip(names, ended_rows["until"].to_pylist(), strict=True))},
+    )
 
 
-class KnownStateColumns(KnownState, Protocol):
-    """The same, by columns."""
-
-    def find_live(self, node: pa.Array, id: pa.Array) -> LiveSubscriptions:
-        """The live subscriptions with these names."""
-
-    def find_bound(self, node: pa.Array, id: pa.Array) -> Integers:
-        """The indices of the names of which bindings are kept."""
-
-
-class EmptyState:
-    """A KnownState without rows."""
-
-    def live_subscriptions(self, *names: Sequence[str]) -> list[Row]:
-        return []
-
-    def recent_bindings(self, *names: Sequence[str] | Sequence[int]) -> list[Row]:
-        return []
-
-    def bindings_of(self, *names: Sequence[str]) -> list[Row]:
-        return []
+def _are_alone(records: pa.Table) -> Truths:
+    """Whether each record is the only one with its node and id, and has the columns that every record needs."""
+    if not records.num_rows:
+        return np.empty(0, np.bool_)
+    nodes, ids = (pc.fill_null(records[name].combine_chunks(), "").dictionary_encode() for name in ("node", "id"))
+    codes = nodes.indices.to_numpy() * np.int64(len(ids.dictionary)) + ids.indices.to_numpy()
+    _, code, count = np.unique(codes, return_inverse=True, return_counts=True)
+    time = records["time"].cast(pa.int64())
+    needs = [pc.and_(pc.greater_equal(time, EARLIEST), pc.less_equal(time, LATEST))]
+    needs += [pc.greater(pc.binary_length(records[name]), 0) for name in ("id", "entity")]
+    alone: Truths = np.logical_and.reduce([pc.fill_null(need, False).to_numpy() for need in needs])
+    alone &= count[code] == 1
+    return alone
 
 
-def apply_records(records: pa.Table, batch: int, known: KnownState) -> ControlChanges:
+def _create(records: pa.Table, chosen: Truths, known: StateRows) -> tuple[Integers, pa.Table]:
+    """The chosen records that create a subscription which is not live, by index, and the rows that they create.
+
+    A record with a bad body is left to `apply_records`, which makes it a dead letter.
+    """
+    numbers = np.flatnonzero(chosen)
+    if len(numbers):
+        numbers = np.delete(numbers, known.find_live(*_names(records, numbers)).name)
+    bodies = records["body"].take(pa.array(numbers)).to_pylist()
+    specs = [SubscriptionSpec.from_body_or_none(body) for body in bodies]
+    numbers = numbers[np.array([spec is not None for spec in specs], np.bool_)]
+    if not len(numbers):
+        return numbers, SUBSCRIPTIONS.schema.empty_table()
+    chosen_records = records.take(pa.array(numbers))
+    columns: dict[str, npt.ArrayLike] = {
+        **dict(zip(SubscriptionSpec._fields, zip(*filter(None, specs), strict=True), strict=True)),
+        "node": chosen_records["node"],
+        "since": chosen_records["offset"],
+        "id": chosen_records["id"],
+        "subscriber": chosen_records["entity"],
+        "begin": chosen_records["time"].cast(pa.int64()),
+    }
+    rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in SUBSCRIPTIONS.schema]
+    return numbers, pa.table(rows, schema=SUBSCRIPTIONS.schema)
+
+
+def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> tuple[Integers, pa.Table]:
+    """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows."""
+    numbers = np.flatnonzero(chosen)
+    if not len(numbers):
+        return numbers, SUBSCRIPTIONS.schema.empty_table()
+    names = _names(records, numbers)
+    live = known.find_live(*names)
+    time = records["time"].cast(pa.int64()).to_numpy()[numbers]
+    is_simple = np.bincount(live.name, minlength=len(numbers)) == 1
+    is_simple[known.find_bound(*names)] = False
+    kept = np.flatnonzero(is_simple[live.name] & (live.rows["begin"].to_numpy() <= time[live.name]))
+    numbers = numbers[live.name[kept]]
+    rows = live.rows.take(pa.array(kept))
+    ends = {"until": records["offset"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
+    for name, values in ends.items():
+        column = rows.schema.get_field_index(name)
+        rows = rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64()))
+    return numbers, rows
+
+
+def _is_kind(records: pa.Table, kind: str) -> Truths:
+    is_kind: Truths = pc.fill_null(pc.equal(records["kind"], kind), False).to_numpy()
+    return is_kind
+
+
+def _names(records: pa.Table, numbers: Integers) -> tuple[pa.Array, pa.Array]:
+    node, id = (records[name].take(pa.array(numbers)).combine_chunks() for name in ("node", "id"))
+    return node, id
+
+
+def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlChanges:
     """Apply these records, in this order, one by one.
 
     Creating what is live already changes nothing. Neither does a record that is older than what it is about: a node
@@ -208,12 +242,12 @@ class _RowHistory:
         self._by_subscription.setdefault((row["node"], row["id"]), {})[row["since"]] = row
 
 
-def _known_subscriptions(known: KnownState, rows: Sequence[Row]) -> _RowHistory:
+def _known_subscriptions(known: StateRows, rows: Sequence[Row]) -> _RowHistory:
     names = _distinct([row for row in rows if not row["binds"]], ("node", "id"))
     return _RowHistory(("node", "id"), known.live_subscriptions(*names) if names else ())
 
 
-def _known_bindings(known: KnownState, rows: Sequence[Row]) -> _RowHistory:
+def _known_bindings(known: StateRows, rows: Sequence[Row]) -> _RowHistory:
     bindings: list[Row] = []
     names = _distinct([row for row in rows if row["binds"]], ("node", "id", "home", "source", "begin"))
     if names:
@@ -229,96 +263,3 @@ def _distinct(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
     """The distinct combinations of these columns, as columns; empty if there are no rows."""
     distinct = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
     return [list(column) for column in zip(*distinct, strict=True)]
-
-
-def apply_records_in_bulk(records: pa.Table, batch: int, known: KnownStateColumns) -> ControlChanges:
-    """Like `apply_records`, and fast for very many records. The rows may be in another order."""
-    records = records.filter(pc.not_equal(records["kind"], POSITION)).combine_chunks()
-    is_alone = _are_alone(records)
-    created, new_rows = _create(records, is_alone & _is_kind(records, SUBSCRIPTION), known)
-    removed, ended_rows = _remove(records, is_alone & _is_kind(records, REMOVAL), batch, known)
-    others = np.ones(records.num_rows, np.bool_)
-    others[created] = others[removed] = False
-    rest = apply_records(records.filter(pa.array(others)), batch, known)
-    names = zip(ended_rows["node"].to_pylist(), ended_rows["id"].to_pylist(), strict=True)
-    return replace(
-        rest,
-        subscriptions=pa.concat_tables([ended_rows, new_rows, rest.subscriptions]),
-        subscription_growth=rest.subscription_growth + len(created) - len(removed),
-        removed={**rest.removed, **dict(zip(names, ended_rows["until"].to_pylist(), strict=True))},
-    )
-
-
-def _are_alone(records: pa.Table) -> Truths:
-    """Whether each record is the only one with its node and id, and has the columns that every record needs."""
-    if not records.num_rows:
-        return np.empty(0, np.bool_)
-    nodes, ids = (pc.fill_null(_array(records[name]), "").dictionary_encode() for name in ("node", "id"))
-    codes = nodes.indices.to_numpy() * np.int64(len(ids.dictionary)) + ids.indices.to_numpy()
-    _, code, count = np.unique(codes, return_inverse=True, return_counts=True)
-    time = records["time"].cast(pa.int64())
-    needs = [pc.and_(pc.greater_equal(time, EARLIEST), pc.less_equal(time, LATEST))]
-    needs += [pc.greater(pc.binary_length(records[name]), 0) for name in ("id", "entity")]
-    alone: Truths = np.logical_and.reduce([pc.fill_null(need, False).to_numpy() for need in needs])
-    alone &= count[code] == 1
-    return alone
-
-
-def _create(records: pa.Table, chosen: Truths, known: KnownStateColumns) -> tuple[Integers, pa.Table]:
-    """The chosen records that create a subscription which is not live, by index, and the rows that they create.
-
-    A record with a bad body is left to `apply_records`, which makes it a dead letter.
-    """
-    numbers = np.flatnonzero(chosen)
-    if len(numbers):
-        numbers = np.delete(numbers, known.find_live(*_names(records, numbers)).name)
-    bodies = records["body"].take(pa.array(numbers)).to_pylist()
-    specs = [SubscriptionSpec.from_body_or_none(body) for body in bodies]
-    numbers = numbers[np.array([spec is not None for spec in specs], np.bool_)]
-    if not len(numbers):
-        return numbers, SUBSCRIPTIONS.schema.empty_table()
-    chosen_records = records.take(pa.array(numbers))
-    columns: dict[str, npt.ArrayLike] = {
-        **dict(zip(SubscriptionSpec._fields, zip(*filter(None, specs), strict=True), strict=True)),
-        "node": chosen_records["node"],
-        "since": chosen_records["offset"],
-        "id": chosen_records["id"],
-        "subscriber": chosen_records["entity"],
-        "begin": chosen_records["time"].cast(pa.int64()),
-    }
-    rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in SUBSCRIPTIONS.schema]
-    return numbers, pa.table(rows, schema=SUBSCRIPTIONS.schema)
-
-
-def _remove(records: pa.Table, chosen: Truths, batch: int, known: KnownStateColumns) -> tuple[Integers, pa.Table]:
-    """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows."""
-    numbers = np.flatnonzero(chosen)
-    if not len(numbers):
-        return numbers, SUBSCRIPTIONS.schema.empty_table()
-    names = _names(records, numbers)
-    live = known.find_live(*names)
-    time = records["time"].cast(pa.int64()).to_numpy()[numbers]
-    is_simple = np.bincount(live.name, minlength=len(numbers)) == 1
-    is_simple[known.find_bound(*names)] = False
-    kept = np.flatnonzero(is_simple[live.name] & (live.rows["begin"].to_numpy() <= time[live.name]))
-    numbers = numbers[live.name[kept]]
-    rows = live.rows.take(pa.array(kept))
-    ends = {"until": records["offset"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
-    for name, values in ends.items():
-        column = rows.schema.get_field_index(name)
-        rows = rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64()))
-    return numbers, rows
-
-
-def _is_kind(records: pa.Table, kind: str) -> Truths:
-    is_kind: Truths = pc.fill_null(pc.equal(records["kind"], kind), False).to_numpy()
-    return is_kind
-
-
-def _names(records: pa.Table, numbers: Integers) -> tuple[pa.Array, pa.Array]:
-    node, id = (_array(records[name].take(pa.array(numbers))) for name in ("node", "id"))
-    return node, id
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()

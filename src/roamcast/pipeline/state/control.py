@@ -1,4 +1,4 @@
-"""Control records of a batch: reading them from the journal, and checking each one.
+"""Control records of a batch: reading them from the journal, and turning each one into a checked row.
 
 The driver reads them before Spark reads the events, so that a single Spark job sees the state of its batch.
 """
@@ -6,26 +6,29 @@ The driver reads them before Spark reads the events, so that a single Spark job 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
+import shapely
 
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.bodies import BindingBody, encode_condition
+from roamcast.journal.bodies import BindingBody, SubscriptionBody, encode_condition
 from roamcast.journal.port import JournalReader
 from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
-from roamcast.model import split_name
-from roamcast.pipeline.schemas import EARLIEST, LATEST
+from roamcast.model import EARLIEST, LATEST, split_name
 from roamcast.pipeline.state.parts import RESTORE_HINT
-from roamcast.pipeline.state.subscription_spec import SubscriptionSpec
 
 __all__ = [
     "ControlRecords",
     "DeadLetter",
     "OffsetRanges",
     "Row",
+    "SubscriptionSpec",
+    "parse_area",
     "parse_control_record",
     "read_control_records",
     "read_offset_ranges",
@@ -107,6 +110,45 @@ def parse_control_record(record: Row) -> Row:
     return row | _binding_columns(record["body"]) if row["creates"] else row
 
 
+class SubscriptionSpec(NamedTuple):
+    """Columns of SUBSCRIPTIONS, see there. Equal specs match the same events."""
+
+    min_x: float
+    min_y: float
+    max_x: float
+    max_y: float
+    terms: list[str]
+    circle: list[float] | None
+    place: str | None
+    area: str | None
+    source: str | None
+    on: str | None
+    every: int | None
+    space: str
+    moving_radius: float | None
+
+    @classmethod
+    def from_body(cls, text: str | None) -> SubscriptionSpec:
+        """Read the body of a control record. Raises InputError if it is unreadable or cannot be matched."""
+        body = SubscriptionBody.from_json(text)
+        if body.area is not None:
+            parse_area(body.area)
+        circle = None if body.circle is None else [*body.circle]
+        source, on = (None if each is None else encode_condition(each) for each in (body.source, body.on))
+        return cls(
+            *(body.box or (-inf, -inf, inf, inf)), list(body.terms), circle, body.place, body.area, source, on,
+            body.every, body.space, body.moving_radius,
+        )  # fmt: skip
+
+    @classmethod
+    def from_body_or_none(cls, text: str | None) -> SubscriptionSpec | None:
+        """Like `from_body`, but None for what it refuses."""
+        try:
+            return cls.from_body(text)
+        except InputError:
+            return None
+
+
 def _binding_columns(text: str | None) -> Row:
     body = BindingBody.from_json(text)
     return {
@@ -118,3 +160,14 @@ def _binding_columns(text: str | None) -> Row:
         "end": None,
         "final": False,
     }
+
+
+@lru_cache(maxsize=1_000)
+def parse_area(geojson: str) -> shapely.Geometry:
+    """Parse the area of a place and prepare it for many points. Raises InputError."""
+    try:
+        area = shapely.from_geojson(geojson)
+    except shapely.GEOSException as error:
+        raise InputError(f"the area of a place is unreadable: {error}") from error
+    shapely.prepare(area)
+    return area

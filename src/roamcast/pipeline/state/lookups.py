@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.match.index.rows import sample_evenly
+from roamcast.model import BEFORE_ALL, NO_END
 from roamcast.pipeline.schemas import TABLES, StateTable
 from roamcast.pipeline.state.parts import Part, PartFolder
 
@@ -27,8 +28,6 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS: Final = 40
-_NEVER: Final = np.iinfo(np.int64).max
-_ALWAYS: Final = np.iinfo(np.int64).min  # makes `until` alone decide
 
 
 class KeyRows(NamedTuple):
@@ -47,7 +46,7 @@ class EndLimits(NamedTuple):
     @classmethod
     def live_only(cls, keys: int) -> EndLimits:
         """Limits that skip all rows that have ended."""
-        return cls(np.full(keys, _NEVER - 1), np.full(keys, _NEVER - 1))
+        return cls(np.full(keys, NO_END - 1), np.full(keys, NO_END - 1))
 
 
 class TableLookup:
@@ -183,10 +182,10 @@ class RowLookup:
     def find_ordered(self, column: str, numbers: Integers) -> KeyRows:
         """Like `TableLookup.find`, by the column that the rows are sorted by. Needs no index."""
         ours = self.ordered(column)
-        place = np.searchsorted(ours, numbers)
-        key = np.flatnonzero(place < len(ours))
-        key = key[ours[place[key]] == numbers[key]]
-        return KeyRows(key, place[key])
+        at = np.searchsorted(ours, numbers)
+        key = np.flatnonzero(at < len(ours))
+        key = key[ours[at[key]] == numbers[key]]
+        return KeyRows(key, at[key])
 
     def ordered(self, column: str) -> Integers:
         """The column that the rows are sorted by, without a copy."""
@@ -197,7 +196,7 @@ class RowLookup:
     def _index(self, columns: tuple[str, ...]) -> _HashIndex:
         if columns not in self._indexes:
             hashes = _hash_rows([self.rows.column(column).combine_chunks() for column in columns])
-            until, end = self._ends("until", _NEVER), self._ends("end", _ALWAYS)
+            until, end = self._ends("until", NO_END), self._ends("end", BEFORE_ALL)
             order = np.lexsort((until, hashes))
             latest = end[order]
             if "end" in self.rows.column_names:
@@ -206,10 +205,10 @@ class RowLookup:
         return self._indexes[columns]
 
     def _ends(self, name: str, default: int) -> Integers:
-        """The column, or `default` if there is no such column. Live rows never end."""
+        """The column, or `default` if there is no such column. Live rows have NO_END."""
         if name not in self.rows.column_names:
             return np.full(self.rows.num_rows, default)
-        ends: Integers = pc.fill_null(self.rows[name], _NEVER).to_numpy()
+        ends: Integers = pc.fill_null(self.rows[name], NO_END).to_numpy()
         return ends
 
 

@@ -27,17 +27,17 @@ from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import IndexStore
 from roamcast.match.routing.router import RoutingTables
 from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES, StateTable
-from roamcast.pipeline.state.indexing import IndexState, assign_handles
-from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.index_state import IndexState, assign_handles
+from roamcast.pipeline.state.index_updater import IndexUpdater
 from roamcast.pipeline.state.moving_regions import MovingRegionState
 from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder, newest_rows
-from roamcast.pipeline.state.shards import IndexUpdater
+from roamcast.pipeline.state.state_rows import StateRows
 
 __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/7"
+FORMAT: Final = "roamcast-state/8"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2
@@ -106,8 +106,8 @@ class StateFolder:
         """All current rows of a table."""
         return self.parts.read_all(table, manifest.parts(table.name))
 
-    def open_table(self, manifest: Manifest, table: StateTable) -> TableLookup:
-        return TableLookup(self.parts.folder, table.name, manifest.parts(table.name))
+    def open_rows(self, manifest: Manifest) -> StateRows:
+        return StateRows(self.parts.folder, manifest.tables)
 
     def newest(self) -> Manifest | None:
         """The manifest that was published last; None if there is none. Raises CorruptionError."""

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.journal.records import POSITION
-from roamcast.match.index.moving import NEVER, CircleTest, MovingRegions, RegionBoxes
+from roamcast.match.index.moving import CircleTest, MovingRegions, RegionBoxes
 from roamcast.match.index.segments import Arrays, SegmentFolder
-from roamcast.pipeline.schemas import EARLIEST, LATEST, POSITIONS, SUBSCRIPTIONS
+from roamcast.model import BEFORE_ALL, EARLIEST, LATEST, NO_END
+from roamcast.pipeline.schemas import POSITIONS, SUBSCRIPTIONS
 from roamcast.pipeline.state.control import DeadLetter
 from roamcast.pipeline.state.lookups import Integers, RowLookup, running_max
 from roamcast.space import SPACES, Floats
@@ -25,7 +26,6 @@ __all__ = ["MovingRegionFiles", "MovingRegionState", "MovingRegionsUpdate", "rea
 _COLUMNS: Final = ("node", "subscriber", "handle", "space", "moving_radius", "since", "until")
 _NO_ROWS: Final = pa.schema([SUBSCRIPTIONS.schema.field(name) for name in _COLUMNS]).empty_table()
 _NO_BOXES: Final = RegionBoxes(np.empty(0, np.int64), np.empty((0, 4)))
-_FOREVER: Final = np.iinfo(np.int64).max
 
 
 class MovingRegionFiles(NamedTuple):
@@ -188,7 +188,7 @@ class _RegionSteps(NamedTuple):
             dead_letter = DeadLetter(node, int(mine.since[row]), reason)
             if dead_letter not in dead_letters:
                 dead_letters.append(dead_letter)
-        time = np.where(bad, NEVER, mine.time)
+        time = np.where(bad, BEFORE_ALL, mine.time)
         same_region = np.diff(mine.handle) == 0
         latest = running_max(time, mine.handle) if (same_region & (np.diff(time) < 0)).any() else time
         return mine.select(~bad & (time >= latest) & (time >= regions.positions(mine.handle)[2]))
@@ -199,7 +199,7 @@ class _RegionSteps(NamedTuple):
         x, y, _ = regions.positions(self.handle[first])
         return {
             "handle": np.insert(self.handle, first, self.handle[first]),
-            "since": np.insert(self.since, first, NEVER),
+            "since": np.insert(self.since, first, BEFORE_ALL),
             "x": np.insert(self.x, first, x),
             "y": np.insert(self.y, first, y),
         }
@@ -209,7 +209,7 @@ def _find_steps(owners: RowLookup, positions: pa.Table) -> _RegionSteps:
     keys = [positions.column(name).combine_chunks() for name in ("node", "entity")]
     pairs = owners.find(("node", "subscriber"), keys)
     handle, since = (owners.rows[name].to_numpy()[pairs.row] for name in ("handle", "since"))
-    until = pc.fill_null(owners.rows["until"], _FOREVER).to_numpy()[pairs.row]
+    until = pc.fill_null(owners.rows["until"], NO_END).to_numpy()[pairs.row]
     offset, time, x, y = (positions[name].to_numpy()[pairs.key] for name in ("offset", "time", "x", "y"))
     steps = _RegionSteps(handle, offset, time, x, y, pairs.key, positions["node"])
     rows = np.flatnonzero((since < offset) & (offset < until))

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.segments import Segment, read
 from roamcast.pipeline.state.parts import RESTORE_HINT
 

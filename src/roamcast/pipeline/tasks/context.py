@@ -14,7 +14,7 @@ from roamcast.match.index.moving import CircleTest
 from roamcast.match.index.segments import file_name
 from roamcast.match.routing.router import Router, RoutingTableRef
 from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS
-from roamcast.pipeline.state.indexing import Shard, ShardedIndex, open_index, open_router
+from roamcast.pipeline.state.index_state import Shard, ShardedIndex, open_index, open_router
 from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.state.moving_regions import MovingRegionFiles
 from roamcast.pipeline.state.parts import Part
@@ -26,7 +26,7 @@ __all__ = ["MatchContext", "OpenContext"]
 class MatchContext(NamedTuple):
     """The files that the events of a batch are matched with. It is the same in the driver and in tasks.
 
-    `initial_sources` are pairs (node, source) of which the driver needs every event, not only the newest. Tasks on
+    `initial_sources` are pairs (home, source) of which the driver needs every event, not only the newest. Tasks on
     other hosts use the `fetcher`. In the partitioned plan the index is in `sharded`; `for_routing` and `for_shard` give
     the contexts of its tasks.
     """

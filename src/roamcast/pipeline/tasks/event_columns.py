@@ -18,8 +18,8 @@ from roamcast.lacl import holds
 from roamcast.lacl.columns import holds_rows
 from roamcast.lacl.conditions import Attribute, variable_names
 from roamcast.lacl.syntax import Condition
+from roamcast.pipeline.state.control import parse_area
 from roamcast.pipeline.state.lookups import Integers, Truths
-from roamcast.pipeline.state.subscription_spec import parse_area
 from roamcast.space import SPACES, Floats
 
 __all__ = ["CONTEXT", "EventColumns", "parse_attributes", "satisfy_on", "satisfy_subscriptions"]

@@ -16,7 +16,8 @@ from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, add_home_column
 from roamcast.match.index.index import Candidates
 from roamcast.match.port import Events
-from roamcast.pipeline.schemas import EARLIEST, LATEST, MATCHED_SCHEMA
+from roamcast.model import EARLIEST, LATEST, NO_END
+from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.lookups import EndLimits, Integers, KeyRows, TableLookup, Truths
 from roamcast.pipeline.state.parts import RESTORE_HINT
 from roamcast.pipeline.tasks.context import MatchContext, OpenContext
@@ -25,6 +26,7 @@ from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_on, sati
 __all__ = [
     "events_to_json",
     "find_by_handle",
+    "in_first_row",
     "is_complete",
     "match_bindings",
     "match_records",
@@ -33,8 +35,7 @@ __all__ = [
 ]
 
 _COLUMNS: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "moving_radius")
-_NEVER: Final = np.iinfo(np.int64).max
-_END_OF_BATCH: Final = _NEVER
+_END_OF_BATCH: Final = NO_END
 
 
 def match_records(context: MatchContext) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -53,7 +54,7 @@ def _match_batch(records: pa.RecordBatch, opened: OpenContext, context: MatchCon
     rows = np.flatnonzero(complete.to_numpy(zero_copy_only=False))
     events = records.take(pa.array(rows))
     columns = EventColumns(events)
-    subscriptions, candidates = match_subscriptions(columns, opened, context.batch)
+    subscriptions, scanned = match_subscriptions(columns, opened, context.batch)
     bindings = match_bindings(columns, opened.bindings)
     needed = np.unique(
         np.concatenate((subscriptions.key, bindings.key, _newest(events), _events_of(events, context.initial_sources)))
@@ -69,7 +70,7 @@ def _match_batch(records: pa.RecordBatch, opened: OpenContext, context: MatchCon
         "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
         "subscriptions": to_lists(subscriptions, rows, records.num_rows),
         "bindings": to_lists(bindings, rows, records.num_rows),
-        "candidates": pa.array(([candidates] + [0] * (records.num_rows - 1))[: records.num_rows], pa.int64()),
+        "postings_scanned": in_first_row(scanned, records.num_rows),
     }
     return pa.RecordBatch.from_pydict(values, MATCHED_SCHEMA)
 
@@ -88,34 +89,34 @@ def is_complete(records: pa.RecordBatch) -> pa.Array:
 
 
 def match_subscriptions(columns: EventColumns, opened: OpenContext, batch: int) -> tuple[KeyRows, int]:
-    """Plan match: pairs of an event and a row of subscriptions, ordered by event; and the number of candidates."""
+    """Plan match: pairs of an event and a row of subscriptions, ordered by event; and the postings scanned."""
     events = columns.events
     points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
-    portions, count = [], 0
+    portions, scanned = [], 0
     for candidates in opened.index.candidates(points):
         portions.append(_test_candidates(candidates, points, columns, opened, batch))
-        count += candidates.scanned
+        scanned += candidates.scanned
     key, row = (np.concatenate(arrays) for arrays in zip(*portions, strict=True))
-    return KeyRows(key, row), count
+    return KeyRows(key, row), scanned
 
 
 def _test_candidates(
     candidates: Candidates, points: Events, columns: EventColumns, opened: OpenContext, batch: int
 ) -> KeyRows:
     """The candidates that match."""
-    handles, place = np.unique(candidates.subscription, return_inverse=True)
+    handles, inverse = np.unique(candidates.subscription, return_inverse=True)
     numbers = find_by_handle(handles, opened.subscriptions)
     rows = opened.subscriptions.take(numbers, _COLUMNS)
-    offsets = _offsets_at(columns.events, candidates.event, rows["node"].take(pa.array(place)))
+    offsets = _offsets_at(columns.events, candidates.event, rows["node"].take(pa.array(inverse)))
     # Only these columns are expanded to pairs: conditions and areas may be long.
-    live = _are_live(offsets, rows.select(["since", "until", "removed_in"]).take(pa.array(place)), batch)
-    moving = np.flatnonzero(live & pc.is_valid(rows["moving_radius"]).to_numpy()[place])
+    live = _are_live(offsets, rows.select(["since", "until", "removed_in"]).take(pa.array(inverse)), batch)
+    moving = np.flatnonzero(live & pc.is_valid(rows["moving_radius"]).to_numpy()[inverse])
     if len(moving):
         pairs = candidates.event[moving], candidates.subscription[moving], offsets[moving]
         live[moving] = np.logical_or.reduce([is_inside(points, *pairs) for is_inside in opened.moving])
     kept = np.flatnonzero(live)
-    kept = kept[satisfy_subscriptions(columns, candidates.event[kept], rows, place[kept])]
-    return KeyRows(candidates.event[kept], numbers[place[kept]])
+    kept = kept[satisfy_subscriptions(columns, candidates.event[kept], rows, inverse[kept])]
+    return KeyRows(candidates.event[kept], numbers[inverse[kept]])
 
 
 def find_by_handle(handles: Integers, subscriptions: TableLookup) -> Integers:
@@ -141,7 +142,7 @@ def _are_live(offsets: Integers, rows: pa.Table, batch: int) -> Truths:
     Events of other nodes match a subscription in every batch in which it existed.
     """
     since = rows["since"].to_numpy()
-    until, removed_in = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "removed_in"))
+    until, removed_in = (pc.fill_null(rows[name], NO_END).to_numpy() for name in ("until", "removed_in"))
     live: Truths = (removed_in >= batch) & ((offsets == _END_OF_BATCH) | ((since < offsets) & (offsets < until)))
     return live
 
@@ -161,7 +162,7 @@ def match_bindings(columns: EventColumns, bindings: TableLookup) -> KeyRows:
     rows = bindings.take(pairs.row, ("node", "since", "begin", "on", "until", "end", "final"))
     offset, time = limits.offset[pairs.key], limits.time[pairs.key]
     since, begin = rows["since"].to_numpy(), rows["begin"].to_numpy()
-    until, end = (pc.fill_null(rows[name], _NEVER).to_numpy() for name in ("until", "end"))
+    until, end = (pc.fill_null(rows[name], NO_END).to_numpy() for name in ("until", "end"))
     is_over = pc.fill_null(rows["final"], False).to_numpy() | (time >= end)
     same_node = pc.equal(rows["node"], events["node"].take(pa.array(pairs.key))).to_numpy()
     is_visible = np.where(same_node, (since < offset) & ((offset < until) | ~is_over), ~is_over)
@@ -203,6 +204,11 @@ def events_to_json(events: pa.RecordBatch) -> list[str]:
         ).decode()
         for id, source, seq, time, x, y, terms, readings in zip(*columns, strict=True)
     ]  # fmt: skip
+
+
+def in_first_row(total: int, rows: int) -> pa.Array:
+    """A column with a total in its first row and 0 in the others."""
+    return pa.array(([total] + [0] * (rows - 1))[:rows], pa.int64())
 
 
 def to_lists(pairs: KeyRows, records: Integers, count: int) -> pa.ListArray:

@@ -43,10 +43,10 @@ from roamcast.bind.nearest.kernels.search import (
     to_chart,
 )
 from roamcast.compiled import inline_kernel, kernel
+from roamcast.model import BEFORE_ALL
 
 __all__ = [
     "CLOCK",
-    "NEVER",
     "accept_moves",
     "bind_anyof",
     "bind_to",
@@ -58,12 +58,10 @@ __all__ = [
 
 CLOCK: Final = np.dtype(
     [
-        ("time", "i8"),  # of the last position
+        ("time", "i8"),  # of the last position; BEFORE_ALL without one
         ("move", "i8"),  # the number of the last accepted move
     ]
 )
-NEVER: Final = np.iinfo(np.int64).min
-"""The time of an entity without a position."""
 
 _NEAREST: Final = int(Rule.NEAREST)
 _REMOTEOF: Final = int(Rule.REMOTEOF)
@@ -86,7 +84,7 @@ def accept_moves(
         if times[i] < c.time:
             continue
         if c.move < first_move:
-            is_first[n] = c.time == NEVER
+            is_first[n] = c.time == BEFORE_ALL
             c.move = first_move + n
             n += 1
         rows[c.move - first_move] = i

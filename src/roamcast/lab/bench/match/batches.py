@@ -72,7 +72,7 @@ class Batches:
         """Match the events, which come after the records of the batch."""
         from pyspark.sql import functions as f
 
-        from roamcast.pipeline.tasks.sharded_match import match_events
+        from roamcast.pipeline.tasks.match_job import match_events
 
         added = {"offset": self._last_offset, "seq": prepared.context.batch * self._count}
         events = self._events.withColumns({name: f.col(name) + number for name, number in added.items()})

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from roamcast.journal.records import EVENT, add_home_column
 from roamcast.match.port import Events
 from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, spark_schema
-from roamcast.pipeline.state.indexing import Shard
+from roamcast.pipeline.state.index_state import Shard
 from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.event_columns import EventColumns
 from roamcast.pipeline.tasks.match import (
     events_to_json,
     find_by_handle,
+    in_first_row,
     is_complete,
     match_records,
     match_subscriptions,
@@ -89,9 +90,9 @@ def match_shards(context: MatchContext) -> Callable[[Batches], Batches]:
 
 def _match_shard(events: pa.RecordBatch, context: MatchContext) -> pa.RecordBatch:
     opened = context.open()
-    pairs, candidates = match_subscriptions(EventColumns(events), opened, context.batch)
+    pairs, scanned = match_subscriptions(EventColumns(events), opened, context.batch)
     matched = np.unique(pairs.key)
-    if not len(matched):  # one row all the same, to report the candidates
+    if not len(matched):  # one row all the same, to report the postings scanned
         matched = np.arange(min(events.num_rows, 1))
     chosen = events.take(pa.array(matched))
     handles = opened.subscriptions.take(pairs.row, ("handle",))["handle"].to_numpy()
@@ -104,7 +105,7 @@ def _match_shard(events: pa.RecordBatch, context: MatchContext) -> pa.RecordBatc
         "subscriptions": to_lists(
             KeyRows(np.searchsorted(matched, pairs.key), handles), np.arange(len(matched)), len(matched)
         ),
-        "candidates": pa.array(([candidates] + [0] * (len(matched) - 1))[: len(matched)], pa.int64()),
+        "postings_scanned": in_first_row(scanned, len(matched)),
     }
     return pa.RecordBatch.from_pydict({name: columns[name] for name in MATCHED_SCHEMA.names}, MATCHED_SCHEMA)
 
@@ -121,18 +122,18 @@ def gather_matches(rows: pa.Table, subscriptions: TableLookup) -> pa.Table:
     target = _rows_of_events(matches, events)
     pairs = matches["subscriptions"].combine_chunks()
     lengths = pc.list_value_length(pairs).to_numpy()
-    handles, place = np.unique(pairs.flatten().to_numpy(), return_inverse=True)
-    event, numbers = np.repeat(target, lengths), find_by_handle(handles, subscriptions)[place]
+    handles, inverse = np.unique(pairs.flatten().to_numpy(), return_inverse=True)
+    event, numbers = np.repeat(target, lengths), find_by_handle(handles, subscriptions)[inverse]
     order = np.lexsort((numbers, event))
     matched = np.flatnonzero(lengths)
     # The JSON of an event is taken from one of its matches, or from its own row.
     origin = np.arange(events.num_rows)
     origin[target[matched]] = events.num_rows + matched
-    candidates = events["candidates"].to_numpy().copy()
-    np.add.at(candidates, target, matches["candidates"].to_numpy())
+    scanned = events["postings_scanned"].to_numpy().copy()
+    np.add.at(scanned, target, matches["postings_scanned"].to_numpy())
     columns = {
         "subscriptions": to_lists(KeyRows(event[order], numbers[order]), np.arange(events.num_rows), events.num_rows),
-        "candidates": pa.array(candidates, pa.int64()),
+        "postings_scanned": pa.array(scanned, pa.int64()),
         **{
             name: pa.chunked_array([*events[name].chunks, *matches[name].chunks]).take(pa.array(origin))
             for name in ("event", "attributes")

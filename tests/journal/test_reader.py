@@ -14,7 +14,7 @@ from worlds import event, journal, subscription
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal import port
-from roamcast.journal.folders import FileJournalReader, JournalFolder, check_node_name
+from roamcast.journal.reader import FileJournalReader, JournalFolder, check_node_name
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import Segment, encode
 

@@ -16,8 +16,9 @@ from roamcast.journal.bodies import SubscriptionBody, decode_condition, encode_c
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.model import Box
+from roamcast.pipeline.letters.pending import describe_match
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
-from roamcast.pipeline.state.subscription_spec import SubscriptionSpec, describe_match, parse_area
+from roamcast.pipeline.state.control import SubscriptionSpec, parse_area
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_subscriptions
 
 AREA = '{"type":"Polygon","coordinates":[[[0,0],[4,0],[0,4],[0,0]]]}'

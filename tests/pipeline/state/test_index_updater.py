@@ -22,7 +22,7 @@ from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
-from roamcast.pipeline.state.indexing import Shard, ShardedIndex, choose_shard_count
+from roamcast.pipeline.state.index_state import Shard, ShardedIndex, choose_shard_count
 from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.tasks.match import find_by_handle
 
@@ -116,7 +116,7 @@ def test_a_shard_without_moves_keeps_its_files(tmp_path: Path) -> None:
     owner = (*before.cuts.owner[:moving], 1, *before.cuts.owner[moving + 1 :])
     planned = before._replace(planned=before.cuts._replace(owner=owner))
     index = shared.state.manifest.index._replace(sharded=planned)
-    after = shared.folder.updater.arrange(index, 3, shared.state._subscriptions_by_handle).sharded
+    after = shared.folder.updater.reshard(index, 3, shared.folder.open_rows(shared.state.manifest)).sharded
     assert after is not None
     assert after.shards[2] == before.shards[2]
     assert after.shards[1] != before.shards[1]

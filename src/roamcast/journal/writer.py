@@ -13,7 +13,7 @@ import pyarrow as pa
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.group_commit import GroupCommit, Submission, fail
-from roamcast.journal.folders import LOCK, JournalFolder
+from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import encode
 
@@ -46,11 +46,7 @@ class FileJournal:
 
     def __init__(self, root: Path, node: str, *, linger: float = 0.02) -> None:
         if not 0 <= linger <= _MAX_LINGER_S:
-            raise InputError(
-                f"linger is {linger} s",
-                where="linger",
-                hint="use 0 to 0.05 seconds",
-            )
+            raise InputError(f"linger is {linger} s", where="linger", hint="use 0 to 0.05 seconds")
         self._node = node
         self._folder = JournalFolder(root, node)
         self._lock = _lock(root, node)

@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.journal.files import FileJournal
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch
 from roamcast.journal.segments import read
+from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0
 

@@ -6,9 +6,8 @@ shards are the authority; the router follows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial, reduce
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,12 @@ from roamcast.match.partitioners.cuts import Cuts, LoadSample
 from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.match.routing.router import RoutingTableRef, RoutingTables, new_secret
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
-from roamcast.pipeline.state.indexing import IndexState, Shard, ShardedIndex, boxes_and_terms, rows_for_index
+from roamcast.pipeline.state.index_state import IndexState, Shard, ShardedIndex, boxes_and_terms, rows_for_index
 from roamcast.pipeline.state.lookups import Integers, TableLookup
 from roamcast.pipeline.state.parts import PartFolder
+from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["IMBALANCE", "IndexUpdater", "RowsByHandle", "plan_rebalance"]
-
-RowsByHandle: TypeAlias = Callable[[Integers], pa.Table]
-"""Returns the rows of SUBSCRIPTIONS with these handles."""
+__all__ = ["IMBALANCE", "IndexUpdater", "plan_rebalance"]
 
 IMBALANCE: Final = 1.2
 """Subscriptions move when the load of the busiest worker is this many times the mean."""
@@ -48,11 +45,11 @@ class IndexUpdater:
         self._tables = tables
         self._parts = parts
 
-    def arrange(self, index: IndexState, workers: int, rows_by_handle: RowsByHandle) -> IndexState:
-        """Bring the index into shards for `workers` (0: the replicated plan), and make the moves that are planned."""
+    def reshard(self, index: IndexState, workers: int, known: StateRows) -> IndexState:
+        """Bring the index into shards for `workers` (0: the replicated plan), and move the rows that are to move."""
         sharded = index.sharded
         if sharded is not None and len(sharded.shards) == workers:
-            return index if sharded.planned is None else index._replace(sharded=self._move(sharded, rows_by_handle))
+            return index if sharded.planned is None else index._replace(sharded=self._move(sharded, known))
         if sharded is None and not workers:
             return index
         rows = self._all_rows(index)
@@ -62,7 +59,7 @@ class IndexUpdater:
         cuts = Cuts.even(workers, keys)
         sharded = ShardedIndex((Shard(),) * workers, cuts, new_secret())
         if rows is not None:
-            sharded = self._change(sharded, rows, cuts.workers_of(keys), rows_by_handle(rows.handle))
+            sharded = self._change(sharded, rows, cuts.workers_of(keys), known.with_handles(rows.handle))
         return index._replace(stack=(), sharded=sharded)
 
     def update(
@@ -115,7 +112,7 @@ class IndexUpdater:
             sharded = sharded._replace(cuts=Cuts.even(len(sharded.shards), keys))
         return self._change(sharded, added, sharded.cuts.workers_of(keys), rows, index.removed, frequency)
 
-    def _move(self, sharded: ShardedIndex, rows_by_handle: RowsByHandle) -> ShardedIndex:
+    def _move(self, sharded: ShardedIndex, known: StateRows) -> ShardedIndex:
         """Apply the planned cuts. Only rows that move are written again."""
         cuts = sharded.planned or sharded.cuts
         moving = []
@@ -130,7 +127,7 @@ class IndexUpdater:
             return sharded
         rows = reduce(concatenate_rows, (rows for rows, _ in moving))
         workers = np.concatenate([worker for _, worker in moving])
-        return self._change(sharded, rows, workers, rows_by_handle(rows.handle), rows.handle)
+        return self._change(sharded, rows, workers, known.with_handles(rows.handle), rows.handle)
 
     def _change(
         self,

@@ -14,10 +14,10 @@ import pytest
 from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
-from roamcast.journal.files import FileJournal
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import encode, read
+from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0
 

@@ -57,8 +57,8 @@ class ShardedIndex(NamedTuple):
     """The shards of all workers.
 
     `cuts` decide which worker gets a subscription, `planned` those from the next batch on; rows move then. `routes`
-    are the routing tables, `stale` counts their outdated entries. Routing can be made slow by anybody who knows the
-    `secret`.
+    are the routing tables, `stale` counts their outdated entries. `secret` seeds the hashes of routing, so that nobody
+    can choose terms that collide.
     """
 
     shards: tuple[Shard, ...]

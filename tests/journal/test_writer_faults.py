@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from roamcast.errors import ConflictError, StorageError
-from roamcast.journal.files import FileJournal
-from roamcast.journal.folders import JournalFolder
+from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import Record
 from roamcast.journal.segments import read
+from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0
 
@@ -30,7 +30,7 @@ import sys
 from collections import deque
 from itertools import count
 from pathlib import Path
-from roamcast.journal.files import FileJournal
+from roamcast.journal.writer import FileJournal
 from roamcast.journal.records import Record
 
 journal = FileJournal(Path(sys.argv[1]), "n", linger=0.001)
@@ -47,7 +47,7 @@ for number in count():
 HOLDER = """
 import sys
 from pathlib import Path
-from roamcast.journal.files import FileJournal
+from roamcast.journal.writer import FileJournal
 
 journal = FileJournal(Path(sys.argv[1]), "n")
 print("open", flush=True)
