@@ -90,7 +90,7 @@ def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path
     assert status is not None
     assert status.read_offsets == {"local": 8}
     assert status.metrics["moving_regions"] == 1
-    assert list(status.step_seconds) == ["control", "state", "match", "letters", "outbox", "publish"]
+    assert list(status.step_seconds) == ["control", "prepare", "match", "result", "outbox", "commit"]
 
 
 def counters(data: Path) -> dict[str, int]:
