@@ -26,18 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
-    "BINDING",
-    "EVENT",
-    "FORMAT",
-    "POSITION",
-    "RECORD_SCHEMA",
-    "REMOVAL",
-    "SUBSCRIPTION",
-    "UNBINDING",
-    "Record",
-    "add_home_column",
-    "to_batch",
-]
+    "BINDING", "EVENT", "FORMAT", "POSITION", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION", "UNBINDING", "Record",
+    "add_home_column", "to_batch",
+]  # fmt: skip
 
 FORMAT = "roamcast-journal/2"
 

@@ -15,20 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "BINDINGS",
-    "EXPIRED_BINDINGS",
-    "LAST_SENT",
-    "MATCHED_SCHEMA",
-    "PENDING_SCHEMA",
-    "POSITIONS",
-    "RECEIVERS",
-    "ROUTED_SCHEMA",
-    "SOURCES",
-    "SUBSCRIPTIONS",
-    "TABLES",
-    "StateTable",
-    "spark_schema",
-]
+    "BINDINGS", "EXPIRED_BINDINGS", "LAST_SENT", "MATCHED_SCHEMA", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS",
+    "ROUTED_SCHEMA", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
+]  # fmt: skip
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -22,13 +22,9 @@ from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
 __all__ = [
-    "LastSent",
-    "describe_match",
-    "letters_of_bindings",
-    "letters_of_initial_bindings",
-    "letters_of_matches",
+    "LastSent", "describe_match", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_matches",
     "throttle",
-]
+]  # fmt: skip
 
 BindingRow: TypeAlias = Mapping[str, Any]
 EventRow: TypeAlias = Mapping[str, Any]

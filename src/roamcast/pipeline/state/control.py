@@ -23,16 +23,9 @@ from roamcast.model import EARLIEST, LATEST, split_name
 from roamcast.pipeline.state.parts import RESTORE_HINT
 
 __all__ = [
-    "ControlRecords",
-    "DeadLetter",
-    "OffsetRanges",
-    "Row",
-    "SubscriptionSpec",
-    "parse_area",
-    "parse_control_record",
-    "read_control_records",
-    "read_offset_ranges",
-]
+    "ControlRecords", "DeadLetter", "OffsetRanges", "Row", "SubscriptionSpec", "parse_area", "parse_control_record",
+    "read_control_records", "read_offset_ranges",
+]  # fmt: skip
 
 Row: TypeAlias = dict[str, Any]
 OffsetRanges: TypeAlias = Mapping[str, tuple[int, int]]

@@ -27,18 +27,9 @@ from roamcast.match.routing.router import Router, RoutingTableRef, RoutingTables
 from roamcast.pipeline.state.parts import Part
 
 __all__ = [
-    "PLANS",
-    "IndexState",
-    "PhysicalPlan",
-    "Shard",
-    "ShardedIndex",
-    "assign_handles",
-    "boxes_and_terms",
-    "choose_shard_count",
-    "open_index",
-    "open_router",
-    "rows_for_index",
-]
+    "PLANS", "IndexState", "PhysicalPlan", "Shard", "ShardedIndex", "assign_handles", "boxes_and_terms",
+    "choose_shard_count", "open_index", "open_router", "rows_for_index",
+]  # fmt: skip
 
 PhysicalPlan: TypeAlias = Literal["auto", "replicated", "partitioned"]
 PLANS: Final[tuple[PhysicalPlan, ...]] = ("auto", "replicated", "partitioned")

@@ -24,15 +24,9 @@ from roamcast.pipeline.tasks.context import MatchContext, OpenContext
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_on, satisfy_subscriptions
 
 __all__ = [
-    "events_to_json",
-    "find_by_handle",
-    "in_first_row",
-    "is_complete",
-    "match_bindings",
-    "match_records",
-    "match_subscriptions",
-    "to_lists",
-]
+    "events_to_json", "find_by_handle", "in_first_row", "is_complete", "match_bindings", "match_records",
+    "match_subscriptions", "to_lists",
+]  # fmt: skip
 
 _COLUMNS: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "moving_radius")
 _END_OF_BATCH: Final = NO_END
