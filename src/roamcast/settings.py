@@ -20,9 +20,9 @@ from pydantic_settings.exceptions import SettingsError
 from roamcast.errors import InputError
 
 __all__ = [
-    "CONFIG_VARIABLE", "DOMAIN", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits", "NodeSettings",
-    "PipelineSettings", "client_settings", "close_name", "effective_settings", "find_config_file", "known_variables",
-    "node_settings", "pipeline_settings", "section_keys", "unknown_variables", "variable_name",
+    "CONFIG_VARIABLE", "DOMAIN", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits",
+    "NodeSettings", "PipelineSettings", "client_settings", "close_name", "effective_settings", "find_config_file",
+    "known_variables", "node_settings", "pipeline_settings", "section_keys", "unknown_variables", "variable_name",
 ]  # fmt: skip
 
 CONFIG_VARIABLE: Final = "ROAMCAST_CONFIG"
@@ -30,8 +30,11 @@ DEFAULT_FILE: Final = Path("roamcast.toml")
 DOMAIN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9][A-Za-z0-9_-]{0,63})?$"
 """`domain`, or `system.domain`."""
 
-# Variables that are not settings: the config file itself, and the cache folder of a Spark worker's host.
-_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROAMCAST_CACHE"})
+OTHER_VARIABLES: Final = {
+    CONFIG_VARIABLE: "Settings file, as with `--config`.",
+    "ROAMCAST_CACHE": "Folder for state files on a Spark worker's host. Overrides `pipeline.cache` there.",
+}
+"""Variables that are not settings, and their meanings."""
 _URL: Final = r"^https?://[^\s]+$"
 
 
@@ -275,7 +278,7 @@ def unknown_variables() -> list[str]:
 
 def known_variables() -> list[str]:
     """All ROAMCAST_* environment variables that have a meaning."""
-    return [variable_name(section, key) for section in SECTIONS for key in section_keys(section)] + [*_OTHER_VARIABLES]
+    return [variable_name(section, key) for section in SECTIONS for key in section_keys(section)] + [*OTHER_VARIABLES]
 
 
 def close_name(name: str, names: list[str]) -> str:

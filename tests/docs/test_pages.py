@@ -15,6 +15,7 @@ from nodes import running_node
 from pages import PAGES, ROOT, blocks, commands, links
 
 from roamcast import cli, client
+from roamcast.settings import known_variables
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -60,6 +61,33 @@ def exists(text: str) -> bool:
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     known |= {"--help", "-h"}
     return all(word.partition("=")[0] in known for word in words if re.match(r"--?[a-zA-Z]", word))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_source_files_exist(name: str) -> None:
+    """A page may leave out leading folders of a path."""
+    known = [f"/{path.relative_to(ROOT)}" for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.*")]
+    named = re.findall(r"`([\w./]+\.(?:py|lark|txt))`", (ROOT / name).read_text("utf-8"))
+    assert [path for path in named if not any(file.endswith(f"/{path}") for file in known)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_environment_variables_exist(name: str) -> None:
+    named = re.findall(r"\bROAMCAST_\w+", (ROOT / name).read_text("utf-8"))
+    assert set(named) - set(known_variables()) == set()
+
+
+def test_metrics_exist(tmp_path: Path) -> None:
+    """A name that ends with _ stands for all metrics that begin with it."""
+    with running_node(tmp_path) as node:
+        metrics = re.findall(r"^# TYPE (\w+) ", node.http.get("/metrics").text, re.MULTILINE)
+    named = {metric for page in PAGES for metric in re.findall(r"`(roamcast_\w+)", page.read_text("utf-8"))}
+    assert named
+    assert [
+        metric
+        for metric in named
+        if metric not in metrics and not (metric.endswith("_") and any(each.startswith(metric) for each in metrics))
+    ] == []
 
 
 def test_demand_is_used_as_in_bind(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ url = "http://127.0.0.1:8080"
 ```
 
 `ROAMCAST_URL` is the node that commands call. `ROAMCAST_PUBLIC_URL` is a node's own address as others see it.
+
+Variables that are not settings:
+
+| variable | meaning |
+| --- | --- |
 """
 
 
@@ -99,9 +104,9 @@ def docs() -> None:
 
 def render_docs() -> str:
     """docs/configuration.md."""
-    from roamcast.settings import SECTIONS, section_keys, variable_name
+    from roamcast.settings import OTHER_VARIABLES, SECTIONS, section_keys, variable_name
 
-    parts = [_INTRODUCTION]
+    parts = [_INTRODUCTION, *(f"| `{name}` | {meaning} |\n" for name, meaning in OTHER_VARIABLES.items())]
     for section, model in SECTIONS.items():
         summary = re.sub(r"\s+", " ", (model.__doc__ or "").partition("\n\n")[0])
         parts.append(f"\n## [{section}]\n\n{summary}\n\n| key | type | default | variable | meaning |\n")
