@@ -5,21 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
-    "AuthenticationError",
-    "CapacityError",
-    "ConflictError",
-    "CorruptionError",
-    "ElsewhereError",
-    "ExitCode",
-    "InputError",
-    "MissingExtraError",
-    "NotFoundError",
-    "PermissionDeniedError",
-    "RoamcastError",
-    "StorageError",
-    "UnavailableError",
-    "UncertainError",
-]
+    "AuthenticationError", "CapacityError", "ConflictError", "CorruptionError", "ElsewhereError", "ExitCode",
+    "InputError", "MissingExtraError", "NotFoundError", "PermissionDeniedError", "RoamcastError", "StorageError",
+    "UnavailableError", "UncertainError",
+]  # fmt: skip
 
 
 class ExitCode(IntEnum):

@@ -56,8 +56,7 @@ for _panel, _functions in _COMMANDS.items():
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings file.", show_default="roamcast.toml, if there is one"),
+        Path | None, typer.Option(metavar="FILE", help="Settings file.", show_default="roamcast.toml, if there is one")
     ] = None,
 ) -> None:
     if version:

@@ -73,16 +73,9 @@ def match(
     ):
         progress.measure = lambda: _task_counts(spark)
         work = worker.submit(
-            match_files,
-            spark,
-            events,
-            subscriptions,
-            out,
-            space=SPACES[space],
-            on_error=on_error.value,
-            overwrite=overwrite,
-            step=progress.say,
-        )
+            match_files, spark, events, subscriptions, out, space=SPACES[space], on_error=on_error.value,
+            overwrite=overwrite, step=progress.say,
+        )  # fmt: skip
         try:
             counts = work.result()
         finally:

@@ -13,13 +13,7 @@ import typer
 from roamcast.cli.entities import attribute_lines
 from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, SpaceName, Url, client_defaults, require
 from roamcast.cli.output import local_time, print_json, table
-from roamcast.cli.tokens import (
-    TokenFile,
-    entity_client,
-    node_url,
-    operator_client,
-    operator_or_entity_client,
-)
+from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_client, operator_or_entity_client
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError
 

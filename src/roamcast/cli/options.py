@@ -94,6 +94,5 @@ def require(*extras: str) -> None:
     missing = [extra for extra in extras if not all(find_spec(package) for package in _EXTRAS[extra])]
     if missing:
         raise MissingExtraError(
-            "this command needs packages that are not installed",
-            hint=f"pip install 'roamcast[{','.join(missing)}]'",
+            "this command needs packages that are not installed", hint=f"pip install 'roamcast[{','.join(missing)}]'"
         )

@@ -41,8 +41,7 @@ def up(
     host: Host = None,
     scenario: Annotated[str, typer.Option(help="Scenario to run: city, conference, relief, roaming or none.")] = "city",
     domains: Annotated[
-        int | None,
-        typer.Option(min=1, max=8, help="Number of nodes, each with a domain of its own.", show_default="1"),
+        int | None, typer.Option(min=1, max=8, help="Number of nodes, each with a domain of its own.", show_default="1")
     ] = None,
     places: PlacesOption = None,
     scene: Annotated[bool, typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.")] = True,
@@ -102,8 +101,7 @@ def node(
         str | None, typer.Option(help="postgresql://… for registry and post office, instead of files.")
     ] = None,
     space: Annotated[
-        SpaceName | None,
-        typer.Option(help="'geographic': degrees; 'planar': metres.", show_default="geographic"),
+        SpaceName | None, typer.Option(help="'geographic': degrees; 'planar': metres.", show_default="geographic")
     ] = None,
     at: Annotated[
         tuple[float, float] | None,
@@ -148,8 +146,7 @@ def pipeline(
         str | None, typer.Option(help="This machine's address as the workers reach it.", show_default="127.0.0.1")
     ] = None,
     cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder on each worker's host for state files.", show_default="a temporary one"),
+        Path | None, typer.Option(help="Folder on each worker's host for state files.", show_default="a temporary one")
     ] = None,
     plan: Annotated[
         str | None,

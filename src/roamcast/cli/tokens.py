@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     from roamcast.client.calls import Attributes
 
 __all__ = [
-    "EntityKind",
-    "TokenFile",
-    "anonymous_client",
-    "ensure_registered",
-    "entity_client",
-    "operator_client",
-    "operator_or_entity_client",
-    "register_entity",
+    "EntityKind", "TokenFile", "anonymous_client", "ensure_registered", "entity_client", "operator_client",
+    "operator_or_entity_client", "register_entity",
 ]  # fmt: skip
 
 EntityKind = Literal["source", "subscriber"]

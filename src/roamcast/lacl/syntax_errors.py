@@ -9,16 +9,7 @@ from lark import Token
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from roamcast.lacl.errors import Span, SpanError
-from roamcast.lacl.vocabulary import (
-    CLAUSES,
-    DISTANCE_UNITS,
-    FUNCTIONS,
-    KEYWORDS,
-    REGIONS,
-    TIME_UNITS,
-    display,
-    suggest,
-)
+from roamcast.lacl.vocabulary import CLAUSES, DISTANCE_UNITS, FUNCTIONS, KEYWORDS, REGIONS, TIME_UNITS, display, suggest
 
 __all__ = ["unexpected_character", "unexpected_token"]
 

@@ -68,12 +68,7 @@ class Scene:
         self.stopped = False
 
     def snapshot(self) -> dict[str, Any]:
-        return {
-            "title": self._title,
-            "space": self._space,
-            "layers": self._layers,
-            "counters": self._counters,
-        }
+        return {"title": self._title, "space": self._space, "layers": self._layers, "counters": self._counters}
 
     def apply(self, change: LayerChange, now: float) -> None:
         """Apply a change. Raises CapacityError, without a change, if there would be too many features."""
@@ -83,9 +78,7 @@ class Scene:
         added = len(change.set.keys() - present.keys())
         if added and self._size() + added - len(gone) > self._most_features:
             raise CapacityError(
-                f"the scene has at most {self._most_features} features",
-                where="set",
-                hint="remove some, or set a ttl",
+                f"the scene has at most {self._most_features} features", where="set", hint="remove some, or set a ttl"
             )
         self._remove(change.layer, gone)
         if change.set:

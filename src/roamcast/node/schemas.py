@@ -363,11 +363,7 @@ class MalformedError(InputError):
     """The body is not JSON."""
 
 
-_MESSAGES = {
-    "extra_forbidden": "unknown field",
-    "missing": "missing field",
-    "finite_number": "must be a finite number",
-}
+_MESSAGES = {"extra_forbidden": "unknown field", "missing": "missing field", "finite_number": "must be a finite number"}
 
 
 class _HasErrors(Protocol):

@@ -59,10 +59,7 @@ _SCHEMA = {
                 "message": {"type": "string"},
                 "where": {"type": ["string", "null"]},
                 "hint": {"type": ["string", "null"]},
-                "line": {
-                    "type": ["integer", "null"],
-                    "description": "Line of the LACL text, from 1, like the column.",
-                },
+                "line": {"type": ["integer", "null"], "description": "Line of the LACL text, from 1, like the column."},
                 "column": {"type": ["integer", "null"]},
                 "office": {
                     "type": ["string", "null"],

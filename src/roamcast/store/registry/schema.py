@@ -76,12 +76,7 @@ bindings = Table(
 _live = bindings.c.unbound_at.is_(None)
 _ended = bindings.c.unbound_at.is_not(None)
 Index(
-    "bindings_live",
-    bindings.c.subscription,
-    bindings.c.source,
-    unique=True,
-    sqlite_where=_live,
-    postgresql_where=_live,
+    "bindings_live", bindings.c.subscription, bindings.c.source, unique=True, sqlite_where=_live, postgresql_where=_live
 )
 Index("bindings_ended", bindings.c.unbound_at, sqlite_where=_ended, postgresql_where=_ended)
 

@@ -70,10 +70,7 @@ async def acknowledge(request: Request, node: TheNode, reader: Reader) -> dict[s
 
 @router.get("/mailbox/stream", response_class=StreamingResponse, responses=STREAM)
 async def stream(
-    node: TheNode,
-    reader: Reader,
-    after: After = 0,
-    last_event_id: Annotated[str | None, Header()] = None,
+    node: TheNode, reader: Reader, after: After = 0, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """The mailbox as server-sent events, until the connection ends.
 

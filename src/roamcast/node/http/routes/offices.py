@@ -40,9 +40,7 @@ async def offices(node: TheNode) -> dict[str, Any]:
 
 @router.get("/offices/nearest")
 async def nearest(
-    node: TheNode,
-    x: Annotated[float, Query(allow_inf_nan=False)],
-    y: Annotated[float, Query(allow_inf_nan=False)],
+    node: TheNode, x: Annotated[float, Query(allow_inf_nan=False)], y: Annotated[float, Query(allow_inf_nan=False)]
 ) -> dict[str, Any]:
     """The node nearest to a point, among this one and its reachable peers: where to register.
 

@@ -209,9 +209,7 @@ def _own(node: Node, id: str, caller: Caller | None) -> Subscription:
     subscription = node.registry.subscription(id)
     if caller is not None and subscription.subscriber != caller.id:
         raise PermissionDeniedError(
-            "this subscription belongs to another subscriber",
-            where="id",
-            hint="GET /v1/subscriptions lists your own",
+            "this subscription belongs to another subscriber", where="id", hint="GET /v1/subscriptions lists your own"
         )
     return subscription
 
