@@ -241,7 +241,7 @@ class WaitHandler(logging.Handler):
         self.waiting = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("waiting: office 'local' has 1 batches"):
+        if record.getMessage().startswith("waiting: office 'local' has 1 unread batches"):
             self.waiting.set()
 
 
