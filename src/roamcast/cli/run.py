@@ -255,7 +255,7 @@ async def _run_all(server: NodeServer, data: Path, world: Scenario | None, other
 
     def start_parts(url: str) -> None:
         typer.echo(f"roamcast is up: {url}/  (API: {url}/docs, data: {data}, stop with Ctrl-C)")
-        typer.echo("Starting the pipeline; the first letters arrive in a few seconds.")
+        typer.echo("Starting Spark, which takes about 20 seconds; then the first letters arrive.")
         command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
         parts.append(asyncio.create_task(keep_running("pipeline", command, stop)))
         token = DataFolder(data).operator_token()
