@@ -36,7 +36,7 @@ class GroupCommit(Generic[R]):
 
     A group takes what waits, up to `most` requests with a total weight of `limit`. A single heavier request is a group
     of its own, and so is each one that `is_alone` selects. With `linger`, the first request that waits opens a window
-    of so many seconds; the group is handled when the window is over or the limit is reached.
+    of that many seconds; the group is handled when the window is over or the limit is reached.
 
     With `next_due`, `handle` also runs with an empty group: when the time it returns has come (of `time.monotonic()`;
     None for never) and after `wake`.

@@ -64,7 +64,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """The state of a subscription that does not always run: one of plan bind, or one with a life-control.
+    """The state of a subscription that is not always active: one of plan bind, or one with a life-control.
 
     `state` is `start`, `active`, `inactive` or `stop`, since the time `since`. `why` says why it receives nothing; None
     while the subscription is active. `was_active`: it has been active at least once.
@@ -83,7 +83,8 @@ class Subscription:
     `body` is the JSON body of the control record that the pipeline gets while the subscription runs; None if the
     pipeline gets bindings instead. `places` are the places that the query names. Without a `lifecycle` the subscription
     runs from `accepted` until it is removed. `has_moving_region`: its region is centred on the subscriber, so that the
-    pipeline needs the subscriber's position. `source_condition` is on attributes of sources, in normal form, or "".
+    pipeline needs the subscriber's position. `source_condition` is on attributes of sources, in normal form, as
+    JSON; "" if there is none.
     """
 
     id: str

@@ -116,7 +116,7 @@ class LetterStream:
 class DemandStream:
     """Whether a source is demanded: first the current value, then each change.
 
-    While the node cannot be reached the value is True: nobody can tell that the source is idle.
+    While the node cannot be reached the value is True, because the source may be demanded.
     """
 
     def __init__(self, delays: Sequence[float]) -> None:

@@ -19,7 +19,7 @@ class OfficeLimits:
     chunk_letters: int = 500
     """Letters in a MailboxChunk."""
     first_chunk_letters: int = 50
-    """Letters in the first MailboxChunk: nobody can read before it has arrived."""
+    """Letters in the first MailboxChunk: no letter can be read before it has arrived."""
     message_bytes: int = 1_000_000
     """Bytes of letter bodies in either, unless a single letter is larger; and of bookkeeping in a MailboxChunk."""
     mailbox_letters: int = 100_000

@@ -60,7 +60,7 @@ class Outbox:
 
     def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
         """Write the letters of `batch` for `office` durably, replacing an earlier attempt at the same batch."""
-        folder = self._folder / office
+        folder = self.folder_of(office)
         metadata = {"format": FORMAT, "pipeline": pipeline, "batch": str(batch)}
         buffer = pa.BufferOutputStream()
         table = letters.cast(LETTERS_SCHEMA.with_metadata(metadata))
@@ -68,9 +68,13 @@ class Outbox:
         make_folder(folder)
         write_atomic(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
 
+    def folder_of(self, office: str) -> Path:
+        """The folder of the batch files for `office`."""
+        return self._folder / office
+
     def waiting(self, office: str) -> list[Path]:
         """The batch files for `office`, lowest first."""
-        folder = self._folder / office
+        folder = self.folder_of(office)
         return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
 
     def fullest(self) -> tuple[str, int]:

@@ -189,7 +189,7 @@ class Acknowledged:
 Reply: TypeAlias = Removed | LetterSent | LettersSent | Deposited | Pulled | Acknowledged
 
 
-# Notices. They may come at any time, to the subscriber or to whoever asked.
+# Notices. They may come at any time, to the subscriber or to the client that asked.
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ class SubscriptionBody:
 
     The index finds `box` (None: everywhere) and `terms`. Afterwards an event must lie in the `circle` (x, y, radius in
     metres) or in the `area` (GeoJSON) of a `place`, and satisfy the conditions `source` and `on`. Each of these may be
-    None. `every` is in microseconds. With a `moving_radius` there is no box: the region is a circle of so many metres
-    around the subscriber.
+    None. `every` is in microseconds. With a `moving_radius` there is no box: the region is a circle with this
+    radius, in metres, around the subscriber.
     """
 
     box: Box | None

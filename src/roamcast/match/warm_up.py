@@ -18,9 +18,9 @@ __all__ = ["warm_up"]
 
 
 def warm_up() -> None:
-    """Compile what a pipeline in the replicated plan needs: adding, removing, merging and matching.
+    """Compile what a pipeline with a replicated index needs: adding, removing, merging and matching.
 
-    Kernels of the partitioned plan and of the partitioners are compiled at first use.
+    Kernels of a partitioned index and of the partitioners are compiled at first use.
     """
     count = 40
     side = np.arange(count) / 10

@@ -142,6 +142,9 @@ class EventIntake:
         points: Sequence[tuple[float, float]],
         now: int,
     ) -> IntakeResult:
+        """`source` is the id of the source at its home. `entity` is its name in this journal: `source@home` if its home
+        is another node.
+        """
         records = [
             Record(
                 EVENT,

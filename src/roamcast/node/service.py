@@ -116,7 +116,6 @@ class Node:
             self.scene = self._new_scene() if settings.scene else None
             self.outbox_reader = OutboxReader(
                 Outbox(folder.outbox),
-                folder.outbox,
                 settings.domain,
                 deposit=self.office.mailboxes.deposit,
                 on_status=self._inform_pipeline,
@@ -193,7 +192,8 @@ class Node:
         self.metrics.duplicate_letters.inc(result.duplicates)
 
     def _pipeline_counters(self) -> Mapping[str, int]:
-        return self.outbox_reader.pipeline.counters if self.outbox_reader.pipeline else {}
+        status = self.outbox_reader.pipeline_status
+        return status.counters if status else {}
 
     def _new_scene(self) -> Scene:
         title = self.settings.title or f"domain {self.settings.domain}"
@@ -212,7 +212,7 @@ class Node:
 
     def _add_gauges(self) -> None:
         self.metrics.add_subscriptions(self.control.subscription_counts)
-        self.metrics.add_pipeline(lambda: self.outbox_reader.pipeline)
+        self.metrics.add_pipeline(lambda: self.outbox_reader.pipeline_status)
         self.metrics.add_gauge(
             "roamcast_mailbox_waiters", "Open mailbox streams and long polls.", lambda: len(self.waiters)
         )

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Waiters:
     """Those who wait for something new, by the name of what they wait for. Belongs to one event loop.
 
-    After `stop` every waiter is notified, and `stopped` tells why.
+    `stop` sets `stopped` and notifies every waiter.
     """
 
     def __init__(self) -> None:

@@ -99,8 +99,9 @@ SHARED: Final = pa.dictionary(pa.int32(), pa.string())
 # (node, since) is the offset of the record that created the subscription, so an id that is removed and created again
 # has two rows. A removed row still counts in the batch `removed_in`, for events of that node before the offset `until`.
 # The index finds box and terms, and knows a row by its `handle`. Tested afterwards are a `circle` (x, y, radius) in
-# `space` or the `area` (GeoJSON) of a `place`, and the conditions `source` and `on` (see `bodies.encode_condition`).
-# A row with a `moving_radius` has no box, see `moving_regions`.
+# `space` or the `area` (GeoJSON) of a `place`, the condition `source` on attributes of the source, and the condition
+# `on`. Conditions are JSON, see `bodies.encode_condition`; null if there is none. A row with a `moving_radius` has no
+# box, see `moving_regions`.
 SUBSCRIPTIONS: Final = StateTable(
     "subscriptions",
     ("node", "since"),
@@ -132,10 +133,10 @@ SUBSCRIPTIONS: Final = StateTable(
     order="handle",
 )
 
-# `since` and `until` are the offsets of the records that bound and unbound, `begin` and `end` their times. The source
-# is registered at node `home`. If that is another node, only times tell what came first. Ended bindings are kept for a
-# while, for late events. A `final` one, whose subscription was removed, matches no event after `until`, whatever its
-# time.
+# The subscription `id` is one of `node`; `source` is the id of a source, which is registered at node `home`. `since`
+# and `until` are the offsets of the records that bound and unbound, `begin` and `end` their times. If `home` is another
+# node, only times show what came first. Ended bindings are kept for a while, for late events. A `final` one, whose
+# subscription was removed, matches no event after `until`, whatever its time.
 BINDINGS: Final = StateTable(
     "bindings",
     ("node", "since"),
@@ -157,7 +158,7 @@ BINDINGS: Final = StateTable(
     ),
 )
 
-# For each source whose ended bindings were deleted: when the last of these ended.
+# For each source whose ended bindings were deleted: when the last of these ended. `node` is the home of the source.
 EXPIRED_BINDINGS: Final = StateTable(
     "expired_bindings",
     ("node", "source"),
@@ -183,6 +184,7 @@ SOURCES: Final = StateTable(
 )
 
 # The time of the last event sent to each subscription with `Every`; null once the subscription was removed.
+# `node` is the node of the subscription.
 LAST_SENT: Final = StateTable(
     "last_sent",
     ("node", "id"),

@@ -107,7 +107,7 @@ def test_bindings_are_checked_at_the_events_time(shared: RunningNode) -> None:
     bob.subscribe("Select Where &context = noise and &location in nearest On @ > 1", id="bobs")
     found = bob.explain("bobs", {"source": "near", "readings": {"noise": 5}})
     since = bob.bindings("bobs")[0].bound_at
-    assert checks(found)["bound"] == (True, f"near is bound since {since}")
+    assert checks(found)["bound"] == (True, f"near has been bound since {since}")
     assert checks(found)["on"] == (True, "@ > 1 holds: noise is 5")
     past = bob.explain("bobs", {"source": "near", "time": 1_000_000})
     assert checks(past)["bound"] == (False, f"near was not bound at 1970-01-12T13:46:40Z; it was from {since}")

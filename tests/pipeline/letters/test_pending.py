@@ -135,7 +135,7 @@ def test_an_event_of_a_bound_source_is_a_pending_letter(tmp_path: Path) -> None:
     rows = bindings.find(("node", "since"), [pa.array(["local"] * 2), pa.array([1, 2])]).row.tolist()
     letters = letters_of_bindings(events_table({"time": 5, "event": "{}", "bindings": rows}, {"time": 6}), bindings)
     assert letters.schema.equals(PENDING_SCHEMA)
-    since = "cam is bound since 2023-11-14T22:13:20Z"
+    since = "cam has been bound since 2023-11-14T22:13:20Z"
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 1, 5, "{}", "local", "ann", "b1", None, since),
         ("local", 1, 5, "{}", "local", "bob", "b2", 9, f"{since}, and @level > 1"),
@@ -150,8 +150,8 @@ def test_times_of_the_years_1_to_9999_can_be_formatted(tmp_path: Path, time: int
         "why"
     ].to_pylist()
     assert text in (
-        "cam is bound since 0001-01-01T00:00:00Z",
-        "cam is bound since 9999-12-31T23:59:59.999999Z",
+        "cam has been bound since 0001-01-01T00:00:00Z",
+        "cam has been bound since 9999-12-31T23:59:59.999999Z",
     )
 
 

@@ -49,7 +49,7 @@ def contents(changes: ControlChanges) -> dict[str, Any]:
         name: sorted(getattr(changes, name).to_pylist(), key=lambda row: (row["node"], row["since"]))
         for name in ("subscriptions", "bindings")
     }
-    others = ("subscription_growth", "binding_growth", "initial", "removed", "clocks", "dead_letters")
+    others = ("subscription_growth", "binding_growth", "initial", "removed", "latest_binding_times", "dead_letters")
     return {**tables, **{name: getattr(changes, name) for name in others}}
 
 

@@ -135,4 +135,4 @@ def test_an_unusable_record_becomes_a_dead_letter(poison: str) -> None:
     assert reason
     assert subscription_spans(changes) == [("local", "s2", 5, None, None), ("local", "s3", 1, 8, 7)]
     assert binding_spans(changes) == [("b2", "cam", 6, None, 9, None), ("b3", "cam", 1, 9, 5, 9)]
-    assert (changes.subscription_growth, changes.binding_growth, changes.clocks) == (0, 0, {"local": 9})
+    assert (changes.subscription_growth, changes.binding_growth, changes.latest_binding_times) == (0, 0, {"local": 9})

@@ -27,7 +27,7 @@ __all__ = ["EffectLog", "PreviousBindings", "restore_effects"]
 class EffectLog:
     """Collects the effects of one message: bindings in the order of change, then states, then demand.
 
-    So a binding is known before its source is told to send. Only net changes are reported: a binding that exists only
+    So a binding is known before its source is demanded. Only net changes are reported: a binding that exists only
     while the message is handled is left out, and a subscription that goes from one source to the next stays active.
     """
 

@@ -13,7 +13,7 @@ from roamcast.errors import ConflictError
 __all__ = ["IdOrder"]
 
 _GAP = 1 << 32
-_SORT_RATIO = 64  # with more than one new id for so many known ones, sorting is faster than inserting
+_SORT_RATIO = 64  # with more than one new id for 64 known ones, sorting is faster than inserting
 
 
 class IdOrder:

@@ -22,7 +22,7 @@ from roamcast.bind.nearest.kernels.trees import (
 __all__ = ["PackedTrees"]
 
 _SPARE = 8  # an eighth of a tree's capacity is spare
-_MAX_CHURN = 2  # a tree is sorted again when one in so many entries has changed
+_MAX_CHURN = 2  # a tree is sorted again when one in two entries has changed
 
 
 class PackedTrees:

@@ -36,8 +36,8 @@ class TermLists(NamedTuple):
 class Dictionary(NamedTuple):
     """The terms of a segment, numbered from 1, in a hash table as it is stored.
 
-    The seed is a digest of the terms. So the same terms make the same dictionary, and an attacker who wants terms that
-    collide can only try, because every term changes the seed. A term costs its bytes and at most 36 more.
+    The seed is a digest of the terms. So the same terms make the same dictionary, and an attacker can only guess
+    which terms collide, because every term changes the seed. A term costs its bytes and at most 36 more.
     """
 
     text: Bytes
@@ -119,7 +119,7 @@ def _intern(
 
 
 def _validity(array: pa.Array[Any]) -> npt.NDArray[np.bool_]:
-    """Return which elements are not null; an empty array if none is."""
+    """Return which elements are not null; an empty array if no element is null."""
     return read_only(array.is_valid().to_numpy(zero_copy_only=False)) if array.null_count else _ALL_VALID
 
 

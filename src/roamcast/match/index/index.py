@@ -219,9 +219,9 @@ def _sort(hits: Sequence[_SegmentHits], begin: int, events: int, scanned: int) -
     for event, _ in parts:
         count_matches(event, first[1:])
     np.cumsum(first, out=first)
-    ordered, at = np.empty(first[-1], np.int64), first[:-1].copy()
+    ordered, next_index = np.empty(first[-1], np.int64), first[:-1].copy()
     for event, value in parts:
-        group_by_event(event, value, at, ordered)
+        group_by_event(event, value, next_index, ordered)
     if sort_short_runs(first, ordered):
         for run in np.flatnonzero(np.diff(first) > SHORT_RUN):
             ordered[first[run] : first[run + 1]].sort()

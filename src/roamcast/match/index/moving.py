@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
 
 _SLACK: Final = 0.5  # of the radius
-_STEPS: Final = 8  # or so many steps as long as the last two, if that is more
+_STEPS: Final = 8  # or this many steps as long as the last two, if that is more
 
 
 class RegionBoxes(NamedTuple):
@@ -210,8 +210,8 @@ class MovingRegions:
 class CircleTest:
     """The exact test of moving regions, in one version. Circles are closed.
 
-    A `trail` is a file of the positions of some regions over time: `handle`, `since`, `x`, `y`, ordered by handle and
-    since. The first row of each handle has since BEFORE_ALL.
+    A `trail` is a file of where some regions were: `handle`, `since`, `x`, `y`, ordered by handle and since. `since` is
+    the offset of the position in the journal; in the first row of each handle it is BEFORE_ALL.
     """
 
     def __init__(self, space: Space, folder: Path, version: str, trail: str | None = None) -> None:
@@ -219,30 +219,33 @@ class CircleTest:
         self._version: MappedArrays = SegmentFolder(folder).open(version)
         self._trail: MappedArrays | None = None if trail is None else SegmentFolder(folder).open(trail)
 
-    def __call__(self, events: Events, event: Integers, subscription: Integers, at: Integers | None = None) -> Truths:
+    def __call__(
+        self, events: Events, event: Integers, subscription: Integers, offset: Integers | None = None
+    ) -> Truths:
         """Return whether each event is in the circle of the region beside it.
 
-        Uses the last position since before `at`, or the last one without `at`. False for unknown regions and positions.
+        Uses the last position before `offset` in the journal, or simply the last one if there is no `offset`. False for
+        unknown regions and positions.
         """
         arrays = self._version.arrays
         row, known = _find_sorted(arrays["handle"], subscription)
         if not known.any():
             return known
         x, y, radius = (arrays[name][row] for name in ("x", "y", "radius"))
-        if self._trail is not None and at is not None:
-            _apply_trail(self._trail.arrays, subscription, at, x, y)
+        if self._trail is not None and offset is not None:
+            _apply_trail(self._trail.arrays, subscription, offset, x, y)
         inside: Truths = self._space.distance(x, y, events.x[event], events.y[event]) <= radius
         return known & inside
 
 
-def _apply_trail(trail: Arrays, handle: Integers, at: Integers, x: Floats, y: Floats) -> None:
-    """Replace x and y by the positions at the time `at`, for handles that the trail has."""
+def _apply_trail(trail: Arrays, handle: Integers, offset: Integers, x: Floats, y: Floats) -> None:
+    """Replace x and y by the positions at each journal `offset`, for handles that the trail has."""
     first, stop = (np.searchsorted(trail["handle"], handle, side) for side in ("left", "right"))
     moved = np.flatnonzero(first < stop)
-    low, high, at = first[moved] + 1, stop[moved], at[moved]
+    low, high, offset = first[moved] + 1, stop[moved], offset[moved]
     while (undecided := low < high).any():
         middle = np.where(undecided, (low + high) // 2, 0)
-        before = trail["since"][middle] < at
+        before = trail["since"][middle] < offset
         low = np.where(undecided & before, middle + 1, low)
         high = np.where(undecided & ~before, middle, high)
     x[moved], y[moved] = trail["x"][low - 1], trail["y"][low - 1]

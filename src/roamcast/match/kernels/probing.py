@@ -47,7 +47,7 @@ NO_TERM: Final = u64(0x5851F42D4C957F2D)
 MAX_CELLS: Final = 2.0**31
 """The number of cells on either side of 0, along an axis."""
 DIGEST_BITS: Final = 40
-"""Tables are keyed by so many bits of a hash of the feature."""
+"""Tables are keyed by this many bits of a hash of the feature."""
 
 _FIRST: Final = u64(0x9E3779B97F4A7C15)
 _SECOND: Final = u64(0xC2B2AE3D27D4EB4F)

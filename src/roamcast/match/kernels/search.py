@@ -66,7 +66,7 @@ class SearchScratch(NamedTuple):
     end: Integers  # by run
     hit: Numbers  # by hit: twice the index into `term`, plus one if the box must be tested
     predicate: Integers  # by hit
-    stamp: Numbers  # by term of the segment: the last event with many terms that has it
+    stamp: Numbers  # by term of the segment: which event with many terms was the last to have it, see `_next_block`
 
     @classmethod
     def of(cls, segment: SegmentArrays, longest: int) -> Self:
@@ -104,18 +104,18 @@ def search(
         next_begin, events = _next_block(batch, begin, segment.has_termless[0], scratch)
         runs = _find_runs(segment, batch, events, scratch)
         scanned += _locate_runs(segment, runs, scratch)
-        now, q, p = written, i64(0), i64(0)
+        total, q, p = written, i64(0), i64(0)
         while q < runs:
             q, p, hits = _collect_hits(segment, q, p, runs, scratch)
             hits = _filter_hits(segment, dead, batch, hits, next_begin, scratch)
-            if hits > len(out_event) - now:
+            if hits > len(out_event) - total:
                 return begin, written, scanned - _remaining_postings(q, p, runs, scratch)
             for k in range(hits):
                 row = i64(segment.predicate[scratch.predicate[k]])
-                out_event[now] = scratch.event[scratch.slot[scratch.hit[k] >> 1]]
-                out_value[now] = 2 * segment.handle[row >> 1] + (row & 1)
-                now += 1
-        begin, written = next_begin, now
+                out_event[total] = scratch.event[scratch.slot[scratch.hit[k] >> 1]]
+                out_value[total] = 2 * segment.handle[row >> 1] + (row & 1)
+                total += 1
+        begin, written = next_begin, total
     return begin, written, scanned
 
 
@@ -123,7 +123,8 @@ def search(
 def _next_block(batch: SearchBatch, begin: int, has_termless: bool, scratch: SearchScratch) -> tuple[Scalar, Scalar]:
     """Make a block of the events from `begin` on; return where the next one begins and how many events this one has.
 
-    Skips events that have no term of the segment, unless some rows have no terms.
+    Skips events that have no term of the segment, unless some rows have no terms. An event with many terms is a block
+    of its own; its terms are stamped with where the next block begins.
     """
     events, terms, last = 0, 0, len(batch.order) - 1
     for i in range(begin, len(batch.order)):
@@ -287,9 +288,9 @@ def _equal_halves(a: Scalar, b: Scalar) -> bool:
 
 @kernel
 def _filter_hits(
-    segment: SegmentArrays, dead: Bytes, batch: SearchBatch, hits: int, now: int, scratch: SearchScratch
+    segment: SegmentArrays, dead: Bytes, batch: SearchBatch, hits: int, stamp: int, scratch: SearchScratch
 ) -> Scalar:
-    """Keep the hits that match; return how many."""
+    """Keep the hits that match; return how many. `stamp` is where the next block begins."""
     for k in range(hits):
         prefetch(segment.predicate, scratch.predicate[k])
     kept = 0
@@ -300,7 +301,7 @@ def _filter_hits(
             e = scratch.event[scratch.slot[hit >> 1]]
             if not _box_contains(segment, row, batch.x[e], batch.y[e]):
                 continue
-        if not _terms_match(segment, at + 1, hit >> 1, now, scratch):
+        if not _terms_match(segment, at + 1, hit >> 1, stamp, scratch):
             continue
         if len(dead) and dead[row >> 3] >> u8(row & 7) & u8(1):
             continue
@@ -320,10 +321,11 @@ def _box_contains(segment: SegmentArrays, row: int, px: float, py: float) -> boo
 
 
 @kernel
-def _terms_match(segment: SegmentArrays, at: int, under: int, now: int, scratch: SearchScratch) -> bool:
+def _terms_match(segment: SegmentArrays, at: int, under: int, stamp: int, scratch: SearchScratch) -> bool:
     """Return whether the predicate with terms at `at` is posted under this term, and the event has its other terms.
 
-    `under` is the index into the scratch of the term that led to the posting.
+    `under` is the index into the scratch of the term that led to the posting. If the event has many terms, they have
+    this `stamp`.
     """
     slot = scratch.slot[under]
     begin, end = scratch.term_first[slot], scratch.term_first[slot + 1]
@@ -335,7 +337,7 @@ def _terms_match(segment: SegmentArrays, at: int, under: int, now: int, scratch:
         at += 1
         word = i64(segment.predicate[at])
         t = word & (LAST_TERM - 1)
-        has_term = many and scratch.stamp[t] == now
+        has_term = many and scratch.stamp[t] == stamp
         if not many:
             for k in range(begin, end):
                 has_term |= scratch.term[k] == t
@@ -352,9 +354,9 @@ def count_matches(event: Numbers, count: Integers) -> None:
 
 
 @kernel
-def group_by_event(event: Numbers, value: Integers, place: Integers, ordered: Integers) -> None:
-    """Group values by event, keeping their order. `place[e]` is where the next value of event e goes."""
+def group_by_event(event: Numbers, value: Integers, next_index: Integers, ordered: Integers) -> None:
+    """Group values by event, keeping their order. `next_index[e]` is where the next value of event e goes."""
     for i in range(len(event)):
         e = event[i]
-        ordered[place[e]] = value[i]
-        place[e] += 1
+        ordered[next_index[e]] = value[i]
+        next_index[e] += 1

@@ -43,7 +43,7 @@ class Texts(NamedTuple):
 
 
 def hash_seed(content: bytes | memoryview) -> Keys:
-    """Derive the seed of a text hash, three words, from all of `content`. Nobody can guess it without the content."""
+    """Derive the seed of a text hash, three words, from all of `content`. Only the content reveals it."""
     return np.frombuffer(hashlib.blake2b(content, digest_size=24).digest(), np.uint64)
 
 

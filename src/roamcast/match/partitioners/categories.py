@@ -260,7 +260,7 @@ class Categories:
         return int((self.rows.first[rows + 1] - self.rows.first[rows]).sum())
 
     def _reserve(self, terms: int) -> None:
-        """Make room for so many more terms in a table that stays half empty."""
+        """Make room for this many more terms in a table that stays half empty."""
         if 2 * (self._counts.used[0] + terms + 1) > len(self._counts.frequency):
             live = int((self._counts.frequency > 0).sum())
             counts = _empty_counts(4 * (live + terms + 16))

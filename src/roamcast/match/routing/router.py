@@ -122,7 +122,7 @@ class RoutingTables:
     ) -> tuple[RoutingTableRef, ...]:
         """Add the features of rows, each held by the worker beside it; return the new stack.
 
-        All tables of a stack have the same `secret`. Whoever knows it can construct features that fall into one bucket.
+        All tables of a stack have the same `secret`. With it, one can construct features that fall into one bucket.
         """
         weight = None if frequency is None else frequency(rows.terms.texts)
         seed = _seed(secret)

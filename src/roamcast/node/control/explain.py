@@ -170,7 +170,7 @@ def _bound(event: ExplainedEvent, bindings: Sequence[Binding]) -> Check:
     candidates = [binding for binding in bindings if binding.source == event.name]
     for binding in candidates:
         if binding.bound_at <= event.time and (binding.unbound_at is None or event.time < binding.unbound_at):
-            return Check("bound", True, f"{event.source_name} is bound since {iso(binding.bound_at)}")
+            return Check("bound", True, f"{event.source_name} has been bound since {iso(binding.bound_at)}")
     if candidates:
         last = max(candidates, key=lambda binding: binding.bound_at)
         until = "" if last.unbound_at is None else f" to {iso(last.unbound_at)}"

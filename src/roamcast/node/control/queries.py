@@ -33,7 +33,8 @@ _LOCATION = Variable("&", "location")
 class CheckedQuery:
     """A query that is valid at this node, and its canonical text.
 
-    `expression` is that of its agent, None for plan match; `source_condition` is on the attributes of sources.
+    `expression` is that of its agent, None for plan match; `source_condition` is on the attributes of sources,
+    as JSON; "" if there is none.
     """
 
     query: Query

@@ -149,10 +149,10 @@ class MailboxService:
             raise NotFoundError("no letter with this number was sent", where=receiver, hint=hint)
         raise UnavailableError("no office has reported on this letter yet", where=receiver, hint="try again later")
 
-    def resolve_trace(self, news: TraceReply) -> None:
-        answer = self._tracing.get(news.ticket)
+    def resolve_trace(self, reply: TraceReply) -> None:
+        answer = self._tracing.get(reply.ticket)
         if answer is not None and not answer.done():
-            answer.set_result(news)
+            answer.set_result(reply)
 
     def deposit(self, letters: Sequence[Letter]) -> DepositResult:
         """Store letters of the pipeline to ids of this domain. Durable when it returns. Raises StorageError."""

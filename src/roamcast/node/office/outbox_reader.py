@@ -27,13 +27,12 @@ class OutboxReader:
 
     Batches are read in order. Each is removed after its letters are stored; after a crash it is read again, and the
     mailboxes drop duplicates. Disk failures are retried forever. A damaged batch stops the reader, because no batch may
-    be skipped. `problem` says what is wrong; `pipeline` is the last status of the pipeline.
+    be skipped. `problem` says what is wrong; `pipeline_status` is the last status read.
     """
 
     def __init__(
         self,
         outbox: Outbox,
-        folder: Path,
         office: str,
         *,
         deposit: Callable[[Sequence[Letter]], DepositResult],
@@ -45,7 +44,7 @@ class OutboxReader:
         """
         self._outbox = outbox
         self._status_path = outbox.status_path
-        self._folder = folder / office
+        self._folder = outbox.folder_of(office)
         self._office = office
         self._deposit = deposit
         self._on_status = on_status
@@ -54,7 +53,7 @@ class OutboxReader:
         self._folder_seen = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"outbox-reader-{office}", daemon=True)
-        self.pipeline: PipelineStatus | None = None
+        self.pipeline_status: PipelineStatus | None = None
         self.waiting = 0
         self.problem: str | None = None
 
@@ -91,7 +90,7 @@ class OutboxReader:
         status = self._outbox.read_status()
         if status is not None:
             self._on_status(status)
-            self.pipeline = status
+            self.pipeline_status = status
             self._status_seen = changed
 
     def _batches(self) -> Iterable[Path]:

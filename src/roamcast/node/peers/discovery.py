@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 SOURCES: Final = "/v1/office/sources"
 
-_WAIT: Final = 2.0  # seconds a response may wait for news
+_WAIT: Final = 2.0  # seconds a response may wait for an announcement
 _EXTRA: Final = 3.0  # seconds more for the network
 _TICK: Final = 0.5  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds
@@ -52,7 +52,7 @@ class Discovery:
         self._polling: dict[str, _PeerPolling] = {}
         self._ticker: asyncio.Task[None] | None = None
         self.waiters = Waiters()
-        """Notified by node, when there is news for it, and by source, when its demand changes."""
+        """Notified by node, when there is something to announce to it, and by source, when its demand changes."""
         self.positions: dict[str, Point] = {}
         """The positions of other nodes, as far as they report them."""
 
@@ -75,7 +75,7 @@ class Discovery:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def respond(self, peer: str, request: SourcesRequest) -> SourcesResponse:
-        """Respond as soon as there is news for the peer, or after a while."""
+        """Respond as soon as there is something to announce to the peer, or after a while."""
         if request.at is not None:
             self.positions[peer] = request.at
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class Discovery:
 
 
 class _PeerPolling:
-    """The polling of one node: a long poll for news, and an immediate request when something is urgent."""
+    """The polling of one node: a long poll for announcements, and an immediate request when something is urgent."""
 
     def __init__(self, node: str, discovery: Discovery) -> None:
         self.node = node

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SourcesRequest(NamedTuple):
-    """A discovery request, how many seconds its response may wait for news, and the position of the sender."""
+    """A discovery request, how many seconds its response may wait for an announcement, and the sender's position."""
 
     request: DiscoveryRequest
     wait: float

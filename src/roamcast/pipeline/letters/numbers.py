@@ -48,18 +48,18 @@ def number_letters(pending: pa.Table, last_numbers: Mapping[ReceiverKey, int]) -
     """Number letters that are in order. `last_numbers` are those of earlier batches."""
     if not pending.num_rows:
         return NumberedLetters({}, {})
-    office, offices = _rank(pending["office"])
-    name, names = _rank(pending["receiver"])
+    office_codes, offices = _rank(pending["office"])
+    name_codes, names = _rank(pending["receiver"])
     numbers = np.empty(pending.num_rows, dtype=np.int64)
     last: dict[ReceiverKey, int] = {}
-    changes = np.flatnonzero((np.diff(office, prepend=-1) != 0) | (np.diff(name, prepend=-1) != 0))
+    changes = np.flatnonzero((np.diff(office_codes, prepend=-1) != 0) | (np.diff(name_codes, prepend=-1) != 0))
     for start, stop in zip(changes, [*changes[1:], pending.num_rows], strict=True):
-        receiver = ReceiverKey(offices[office[start]], names[name[start]])
+        receiver = ReceiverKey(offices[office_codes[start]], names[name_codes[start]])
         base = last_numbers.get(receiver, 0)
         numbers[start:stop] = np.arange(base + 1, base + 1 + stop - start)
         last[receiver] = base + int(stop - start)
     letters = pa.table({"receiver": pending["receiver"], "number": numbers, "body": _bodies(pending)})
-    by_office = {str(of): letters.filter(pa.array(office == code)) for code, of in enumerate(offices)}
+    by_office = {name: letters.filter(pa.array(office_codes == code)) for code, name in enumerate(offices)}
     return NumberedLetters(by_office, last)
 
 

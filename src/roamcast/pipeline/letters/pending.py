@@ -49,7 +49,7 @@ def letters_of_bindings(events: pa.Table, bindings: TableLookup) -> pa.Table:
     rows = bindings.take(pc.list_flatten(lists).to_numpy())
     columns = (rows[name].to_pylist() for name in ("node", "home", "source", "begin", "on"))
     whys = [
-        f"{_source_name(source, home, node)} is bound since {iso(begin)}{_condition_suffix(on)}"
+        f"{_source_name(source, home, node)} has been bound since {iso(begin)}{_condition_suffix(on)}"
         for node, home, source, begin, on in zip(*columns, strict=True)
     ]
     return _letters(events, lists, rows, pa.array(whys, pa.string()))

@@ -101,7 +101,7 @@ class BatchState:
         self.manifest = manifest
         self._settings = settings or BatchSettings()
         self._folder = folder
-        self._terms = TermStatistics()  # of events since the start; it only affects speed
+        self._term_statistics = TermStatistics()  # of events since the start; it only affects speed
         self._regions = folder.open_regions(manifest)
         sources, receivers, expired = (
             folder.read_table(manifest, table) for table in (SOURCES, RECEIVERS, EXPIRED_BINDINGS)
@@ -114,16 +114,16 @@ class BatchState:
     def prepare(self, control: ControlRecords, batch: int) -> PreparedBatch:
         """Apply the control records of a batch. The context says what its events are matched with."""
         for terms in control.terms:
-            self._terms.observe(terms)
+            self._term_statistics.observe(terms)
         known = self._folder.open_rows(self.manifest)
         changes = apply_records_in_bulk(control.records, batch, known)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
-        positions, broken = read_positions(control.records)
+        positions, bad_positions = read_positions(control.records)
         regions = self._regions.update(rows, positions)
-        changes.dead_letters.extend([*broken, *regions.dead_letters])
+        changes.dead_letters.extend([*bad_positions, *regions.dead_letters])
         updater = self._folder.updater
         index = updater.reshard(self.manifest.index, self._settings.workers, known)
-        index = updater.update(index, rows, regions.boxes, self._terms)
+        index = updater.update(index, rows, regions.boxes, self._term_statistics)
         expired: dict[SourceKey, int] = {}
         context = MatchContext(
             self._folder.folder,
@@ -222,7 +222,7 @@ class BatchState:
         """Which bindings ended so long ago that they may be deleted. Their ends are noted in `expired`."""
         encoded = rows["node"].combine_chunks().dictionary_encode()
         history = self._settings.binding_history
-        horizons = [changes.clocks.get(node, 0) - history for node in encoded.dictionary.to_pylist()]
+        horizons = [changes.latest_binding_times.get(node, 0) - history for node in encoded.dictionary.to_pylist()]
         end = pc.fill_null(rows["end"], NO_END).to_numpy()
         is_expired: Truths = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
         deleted = rows.filter(pa.array(is_expired))
@@ -235,11 +235,11 @@ class BatchState:
         lookup, sources = self._lookup(SOURCES), list(events.seen)
         keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
         columns = ("node", "source", "seq", "time", "event", "attributes")
-        before = lookup.take(lookup.find(SOURCES.keys, keys).row, columns)
-        now = events.fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
-        known = pa.concat_tables([before, now])
-        known = known.filter(pc.is_valid(known["event"])).sort_by([("seq", "ascending")])
-        newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, known).to_pylist()}
+        stored = lookup.take(lookup.find(SOURCES.keys, keys).row, columns)
+        fresh = events.fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
+        candidates = pa.concat_tables([stored, fresh])
+        candidates = candidates.filter(pc.is_valid(candidates["event"])).sort_by([("seq", "ascending")])
+        newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, candidates).to_pylist()}
         rows = [
             {**newest.get(source, {}), "node": source.home, "source": source.name, "seen": ranges.to_text()}
             for source, ranges in events.seen.items()

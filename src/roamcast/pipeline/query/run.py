@@ -62,7 +62,7 @@ def run_pipeline(
 ) -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then log the reason and exit with 1.
 
-    `limits.batch.workers` is the number of shards of the partitioned plan; 0: see `choose_shard_count`. A signal waits
+    `limits.batch.workers` is the number of shards of a partitioned index; 0: see `choose_shard_count`. A signal waits
     for the current batch. If the process is killed instead, nothing is lost: the next start repeats the batch.
     """
     pipeline = open_pipeline(data, new=new)

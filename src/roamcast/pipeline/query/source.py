@@ -85,9 +85,9 @@ class JournalStreamReader(DataSourceStreamReader):
     def latestOffset(self, start: NodeOffsets, limit: ReadLimit) -> NodeOffsets:  # noqa: N802 - Spark's name
         """The end of the next batch: as much as the limit allows, oldest records first.
 
-        A batch has, with a record, all that any node had journalled before it. So an event of one node finds the
-        bindings that another node had made by then. Raises CorruptionError for a journal that ends before `start`:
-        its offsets were assigned again.
+        If a batch contains a record, this or an earlier batch contains everything that any node had journalled before
+        that record. So an event of one node finds the bindings that another node had made by then. Raises
+        CorruptionError for a journal that ends before `start`: its offsets were assigned again.
         """
         moment = time.time_ns() - _CLOCK_STEP
         ends = self._last_offsets()
@@ -108,9 +108,9 @@ class JournalStreamReader(DataSourceStreamReader):
         for written, node, last in heapq.merge(*new):
             if written > moment or not left:
                 break
-            read = latest.get(node, begins[node])
-            take = min(left, last - read)
-            latest[node] = read + take
+            read_through = latest.get(node, begins[node])
+            take = min(left, last - read_through)
+            latest[node] = read_through + take
             left -= take
         return latest
 

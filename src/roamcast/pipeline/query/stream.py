@@ -42,7 +42,7 @@ _OFFICE_PAUSE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """`records`: the maximum of one batch. `outbox`: matching pauses while an office has so many batches to read."""
+    """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches."""
 
     records: int = 50_000
     outbox: int = 1_000
@@ -68,7 +68,7 @@ class PipelineQuery:
         self._outbox = Outbox(data / "outbox")
         self._limits = limits
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
-        self._between_batches = threading.Lock()
+        self._batch_lock = threading.Lock()  # held while a batch runs; `stop` takes it for good
         self._stopping = threading.Event()
         self._read_offsets: dict[str, int] = {}
         self.failure: RoamcastError | None = None
@@ -94,10 +94,10 @@ class PipelineQuery:
     def stop(self) -> None:
         """Let the current batch finish, and start no other."""
         self._stopping.set()
-        self._between_batches.acquire()
+        self._batch_lock.acquire()
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._between_batches:
+        with self._batch_lock:
             last = self._state.manifest.batch
             if batch == last:
                 return  # its state was published before Spark recorded the batch as done

@@ -80,8 +80,9 @@ def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
         # Distinct offsets before all records of the node.
         tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
     records = pa.concat_tables(tables)
-    changes, (positions, broken) = apply_records(records, BEFORE_FIRST, StateRows.empty()), read_positions(records)
-    for dead_letter in [*changes.dead_letters, *broken]:
+    changes = apply_records(records, BEFORE_FIRST, StateRows.empty())
+    positions, bad_positions = read_positions(records)
+    for dead_letter in [*changes.dead_letters, *bad_positions]:
         raise CorruptionError(
             f"the registry has an unusable row: {dead_letter.reason}",
             where=dead_letter.node,

@@ -36,7 +36,8 @@ class ControlChanges:
     """The rows that a batch writes, and by how many the number of live rows grows.
 
     `initial` are the new bindings that also send the last known event of their source. `removed` has the offset of the
-    last removal of each removed subscription (node, id). `clocks` has the latest time of each node's bindings.
+    last removal of each removed subscription (node, id). `latest_binding_times` has the time of the latest record of a
+    binding of each node.
     """
 
     subscriptions: pa.Table
@@ -45,7 +46,7 @@ class ControlChanges:
     binding_growth: int
     initial: list[Row]
     removed: Mapping[tuple[str, str], int]
-    clocks: Mapping[str, int]
+    latest_binding_times: Mapping[str, int]
     dead_letters: list[DeadLetter]
 
 
@@ -90,15 +91,15 @@ def _create(records: pa.Table, chosen: Truths, known: StateRows) -> tuple[Intege
 
     A record with a bad body is left to `apply_records`, which makes it a dead letter.
     """
-    numbers = np.flatnonzero(chosen)
-    if len(numbers):
-        numbers = np.delete(numbers, known.find_live(*_names(records, numbers)).name)
-    bodies = records["body"].take(pa.array(numbers)).to_pylist()
+    indices = np.flatnonzero(chosen)
+    if len(indices):
+        indices = np.delete(indices, known.find_live(*_names(records, indices)).name_index)
+    bodies = records["body"].take(pa.array(indices)).to_pylist()
     specs = [SubscriptionSpec.from_body_or_none(body) for body in bodies]
-    numbers = numbers[np.array([spec is not None for spec in specs], np.bool_)]
-    if not len(numbers):
-        return numbers, SUBSCRIPTIONS.schema.empty_table()
-    chosen_records = records.take(pa.array(numbers))
+    indices = indices[np.array([spec is not None for spec in specs], np.bool_)]
+    if not len(indices):
+        return indices, SUBSCRIPTIONS.schema.empty_table()
+    chosen_records = records.take(pa.array(indices))
     columns: dict[str, npt.ArrayLike] = {
         **dict(zip(SubscriptionSpec._fields, zip(*filter(None, specs), strict=True), strict=True)),
         "node": chosen_records["node"],
@@ -107,28 +108,28 @@ def _create(records: pa.Table, chosen: Truths, known: StateRows) -> tuple[Intege
         "subscriber": chosen_records["entity"],
         "begin": chosen_records["time"].cast(pa.int64()),
     }
-    rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in SUBSCRIPTIONS.schema]
-    return numbers, pa.table(rows, schema=SUBSCRIPTIONS.schema)
+    rows = [columns.get(field.name, pa.nulls(len(indices), field.type)) for field in SUBSCRIPTIONS.schema]
+    return indices, pa.table(rows, schema=SUBSCRIPTIONS.schema)
 
 
 def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> tuple[Integers, pa.Table]:
     """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows."""
-    numbers = np.flatnonzero(chosen)
-    if not len(numbers):
-        return numbers, SUBSCRIPTIONS.schema.empty_table()
-    names = _names(records, numbers)
+    indices = np.flatnonzero(chosen)
+    if not len(indices):
+        return indices, SUBSCRIPTIONS.schema.empty_table()
+    names = _names(records, indices)
     live = known.find_live(*names)
-    time = records["time"].cast(pa.int64()).to_numpy()[numbers]
-    is_simple = np.bincount(live.name, minlength=len(numbers)) == 1
+    time = records["time"].cast(pa.int64()).to_numpy()[indices]
+    is_simple = np.bincount(live.name_index, minlength=len(indices)) == 1
     is_simple[known.find_bound(*names)] = False
-    kept = np.flatnonzero(is_simple[live.name] & (live.rows["begin"].to_numpy() <= time[live.name]))
-    numbers = numbers[live.name[kept]]
+    kept = np.flatnonzero(is_simple[live.name_index] & (live.rows["begin"].to_numpy() <= time[live.name_index]))
+    indices = indices[live.name_index[kept]]
     rows = live.rows.take(pa.array(kept))
-    ends = {"until": records["offset"].to_numpy()[numbers], "removed_in": np.full(len(numbers), batch)}
+    ends = {"until": records["offset"].to_numpy()[indices], "removed_in": np.full(len(indices), batch)}
     for name, values in ends.items():
         column = rows.schema.get_field_index(name)
         rows = rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64()))
-    return numbers, rows
+    return indices, rows
 
 
 def _is_kind(records: pa.Table, kind: str) -> Truths:
@@ -136,8 +137,8 @@ def _is_kind(records: pa.Table, kind: str) -> Truths:
     return is_kind
 
 
-def _names(records: pa.Table, numbers: Integers) -> tuple[pa.Array, pa.Array]:
-    node, id = (records[name].take(pa.array(numbers)).combine_chunks() for name in ("node", "id"))
+def _names(records: pa.Table, indices: Integers) -> tuple[pa.Array, pa.Array]:
+    node, id = (records[name].take(pa.array(indices)).combine_chunks() for name in ("node", "id"))
     return node, id
 
 
@@ -157,12 +158,12 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
             dead_letters.append(DeadLetter(record["node"], record["offset"], error.message))
     subscriptions, bindings = _known_subscriptions(known, rows), _known_bindings(known, rows)
     removed: dict[tuple[str, str], int] = {}
-    clocks: dict[str, int] = {}
+    latest: dict[str, int] = {}
     for row in rows:
         if row["binds"]:
             bindings.apply(row, {"until": row["since"], "end": row["begin"]})
-            clocks[row["node"]] = max(row["begin"], clocks.get(row["node"], row["begin"]))
-        elif row["creates"] or not (subscriptions.are_newer(row) or bindings.are_newer(row)):
+            latest[row["node"]] = max(row["begin"], latest.get(row["node"], row["begin"]))
+        elif row["creates"] or not (subscriptions.has_newer_row(row) or bindings.has_newer_row(row)):
             subscriptions.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
             if not row["creates"]:
                 bindings.end_all(row)
@@ -174,16 +175,16 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
         binding_growth=bindings.growth,
         initial=[row for row in bindings.created if row["initial"]],
         removed=removed,
-        clocks=clocks,
+        latest_binding_times=latest,
         dead_letters=dead_letters,
     )
 
 
 class _RowHistory:
-    """The rows that some records concern, and what becomes of them. `name` are the columns that name a row."""
+    """The rows that some records concern, and what becomes of them. Rows are named by the columns `name_columns`."""
 
-    def __init__(self, name: tuple[str, ...], known: Iterable[Row]) -> None:
-        self._name = name
+    def __init__(self, name_columns: tuple[str, ...], known: Iterable[Row]) -> None:
+        self._name_columns = name_columns
         self._last: dict[tuple[str, ...], Row] = {}
         self._by_subscription: dict[tuple[str, str], dict[int, Row]] = {}
         for row in sorted(known, key=lambda row: row["since"]):
@@ -201,7 +202,7 @@ class _RowHistory:
 
         Creating also ends the live row, unless both are equal in the columns `same`: then nothing happens.
         """
-        last = self._last.get(tuple(row[column] for column in self._name))
+        last = self._last.get(tuple(row[column] for column in self._name_columns))
         if last is not None and last["until"] is None:
             if row["creates"] and all(last[column] == row[column] for column in same):
                 return
@@ -214,7 +215,7 @@ class _RowHistory:
             self._write(row)
             self.created.append(row)
 
-    def are_newer(self, removal: Row) -> bool:
+    def has_newer_row(self, removal: Row) -> bool:
         """Whether a row of the removed subscription began after the removal. Then the removal is an old record."""
         return any(row["begin"] > removal["begin"] for row in self._rows_of(removal))
 
@@ -236,7 +237,7 @@ class _RowHistory:
         self._remember(row)
 
     def _remember(self, row: Row) -> None:
-        name = tuple(row[column] for column in self._name)
+        name = tuple(row[column] for column in self._name_columns)
         if name not in self._last or self._last[name]["since"] <= row["since"]:
             self._last[name] = row
         self._by_subscription.setdefault((row["node"], row["id"]), {})[row["since"]] = row

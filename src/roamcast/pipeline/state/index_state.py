@@ -1,7 +1,7 @@
-"""The index as part of the state: a value that names its files, for the replicated and the partitioned plan.
+"""The index as part of the state: a value that names its files, in either physical plan.
 
-In the replicated plan every worker maps the whole index. In the partitioned plan each worker has a shard of it. Both
-give the same letters.
+If the index is replicated, every worker maps all of it. If it is partitioned, each worker has a shard. Both give the
+same letters.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ShardedIndex(NamedTuple):
     """The shards of all workers.
 
     `cuts` decide which worker gets a subscription, `planned` those from the next batch on; rows move then. `routes`
-    are the routing tables, `stale` counts their outdated entries. `secret` seeds the hashes of routing, so that nobody
-    can choose terms that collide.
+    are the routing tables, `stale` counts their outdated entries. `secret` seeds the hashes of routing, so that an
+    attacker cannot choose terms that collide.
     """
 
     shards: tuple[Shard, ...]
@@ -109,7 +109,7 @@ def _cuts(content: Mapping[str, Any]) -> Cuts:
 
 
 class IndexState(NamedTuple):
-    """The index after a batch: a stack of segments or, in the partitioned plan, the shards.
+    """The index after a batch: a stack of segments or, if it is partitioned, the shards.
 
     The index knows a subscription by its handle, which is never used again. A subscription that a batch removes stays
     in the index for earlier events of that batch. It is among the handles `removed`, which leave the index with the
@@ -149,7 +149,7 @@ class IndexState(NamedTuple):
 def choose_shard_count(
     plan: PhysicalPlan, requested: int, before: ShardedIndex | None, *, cores: int, is_large: bool
 ) -> int:
-    """The number of shards of a starting pipeline; 0 for the replicated plan, which is faster where the index fits.
+    """The number of shards of a starting pipeline; 0 if the index is replicated, which is faster where it fits.
 
     If none is `requested`: as many as `before`, or as many as there are cores. Spark reports the cores of the executors
     that have registered so far, which may differ from start to start; another number of shards means that the whole

@@ -1,4 +1,4 @@
-"""Updating the index from batch to batch, in either plan, and balancing the load of shards.
+"""Updating the index from batch to batch, in either physical plan, and balancing the load of shards.
 
 Which worker holds a subscription is decided by its key on a space-filling curve (see `match.partitioners.curve`). The
 shards are the authority; the router follows them.
@@ -46,7 +46,7 @@ class IndexUpdater:
         self._parts = parts
 
     def reshard(self, index: IndexState, workers: int, known: StateRows) -> IndexState:
-        """Bring the index into shards for `workers` (0: the replicated plan), and move the rows that are to move."""
+        """Bring the index into shards for `workers` (0: replicate it), and move the rows that are to move."""
         sharded = index.sharded
         if sharded is not None and len(sharded.shards) == workers:
             return index if sharded.planned is None else index._replace(sharded=self._move(sharded, known))

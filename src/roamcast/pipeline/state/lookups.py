@@ -53,7 +53,7 @@ class TableLookup:
     """The parts of one table, oldest first. Row numbers mean the same wherever these parts are opened."""
 
     def __init__(self, folder: Path, table: str, parts: Sequence[Part]) -> None:
-        self._parts = [_open_part(folder, table, part) for part in parts]
+        self._lookups = [_open_part(folder, table, part) for part in parts]
         self._table = _table(table)
 
     def find(
@@ -66,26 +66,26 @@ class TableLookup:
         instead of building an index.
         """
         if tuple(columns) == (self._table.order,) and limits is None:
-            pairs = [part.find_ordered(columns[0], keys[0].to_numpy()) for part in self._parts]
+            pairs = [lookup.find_ordered(columns[0], keys[0].to_numpy()) for lookup in self._lookups]
         else:
             hashes = _hash_rows(keys)
-            pairs = [part.find(tuple(columns), keys, hashes, limits, scan=scan) for part in self._parts]
+            pairs = [lookup.find(tuple(columns), keys, hashes, limits, scan=scan) for lookup in self._lookups]
         key = np.concatenate([np.empty(0, np.int64), *(each.key for each in pairs)])
-        level = np.repeat(np.arange(len(pairs)), [len(each.key) for each in pairs])
+        part = np.repeat(np.arange(len(pairs)), [len(each.key) for each in pairs])
         row = np.concatenate([np.empty(0, np.int64), *(each.row for each in pairs)])
-        current = self._are_current(level, row)
-        key, row = key[current], (level[current] << _ROW_BITS) + row[current]
+        current = self._are_current(part, row)
+        key, row = key[current], (part[current] << _ROW_BITS) + row[current]
         order = np.lexsort((row, key))
         return KeyRows(key[order], row[order])
 
     def take(self, rows: Integers, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows with these numbers, in this order."""
-        level = rows >> _ROW_BITS
+        part = rows >> _ROW_BITS
         indices, tables = [np.empty(0, np.int64)], []
-        for number, part in enumerate(self._parts):
-            here = np.flatnonzero(level == number)
+        for number, lookup in enumerate(self._lookups):
+            here = np.flatnonzero(part == number)
             if len(here):
-                chosen = part.rows if columns is None else part.rows.select(columns)
+                chosen = lookup.rows if columns is None else lookup.rows.select(columns)
                 tables.append(chosen.take(pa.array(rows[here] & ((1 << _ROW_BITS) - 1))))
                 indices.append(here)
         if not tables:
@@ -96,28 +96,28 @@ class TableLookup:
 
     def sample(self, size: int) -> Integers:
         """The numbers of at most `size` rows, evenly spread. Some of them may be outdated."""
-        first = np.cumsum([0, *(part.rows.num_rows for part in self._parts)])
+        first = np.cumsum([0, *(lookup.rows.num_rows for lookup in self._lookups)])
         chosen = sample_evenly(int(first[-1]), size)
-        level = np.searchsorted(first, chosen, "right") - 1
-        numbers: Integers = (level << _ROW_BITS) + chosen - first[level]
+        part = np.searchsorted(first, chosen, "right") - 1
+        numbers: Integers = (part << _ROW_BITS) + chosen - first[part]
         return numbers
 
-    def _are_current(self, level: Integers, row: Integers) -> Truths:
-        """Which rows are not replaced by a row with the same key in a newer part."""
+    def _are_current(self, part: Integers, row: Integers) -> Truths:
+        """Which rows are not replaced by a row with the same key in a newer part. `part` has the indices of parts."""
         current = np.ones(len(row), np.bool_)
-        for number, part in enumerate(self._parts[:-1]):
-            here = np.flatnonzero(level == number)
+        for number, lookup in enumerate(self._lookups[:-1]):
+            here = np.flatnonzero(part == number)
             if not len(here):
                 continue
             if (order := self._table.order) is not None:
-                numbers = part.ordered(order)[row[here]]
-                for newer in self._parts[number + 1 :]:
+                numbers = lookup.ordered(order)[row[here]]
+                for newer in self._lookups[number + 1 :]:
                     current[here[newer.find_ordered(order, numbers).key]] = False
                 continue
-            key_rows = part.rows.select(self._table.keys).take(pa.array(row[here]))
+            key_rows = lookup.rows.select(self._table.keys).take(pa.array(row[here]))
             keys = [key_rows.column(name).combine_chunks() for name in self._table.keys]
             hashes = _hash_rows(keys)
-            for newer in self._parts[number + 1 :]:
+            for newer in self._lookups[number + 1 :]:
                 current[here[newer.find(self._table.keys, keys, hashes).key]] = False
         return current
 

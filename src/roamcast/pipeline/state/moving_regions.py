@@ -158,16 +158,16 @@ def read_positions(records: pa.Table) -> tuple[pa.Table, list[DeadLetter]]:
         pc.and_(pc.is_finite(positions["x"]), pc.is_finite(positions["y"])),
     )
     is_complete = pc.fill_null(reduce(pc.and_kleene, tests), False)
-    broken = positions.filter(pc.invert(is_complete)).select(["node", "offset"]).to_pylist()
+    bad = positions.filter(pc.invert(is_complete)).select(["node", "offset"]).to_pylist()
     reason = "a position needs a subscriber, a time between the years 1 and 9999, and a point"
-    return positions.filter(is_complete), [DeadLetter(row["node"], row["offset"], reason) for row in broken]
+    return positions.filter(is_complete), [DeadLetter(row["node"], row["offset"], reason) for row in bad]
 
 
 class _RegionSteps(NamedTuple):
     """Positions joined with the regions they apply to, ordered by handle and offset. `row` is a row of `nodes`."""
 
     handle: Integers
-    since: Integers
+    offset: Integers
     time: Integers
     x: Floats
     y: Floats
@@ -175,8 +175,8 @@ class _RegionSteps(NamedTuple):
     nodes: pa.ChunkedArray
 
     def select(self, rows: npt.NDArray[Any]) -> _RegionSteps:
-        handle, since, time, x, y, row = (column[rows] for column in self[:-1])
-        return _RegionSteps(handle, since, time, x, y, row, self.nodes)
+        handle, offset, time, x, y, row = (column[rows] for column in self[:-1])
+        return _RegionSteps(handle, offset, time, x, y, row, self.nodes)
 
     def applicable_to(self, regions: MovingRegions, dead_letters: list[DeadLetter]) -> _RegionSteps:
         """The steps of these regions whose points are valid and which are not older than the known position."""
@@ -185,7 +185,7 @@ class _RegionSteps(NamedTuple):
         bad = reasons.astype(np.bool_)
         for row in np.flatnonzero(bad).tolist():
             node, reason = mine.nodes[mine.row[row]].as_py(), f"a position with an invalid point: {reasons[row]}"
-            dead_letter = DeadLetter(node, int(mine.since[row]), reason)
+            dead_letter = DeadLetter(node, int(mine.offset[row]), reason)
             if dead_letter not in dead_letters:
                 dead_letters.append(dead_letter)
         time = np.where(bad, BEFORE_ALL, mine.time)
@@ -199,7 +199,7 @@ class _RegionSteps(NamedTuple):
         x, y, _ = regions.positions(self.handle[first])
         return {
             "handle": np.insert(self.handle, first, self.handle[first]),
-            "since": np.insert(self.since, first, BEFORE_ALL),
+            "since": np.insert(self.offset, first, BEFORE_ALL),
             "x": np.insert(self.x, first, x),
             "y": np.insert(self.y, first, y),
         }
@@ -208,11 +208,11 @@ class _RegionSteps(NamedTuple):
 def _find_steps(owners: RowLookup, positions: pa.Table) -> _RegionSteps:
     keys = [positions.column(name).combine_chunks() for name in ("node", "entity")]
     pairs = owners.find(("node", "subscriber"), keys)
-    handle, since = (owners.rows[name].to_numpy()[pairs.row] for name in ("handle", "since"))
+    handle, region_since = (owners.rows[name].to_numpy()[pairs.row] for name in ("handle", "since"))
     until = pc.fill_null(owners.rows["until"], NO_END).to_numpy()[pairs.row]
     offset, time, x, y = (positions[name].to_numpy()[pairs.key] for name in ("offset", "time", "x", "y"))
     steps = _RegionSteps(handle, offset, time, x, y, pairs.key, positions["node"])
-    rows = np.flatnonzero((since < offset) & (offset < until))
+    rows = np.flatnonzero((region_since < offset) & (offset < until))
     return steps.select(rows[np.argsort(handle[rows], kind="stable")])
 
 

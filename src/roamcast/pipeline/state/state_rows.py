@@ -16,13 +16,13 @@ from roamcast.pipeline.state.parts import Part
 
 __all__ = ["LiveSubscriptions", "StateRows"]
 
-_FEW: Final = 1_000  # up to so many names are looked up by an index, which is built once
+_FEW: Final = 1_000  # up to this many names are looked up by an index, which is built once
 
 
 class LiveSubscriptions(NamedTuple):
     """Live subscriptions: for each the index of the name by which it was found, and its row."""
 
-    name: Integers
+    name_index: Integers
     rows: pa.Table
 
 
@@ -57,7 +57,7 @@ class StateRows:
         return LiveSubscriptions(pairs.key, lookup.take(pairs.row))
 
     def find_bound(self, node: pa.Array, id: pa.Array) -> Integers:
-        """The indices of the names of which bindings are kept."""
+        """The indices of those names for which a binding is kept, once for each binding."""
         return self.lookup(BINDINGS).find(("node", "id"), (node, id), scan=len(id) > _FEW).key
 
     def live_subscriptions(self, node: Sequence[str], id: Sequence[str]) -> list[Row]:

@@ -27,8 +27,8 @@ class MatchContext(NamedTuple):
     """The files that the events of a batch are matched with. It is the same in the driver and in tasks.
 
     `initial_sources` are pairs (home, source) of which the driver needs every event, not only the newest. Tasks on
-    other hosts use the `fetcher`. In the partitioned plan the index is in `sharded`; `for_routing` and `for_shard` give
-    the contexts of its tasks.
+    other hosts use the `fetcher`. A partitioned index is in `sharded`; `for_routing` and `for_shard` give the
+    contexts of its tasks.
     """
 
     folder: Path

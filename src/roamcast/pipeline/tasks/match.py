@@ -83,14 +83,17 @@ def is_complete(records: pa.RecordBatch) -> pa.Array:
 
 
 def match_subscriptions(columns: EventColumns, opened: OpenContext, batch: int) -> tuple[KeyRows, int]:
-    """Plan match: pairs of an event and a row of subscriptions, ordered by event; and the postings scanned."""
+    """Plan match: pairs of an event and a row of subscriptions, ordered by event; and the postings scanned.
+
+    The `key` of a pair is the index of its event.
+    """
     events = columns.events
     points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
-    portions, scanned = [], 0
+    chunks, scanned = [], 0
     for candidates in opened.index.candidates(points):
-        portions.append(_test_candidates(candidates, points, columns, opened, batch))
+        chunks.append(_test_candidates(candidates, points, columns, opened, batch))
         scanned += candidates.scanned
-    key, row = (np.concatenate(arrays) for arrays in zip(*portions, strict=True))
+    key, row = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
     return KeyRows(key, row), scanned
 
 
@@ -142,7 +145,7 @@ def _are_live(offsets: Integers, rows: pa.Table, batch: int) -> Truths:
 
 
 def match_bindings(columns: EventColumns, bindings: TableLookup) -> KeyRows:
-    """Plan bind: pairs of an event and a row of bindings, ordered by event.
+    """Plan bind: pairs of an event and a row of bindings, ordered by event. The `key` is the index of the event.
 
     An event sees what its node journalled before it. Of that, a binding counts if it had begun at the time of the
     event and had not ended, and if its `On` holds. The records alone decide this, so the result does not depend on
@@ -205,8 +208,8 @@ def in_first_row(total: int, rows: int) -> pa.Array:
     return pa.array(([total] + [0] * (rows - 1))[:rows], pa.int64())
 
 
-def to_lists(pairs: KeyRows, records: Integers, count: int) -> pa.ListArray:
-    """For each of `count` records the list of its rows. `pairs.key` are indices in `records`."""
-    lengths = np.bincount(records[pairs.key], minlength=count)
+def to_lists(pairs: KeyRows, event_rows: Integers, count: int) -> pa.ListArray:
+    """For each of `count` records the list of its rows. `event_rows[e]` is the record of event e = `pairs.key`."""
+    lengths = np.bincount(event_rows[pairs.key], minlength=count)
     starts = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
     return pa.ListArray.from_arrays(starts, pa.array(pairs.row, pa.int64()))

@@ -1,6 +1,6 @@
-"""Matching a batch in one Spark job, in either plan.
+"""Matching a batch in one Spark job, in either physical plan.
 
-In the partitioned plan, events are routed to the workers that may hold a match, and matched there.
+If the index is partitioned, events are routed to the workers that may hold a match, and matched there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ABSENT: Final = ("home", "entity", "seq", "time", "complete", "bindings")
 def match_events(records: DataFrame, context: MatchContext) -> pa.Table:
     """Match the events of a batch in one Spark job: a row of MATCHED_SCHEMA for each event.
 
-    In the partitioned plan, what does not need the index is done where the events are read. Only events that may match
+    If the index is partitioned, what does not need it is done where the events are read. Only events that may match
     go to the workers that hold those subscriptions.
     """
     schema = spark_schema(MATCHED_SCHEMA)

@@ -162,7 +162,7 @@ def _load(text: _Bytes, at: _Word) -> _Word:
 
 @inline_kernel
 def _hash(key: _Key, text: _Bytes, begin: int, end: int) -> int:
-    """SipHash-1-3 without its lowest bit. Without the key nobody can choose ids that collide."""
+    """SipHash-1-3 without its lowest bit. An attacker without the key cannot choose ids that collide."""
     v0, v1, v2, v3 = key[0] ^ _V0, key[1] ^ _V1, key[0] ^ _V2, key[1] ^ _V3
     at, last = np.uintp(begin), np.uintp(end)
     while at + _EIGHT <= last:

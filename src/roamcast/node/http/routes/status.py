@@ -21,15 +21,14 @@ _PAGE = Path(__file__).parent.parent / "page"
 @router.get("/healthz")
 async def health(node: TheNode) -> dict[str, Any]:
     """`status` is `ok`, or `degraded` with the reason in `problem`. `pipeline` is its last reported batch."""
-    pipeline = node.outbox_reader.pipeline
+    status = node.outbox_reader.pipeline_status
     problem = node.outbox_reader.problem or node.control.problem
     return {
         "status": "ok" if problem is None else "degraded",
         "problem": problem,
         "domain": node.settings.domain,
         "space": node.settings.space,
-        "pipeline": pipeline
-        and {"id": pipeline.pipeline, "batch": pipeline.batch, "counters": dict(pipeline.counters)},
+        "pipeline": status and {"id": status.pipeline, "batch": status.batch, "counters": dict(status.counters)},
     }
 
 

@@ -147,15 +147,15 @@ def _explain(node: Node, subscription: Subscription, status: SubscriptionStatus,
     if x is not None and y is not None:
         node.space.check_point(x, y)
     time = node.clock.now() if event.time is None else event.time
-    pipeline = node.outbox_reader.pipeline
-    is_informed = pipeline is not None and node.registry.pipeline() == pipeline.pipeline
+    sender = node.outbox_reader.pipeline_status
+    is_informed = sender is not None and node.registry.pipeline() == sender.pipeline
     return explain(
         node.queries.stored(subscription).query,
         status,
         ExplainedEvent(event.source, source, x, y, time, frozenset(event.terms), event.readings),
         subscriber=node.entities.find(subscription.subscriber),
         bindings=node.registry.bindings(subscription.id, _HISTORY),
-        progress=PipelineProgress(pipeline, is_informed, node.settings.domain, node.journal.last_offset),
+        progress=PipelineProgress(sender, is_informed, node.settings.domain, node.journal.last_offset),
         places=node.queries.places,
         space=node.space,
     )
