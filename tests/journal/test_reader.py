@@ -14,7 +14,7 @@ from worlds import event, journal, subscription
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal import port
-from roamcast.journal.reader import FileJournalReader, JournalFolder, check_node_name
+from roamcast.journal.reader import FileJournalReader, JournalFolder, check_node_name, open_journal
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import Segment, encode
 
@@ -259,8 +259,9 @@ def test_deleting_ignores_missing_files(folder: JournalFolder) -> None:
 def test_it_is_a_journal_reader(tmp_path: Path) -> None:
     """The reader has the methods of the port."""
     journal(tmp_path, [event("cam", 1), subscription("s1", "ann")], [event("cam", 2)], node="a")
-    reader: port.JournalReader = FileJournalReader(tmp_path / "journal")
+    reader: port.JournalReader = open_journal(tmp_path)
     assert (reader.nodes(), reader.first_offset("a"), reader.last_offset("a")) == (["a"], 1, 3)
+    assert reader.location("a") == str(tmp_path / "journal" / "a")
     assert reader.segment_count("a", 0, 3) == 2
     assert [last for _, last in reader.write_times("a", 0, 3)] == [2, 3]
     assert [row for batch in reader.read("a", 1, 3) for row in batch["offset"].to_pylist()] == [2, 3]

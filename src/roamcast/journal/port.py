@@ -1,4 +1,4 @@
-"""The journal's ports. The adapters `writer` and `reader` keep segments in the data folder."""
+"""The journal's ports. The adapters `writer` and `reader` keep segments in the data folder; `remote` fetches them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from roamcast.journal.records import Record
 
-__all__ = ["JournalReader", "JournalWriter"]
+__all__ = ["JournalReader", "JournalWriter", "RecordReader"]
 
 
 class JournalWriter(Protocol):
@@ -29,8 +29,19 @@ class JournalWriter(Protocol):
         """Write what is pending, then refuse further appends."""
 
 
-class JournalReader(Protocol):
-    """Reads the journals of all nodes. A range of offsets is `after < offset <= through`.
+class RecordReader(Protocol):
+    """Reads records of the journals of all nodes, on any host."""
+
+    def read(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+        """The records with after < offset <= through, in order, as batches of RECORD_SCHEMA.
+
+        Raises CorruptionError if records are missing or damaged, StorageError if the disk refuses, UnavailableError if
+        they are on another host that does not respond.
+        """
+
+
+class JournalReader(RecordReader, Protocol):
+    """Reads the journals of all nodes; deletes what is no longer needed. A range is `after < offset <= through`.
 
     Everything it reports is durable: an offset that was reported never comes to mean another record. Methods raise
     CorruptionError if records are missing or damaged, StorageError if the disk refuses.
@@ -38,6 +49,9 @@ class JournalReader(Protocol):
 
     def nodes(self) -> list[str]:
         """The nodes that have a journal, ordered by name."""
+
+    def location(self, node: str) -> str:
+        """Where the journal of a node is, for messages to the operator."""
 
     def first_offset(self, node: str) -> int:
         """The lowest offset that has not been deleted; 1 for an empty journal."""
@@ -53,9 +67,6 @@ class JournalReader(Protocol):
 
         Times are nanoseconds of the disk's clock. They never decrease.
         """
-
-    def read(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
-        """The records of the range, in order, as batches of RECORD_SCHEMA."""
 
     def read_control(self, node: str, after: int, through: int) -> pa.Table:
         """The records of the range that are not events."""

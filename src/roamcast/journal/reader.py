@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
+from roamcast.journal.port import JournalReader
 from roamcast.journal.segments import MISSING_HINT, Segment, check_readable, read, read_control, read_terms
 
-__all__ = ["FileJournalReader", "JournalFolder", "check_node_name"]
+__all__ = ["FileJournalReader", "JournalFolder", "check_node_name", "is_node_name", "journal_root", "open_journal"]
 
 LOCK: Final = ".lock"
 _FILES: Final = (LOCK, ".json")
@@ -31,9 +32,19 @@ _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MTIME_RESOLUTION_NS: Final = 2_000_000_000
 
 
+def journal_root(data: Path) -> Path:
+    """Where a data folder has the journals of its nodes."""
+    return data / "journal"
+
+
+def open_journal(data: Path) -> JournalReader:
+    """Open the journals of a data folder. There may be none yet. Use the reader from one thread at a time."""
+    return FileJournalReader(journal_root(data))
+
+
 def check_node_name(name: str) -> str:
     """Return `name` if a node may have it, else raise InputError."""
-    if not _is_node_name(name):
+    if not is_node_name(name):
         raise InputError(
             f"{name!r} is not a valid node name",
             where="node",
@@ -42,7 +53,7 @@ def check_node_name(name: str) -> str:
     return name
 
 
-def _is_node_name(name: str) -> bool:
+def is_node_name(name: str) -> bool:
     """Nodes name folders. Files named `*.lock` and `*.json` lie next to these."""
     return bool(_NODE_NAME.fullmatch(name)) and not name.endswith(_FILES)
 
@@ -54,16 +65,19 @@ class FileJournalReader:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self._root = root
         self._folders: dict[str, JournalFolder] = {}
 
     def nodes(self) -> list[str]:
-        with storage_errors(self.root):
+        with storage_errors(self._root):
             try:
-                names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+                names = [entry.name for entry in os.scandir(self._root) if entry.is_dir()]
             except FileNotFoundError:
                 return []
-        return sorted(filter(_is_node_name, names))
+        return sorted(filter(is_node_name, names))
+
+    def location(self, node: str) -> str:
+        return str(self._folder(node).path)
 
     def first_offset(self, node: str) -> int:
         return self._folder(node).first_offset()
@@ -94,10 +108,10 @@ class FileJournalReader:
         return self._folder(node).delete_before(offset)
 
     def _folder(self, node: str) -> JournalFolder:
-        return self._folders.setdefault(node, JournalFolder(self.root, node))
+        return self._folders.setdefault(node, JournalFolder(self._root, node))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"root": self.root, "_folders": {}}
+        return {"_root": self._root, "_folders": {}}
 
 
 class JournalFolder:

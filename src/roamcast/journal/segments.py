@@ -8,7 +8,7 @@ A segment appears complete and never changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
 
-__all__ = ["MISSING_HINT", "Segment", "check_readable", "encode", "read", "read_control", "read_terms"]
+__all__ = ["MISSING_HINT", "Segment", "check_readable", "encode", "load_file", "read", "read_control", "read_terms"]
 
 MISSING_HINT: Final = "restore the missing files from a backup, or start a new pipeline with --new"
 
@@ -75,10 +75,21 @@ def encode(batches: Sequence[pa.RecordBatch]) -> memoryview:
     return memoryview(content.getvalue())
 
 
-def read(segments: Iterable[Segment], after: int, through: int) -> Iterator[pa.RecordBatch]:
+def load_file(segment: Segment) -> bytes:
+    """The content of the file. Raises CorruptionError if it is missing, StorageError if the disk refuses."""
+    with storage_errors(segment.path):
+        try:
+            return segment.path.read_bytes()
+        except FileNotFoundError as error:
+            raise CorruptionError("the segment is missing", where=str(segment.path), hint=MISSING_HINT) from error
+
+
+def read(
+    segments: Iterable[Segment], after: int, through: int, *, load: Callable[[Segment], bytes] = load_file
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows with after < offset <= through, in the order of `segments`. Small segments share a batch.
 
-    Raises CorruptionError if a segment is missing, damaged or of another format.
+    Raises CorruptionError if a segment is missing, damaged or of another format, and whatever `load` raises.
     """
     tables: list[pa.Table] = []
     rows = 0
@@ -86,7 +97,7 @@ def read(segments: Iterable[Segment], after: int, through: int) -> Iterator[pa.R
         begin, end = max(after + 1, segment.first), min(through, segment.last)
         if begin > end:
             continue
-        tables.append(_read_table(segment).slice(begin - segment.first, end - begin + 1))
+        tables.append(_read_table(segment, load).slice(begin - segment.first, end - begin + 1))
         rows += end - begin + 1
         if rows >= _BATCH_ROWS:
             yield from _combine(tables)
@@ -125,12 +136,8 @@ def _combine(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
         yield from pa.concat_tables(tables).combine_chunks().cast(RECORD_SCHEMA).to_batches()
 
 
-def _open(segment: Segment) -> pq.ParquetFile:
-    with storage_errors(segment.path):
-        try:
-            content = segment.path.read_bytes()
-        except FileNotFoundError as error:
-            raise CorruptionError("the segment is missing", where=str(segment.path), hint=MISSING_HINT) from error
+def _open(segment: Segment, load: Callable[[Segment], bytes] = load_file) -> pq.ParquetFile:
+    content = load(segment)
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         format = (file.metadata.metadata or {}).get(b"format", b"none").decode(errors="replace")
@@ -154,8 +161,8 @@ def _read_column(segment: Segment, name: str) -> pa.ChunkedArray:
         raise _damaged(segment, str(error)) from error
 
 
-def _read_table(segment: Segment) -> pa.Table:
-    file = _open(segment)
+def _read_table(segment: Segment, load: Callable[[Segment], bytes] = load_file) -> pa.Table:
+    file = _open(segment, load)
     try:
         table = file.read(use_threads=False).replace_schema_metadata(None)
     except _UNREADABLE as error:

@@ -12,13 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.reader import JournalFolder
+from roamcast.journal.reader import JournalFolder, open_journal
 from roamcast.pipeline.query import source
 from roamcast.pipeline.query.source import JournalSource, JournalStreamReader, OffsetRange
 
 
 def reader(data: Path, records: int = 1000) -> JournalStreamReader:
-    return JournalStreamReader(data / "journal", records)
+    return JournalStreamReader(open_journal(data), records)
 
 
 def fill(data: Path, **counts: int) -> None:
@@ -56,7 +56,7 @@ def test_without_a_journal_there_is_nothing_to_read(tmp_path: Path) -> None:
 def test_options_reach_the_reader(tmp_path: Path) -> None:
     """The folder and the maximum number of records."""
     fill(tmp_path, a=5)
-    read = JournalSource({"root": str(tmp_path / "journal"), "records": "3"}).streamReader(JournalSource({}).schema())
+    read = JournalSource({"data": str(tmp_path), "records": "3"}).streamReader(JournalSource({}).schema())
     assert read.latestOffset({}, read.getDefaultReadLimit()) == {"a": 3}
 
 

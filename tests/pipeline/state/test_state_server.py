@@ -21,6 +21,7 @@ from worlds import NOON, around, event, journal, position, subscription
 from roamcast.errors import CorruptionError, StorageError, UnavailableError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, Record
+from roamcast.journal.remote import JournalServer
 from roamcast.pipeline.state.state_server import CACHE, StateFetcher, serve_state
 from roamcast.pipeline.tasks.match import match_records
 
@@ -89,21 +90,6 @@ def test_unused_files_leave_the_cache(fetcher: StateFetcher) -> None:
     assert sorted(p.name for p in fetcher.cache.glob("*/*")) == sorted(Path(f).name for f in (used, new))
 
 
-def test_journal_files_of_a_killed_task_leave_the_cache(fetcher: StateFetcher) -> None:
-    """The folder too, once it has been empty for a while. A folder in use stays."""
-    for name in ("journal-old", "journal-new"):
-        (fetcher.cache / name).mkdir(parents=True)
-    left = fetcher.cache / "journal-old" / "segment.parquet"
-    left.touch()
-    for content in (b"first", b"second"):
-        for path in (left, left.parent):
-            if path.exists():
-                os.utime(path, (0, 0))
-        fetcher.fetch([put(fetcher, content)])
-        assert not left.exists()
-    assert [path.name for path in fetcher.cache.glob("journal-*")] == ["journal-new"]
-
-
 def test_only_files_of_the_state_are_served_and_only_with_the_key(fetcher: StateFetcher, tmp_path: Path) -> None:
     """Nothing else on the driver's disk can be read."""
     file = put(fetcher, b"rows", "parts", "arrow")
@@ -164,7 +150,7 @@ def test_a_truncated_response_is_not_corruption(truncating: StateFetcher) -> Non
     with pytest.raises(UnavailableError, match="cannot fetch"):
         truncating.fetch([f"parts/{'0' * 64}.arrow"])
     with pytest.raises(UnavailableError, match="cannot fetch"):
-        list(truncating.read_journal("local", 0, 1))
+        list(truncating.journal().read("local", 0, 1))
     assert not list(truncating.cache.glob("*/*"))
 
 
@@ -226,21 +212,21 @@ def test_matches_are_the_same_with_a_cache(tmp_path: Path, is_damaged: bool) -> 
 @pytest.fixture
 def with_journal(tmp_path: Path) -> Iterator[StateFetcher]:
     journal(tmp_path, [event("cam", n) for n in range(1, 6)], [event("cam", n) for n in range(6, 9)])
-    with serve_state(tmp_path / "state", "127.0.0.1", tmp_path / "cache", tmp_path / "journal") as fetcher:
+    with serve_state(tmp_path / "state", "127.0.0.1", tmp_path / "cache", JournalServer(tmp_path)) as fetcher:
         yield fetcher
 
 
 def test_a_range_of_the_journal_is_fetched_and_not_kept(with_journal: StateFetcher) -> None:
     """From the middle of one segment to the middle of the next."""
-    rows = pa.Table.from_batches(list(with_journal.read_journal("local", 3, 7)))
+    rows = pa.Table.from_batches(list(with_journal.journal().read("local", 3, 7)))
     assert rows["offset"].to_pylist() == [4, 5, 6, 7]
-    assert not list(with_journal.cache.iterdir())
+    assert not with_journal.cache.exists()
 
 
 def test_missing_records_are_reported(with_journal: StateFetcher) -> None:
     """As if they were read on the driver."""
     with pytest.raises(CorruptionError, match="offsets 8 to 9 are needed"):
-        list(with_journal.read_journal("local", 7, 9))
+        list(with_journal.journal().read("local", 7, 9))
 
 
 def test_a_worker_may_have_a_cache_of_its_own(

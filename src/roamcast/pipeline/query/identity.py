@@ -24,7 +24,7 @@ import pyarrow as pa
 from roamcast.deliver.outbox import Outbox
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
-from roamcast.journal.reader import FileJournalReader
+from roamcast.journal.reader import journal_root, open_journal
 from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
 
@@ -102,6 +102,7 @@ def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:
     folder = data / "pipeline"
     make_folder(data, mode=0o700)
     make_folder(folder)
+    make_folder(journal_root(data))  # a folder with a journal is a data folder, even before its first node
     pipeline = PipelineFolder(folder, _take_lock(folder / "lock"))
     try:
         inherited: Mapping[str, pa.Table] = {}
@@ -163,7 +164,7 @@ def _take_over(pipeline: PipelineFolder, data: Path, earlier: Path | None) -> Ma
             "subscriptions and sequence numbers are taken over; letters of at most one batch may be sent twice"
         )
         return inherited
-    journal = FileJournalReader(data / "journal")
+    journal = open_journal(data)
     left = [
         f"{node}: offsets {journal.first_offset(node)} to {last}"
         for node in journal.nodes()

@@ -19,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
+from roamcast.journal.remote import JournalServer
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
@@ -52,7 +53,7 @@ class Cluster:
     def options(self) -> dict[str, str]:
         return {} if self.is_local else {"spark.driver.host": self.host, "spark.driver.bindAddress": self.host}
 
-    def serve(self, pipeline: PipelineFolder, journal: Path) -> AbstractContextManager[StateFetcher | None]:
+    def serve(self, pipeline: PipelineFolder, journal: JournalServer) -> AbstractContextManager[StateFetcher | None]:
         """Serve the state and the journal to workers on other hosts."""
         return nullcontext() if self.is_local else serve_state(pipeline.state.folder, self.host, self.cache, journal)
 
@@ -84,7 +85,7 @@ def run_pipeline(
         is_large=not cluster.is_local and pipeline.state.nbytes() > _MAX_REPLICATED,
     )
     limits = replace(limits, batch=replace(limits.batch, workers=workers))
-    with cluster.serve(pipeline, data / "journal") as fetcher:
+    with cluster.serve(pipeline, JournalServer(data)) as fetcher:
         runner = PipelineQuery(spark, pipeline, data, limits, fetcher)
         query = runner.start()
         log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)

@@ -20,7 +20,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.reader import FileJournalReader
+from roamcast.journal.port import JournalReader, RecordReader
+from roamcast.journal.reader import open_journal
 from roamcast.journal.records import RECORD_SCHEMA
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.state_server import StateFetcher
@@ -38,7 +39,7 @@ NodeOffsets: TypeAlias = dict[str, int]
 
 
 class JournalSource(DataSource):
-    """Options: `root`, the folder of the journal; `records`, the maximum of one batch.
+    """Options: `data`, the data folder; `records`, the maximum of one batch.
 
     `fetcher_secret`, for executors that do not see that folder: an encoded `StateFetcher`. Spark redacts options with
     `secret` in their name in its logs.
@@ -54,9 +55,9 @@ class JournalSource(DataSource):
     def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
         fetcher = self.options.get("fetcher_secret")
         return JournalStreamReader(
-            Path(self.options["root"]),
+            open_journal(Path(self.options["data"])),
             int(self.options["records"]),
-            StateFetcher.from_json(fetcher) if fetcher else None,
+            StateFetcher.from_json(fetcher).journal() if fetcher else None,
         )
 
 
@@ -69,12 +70,15 @@ class OffsetRange(InputPartition):
 
 
 class JournalStreamReader(DataSourceStreamReader):
-    """Spark keeps one in a process of its own as long as the query runs; `read` runs in tasks."""
+    """Spark keeps one in a process of its own as long as the query runs; `read` runs in tasks.
 
-    def __init__(self, root: Path, records: int, fetcher: StateFetcher | None = None) -> None:
-        self._journal = FileJournalReader(root)
+    Tasks on other hosts read through `remote`.
+    """
+
+    def __init__(self, journal: JournalReader, records: int, remote: RecordReader | None = None) -> None:
+        self._journal = journal
         self._records = records
-        self._fetcher = fetcher
+        self._remote = remote
 
     def initialOffset(self) -> NodeOffsets:  # noqa: N802 - Spark's name
         return {}
@@ -96,7 +100,7 @@ class JournalStreamReader(DataSourceStreamReader):
             if ends[node] < begins[node]:
                 raise CorruptionError(
                     f"the journal of {node} ends at offset {ends[node]}, but was read up to {begins[node]}",
-                    where=str(self._journal.root / node),
+                    where=self._journal.location(node),
                     hint="restore it from a backup, or start a new pipeline with 'roamcast pipeline --new'",
                 )
         # If nothing was added while the folders were listed one after the other, the listings are consistent.
@@ -128,8 +132,8 @@ class JournalStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, OffsetRange):
             raise TypeError(f"expected an OffsetRange, not {partition!r}")
-        read = self._journal.read if self._fetcher is None else self._fetcher.read_journal
-        yield from read(partition.node, partition.after, partition.through)
+        journal = self._journal if self._remote is None else self._remote
+        yield from journal.read(partition.node, partition.after, partition.through)
 
     def commit(self, end: NodeOffsets) -> None:
         for node, through in end.items():

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
-from roamcast.journal.reader import FileJournalReader
+from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.source import JournalSource
@@ -64,7 +64,8 @@ class PipelineQuery:
         self._spark = spark
         self._fetcher = fetcher
         self._pipeline = pipeline
-        self._journal = FileJournalReader(data / "journal")
+        self._data = data
+        self._journal = open_journal(data)
         self._outbox = Outbox(data / "outbox")
         self._limits = limits
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
@@ -76,16 +77,13 @@ class PipelineQuery:
 
     def start(self) -> StreamingQuery:
         """Start the query, or continue where the last run ended."""
-        root = self._journal.root
-        with storage_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
         if (batch := self._state.manifest.batch) >= 0:
             ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
             self._read_offsets = {node: through for node, (_, through) in ranges.items()}
         self._write_status()
         self._spark.dataSource.register(JournalSource)
         reader = self._spark.readStream.format(JournalSource.name())
-        reader = reader.option("root", str(root)).option("records", str(self._limits.records))
+        reader = reader.option("data", str(self._data)).option("records", str(self._limits.records))
         if self._fetcher is not None:
             reader = reader.option("fetcher_secret", self._fetcher.to_json())
         writer = reader.load().writeStream.foreachBatch(self._on_batch)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, IncompleteRead
@@ -27,29 +27,25 @@ from threading import Thread
 from typing import Final, NamedTuple
 
 import orjson
-import pyarrow as pa
 
 from roamcast.durable import storage_errors
-from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
-from roamcast.journal.reader import JournalFolder
-from roamcast.journal.segments import Segment, read
+from roamcast.errors import CorruptionError, UnavailableError
+from roamcast.journal.port import RecordReader
+from roamcast.journal.remote import JournalServer, RemoteJournal
 from roamcast.pipeline.state.parts import RESTORE_HINT
 
 __all__ = ["CACHE", "StateFetcher", "serve_state"]
 
 log = logging.getLogger(__name__)
 
-_NODE: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
-_OFFSETS: Final = re.compile(rf"journal/({_NODE})/([0-9]{{1,19}})-([0-9]{{1,19}})")
-_SEGMENT: Final = re.compile(rf"journal/{_NODE}/[0-9]{{20}}-[0-9]{{20}}\.parquet")
+_JOURNAL: Final = "journal/"
 CACHE: Final = "ROAMCAST_CACHE"
 """The environment variable with which a worker overrides the cache folder."""
 _UNUSED_S: Final = 3600.0  # a file that was not used for so long may leave the cache
 _TIMEOUT_S: Final = 30.0  # without a byte
 _POLL_S: Final = 0.05
 _CHUNK: Final = 1 << 20
-_JOURNAL_PREFIX: Final = "journal-"
 
 
 class StateFetcher(NamedTuple):
@@ -78,18 +74,9 @@ class StateFetcher(NamedTuple):
             _sweep(self.folder)
         return self.folder
 
-    def read_journal(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a node with after < offset <= through.
-
-        Raises the errors of `fetch`, and CorruptionError for records that the driver does not have.
-        """
-        answer = orjson.loads(b"".join(self._get(f"journal/{node}/{after}-{through}")))
-        if "error" in answer:
-            raise CorruptionError(answer["error"], where=f"journal/{node}", hint=answer["hint"])
-        with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=_JOURNAL_PREFIX) as folder:
-            yield from read(map(partial(self._fetch_segment, node, Path(folder)), answer["segments"]), after, through)
+    def journal(self) -> RecordReader:
+        """The driver's journals."""
+        return RemoteJournal(self._request_journal)
 
     def discard(self, files: Iterable[str]) -> None:
         """Remove files from the cache because they are damaged there."""
@@ -105,11 +92,8 @@ class StateFetcher(NamedTuple):
         content = orjson.loads(text)
         return cls(content["host"], content["port"], content["key"], Path(content["cache"]))
 
-    def _fetch_segment(self, node: str, folder: Path, offsets: list[int]) -> Segment:
-        segment = Segment.at(folder, *offsets)
-        with storage_errors(segment.path):
-            segment.path.write_bytes(b"".join(self._get(f"journal/{node}/{segment.path.name}")))
-        return segment
+    def _request_journal(self, request: str) -> bytes:
+        return b"".join(self._get(_JOURNAL + request))
 
     def _fetch(self, file: str) -> None:
         target = self.folder / file
@@ -173,14 +157,10 @@ def _sweep(cache: Path) -> None:
                     path.unlink()
             except FileNotFoundError:  # another process was faster
                 continue
-        for folder in cache.glob(f"{_JOURNAL_PREFIX}*"):  # left by tasks that were killed
-            with suppress(OSError):  # it is gone, or in use
-                if folder.stat().st_mtime < before:
-                    folder.rmdir()
 
 
 @contextmanager
-def serve_state(folder: Path, host: str, cache: Path, journal: Path | None = None) -> Iterator[StateFetcher]:
+def serve_state(folder: Path, host: str, cache: Path, journal: JournalServer | None = None) -> Iterator[StateFetcher]:
     """On the driver: serve the files of the state in `folder`, and the journal, to clients that have the key.
 
     Listens on any free port of `host`. Raises UnavailableError if that is not an address of this machine.
@@ -214,7 +194,7 @@ class _StateHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _TIMEOUT_S
 
-    def __init__(self, folder: Path, journal: Path | None, key: str, *args: object) -> None:
+    def __init__(self, folder: Path, journal: JournalServer | None, key: str, *args: object) -> None:
         self._folder = folder
         self._journal = journal
         self._key = key
@@ -226,24 +206,19 @@ class _StateHandler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         name = self.path.removeprefix("/")
-        if self._journal is not None and (match := _OFFSETS.fullmatch(name)):
-            self._send_segment_list(self._journal, match[1], int(match[2]), int(match[3]))
-        elif self._journal is not None and _SEGMENT.fullmatch(name):
-            self._send_file(self._journal / name.removeprefix("journal/"))
+        if self._journal is not None and name.startswith(_JOURNAL):
+            self._send_content(self._journal.answer(name.removeprefix(_JOURNAL)))
         elif _FILE.fullmatch(name):
             self._send_file(self._folder / name)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
-    def _send_segment_list(self, journal: Path, node: str, after: int, through: int) -> None:
-        """Send the segments of an offset range, or why there are none."""
-        try:
-            segments = JournalFolder(journal, node).segments_between(after, through)
-            content = orjson.dumps({"segments": [[segment.first, segment.last] for segment in segments]})
-        except RoamcastError as error:
-            content = orjson.dumps({"error": error.message, "hint": error.hint})
+    def _send_content(self, content: bytes | None) -> None:
+        if content is None:
+            self._refuse(HTTPStatus.NOT_FOUND)
+            return
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
