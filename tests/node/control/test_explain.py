@@ -33,11 +33,16 @@ def anna(shared: RunningNode) -> Client:
     return shared.subscriber("anna", x=0, y=0)
 
 
+@pytest.fixture(scope="module")
+def victim(shared: RunningNode) -> Client:
+    return shared.subscriber("victim", x=3, y=3, attributes={"role": "guard", "context": "pulse"})
+
+
 def checks(found: dict[str, Any]) -> dict[str, tuple[bool | None, str]]:
     return {check["check"]: (check["holds"], check["why"]) for check in found["checks"]}
 
 
-EVENT = {"source": "lamp", "terms": ["fire"], "readings": {"level": 2}}
+EVENT = {"source": "lamp", "x": 3, "y": 4, "terms": ["fire"], "readings": {"level": 2}}
 MATCH = {
     "a box": ("&location in box(0, 0, 5, 5)", "region", True, "(3, 4) is in box(0, 0, 5, 5)"),
     "outside a box": ("&location in box(0, 0, 2, 5)", "region", False, "(3, 4) is not in box(0, 0, 2, 5)"),
@@ -72,7 +77,7 @@ MATCH = {
 
 @pytest.mark.parametrize("case", MATCH)
 def test_each_check_gives_a_reason(anna: Client, case: str) -> None:
-    """Whether it holds or not. An event without a point is at its source's position."""
+    """Whether it holds or not."""
     where, name, holds, why = MATCH[case]
     id = anna.subscribe(f"Select all() Where {where}")
     found = anna.explain(id, EVENT)
@@ -93,10 +98,41 @@ def test_an_unknown_source_has_no_attributes(anna: Client) -> None:
         ]
 
 
-def test_an_event_without_a_position_cannot_be_decided(anna: Client) -> None:
-    """Unless its source has a position."""
-    id = anna.subscribe("Select all() Where &location in box(0, 0, 5, 5)")
-    assert checks(anna.explain(id, {}))["region"] == (None, "neither the event nor its source has a position")
+BOX = "Select all() Where &location in box(0, 0, 5, 5)"
+NO_POINT = (None, "the event has no point: give its x and y")
+
+
+def test_an_event_without_a_point_cannot_be_decided(shared: RunningNode, anna: Client) -> None:
+    """Except for the operator, if its source has a position."""
+    id = anna.subscribe(BOX)
+    shared.source("hidden")
+    for caller in (anna, shared.operator()):
+        assert checks(caller.explain(id, {}))["region"] == NO_POINT
+        assert checks(caller.explain(id, {"source": "hidden"}))["region"] == NO_POINT
+    found = shared.operator().explain(id, {"source": "lamp"})
+    assert checks(found)["region"] == (True, "(3, 4) is in box(0, 0, 5, 5)")
+
+
+@pytest.mark.parametrize(
+    "region", ["box(0, 0, 5, 5)", "circle(0, 0, 4)", "circle(0, 0, 9)", "within(stage)", "rang:loc(9)"]
+)
+def test_a_subscriber_does_not_learn_where_others_are(anna: Client, victim: Client, region: str) -> None:
+    """Neither coordinates nor distances nor yes or no: the answer is the same for an entity that does not exist."""
+    id = anna.subscribe(f"Select all() Where &location in {region}")
+    found = [anna.explain(id, {"source": entity}) for entity in ("lamp", "victim", "nobody")]
+    assert checks(found[0])["region"] == NO_POINT
+    assert found[0] == found[1] == found[2]
+
+
+def test_attributes_of_subscribers_are_not_tested(shared: RunningNode, anna: Client, victim: Client) -> None:
+    """A subscriber looks like an unknown source, also to the condition on readings."""
+    id = anna.subscribe("Select all() Where &terms has (fire) and &role = guard On @ > 1")
+    found = [
+        checks(anna.explain(id, {"source": name, "terms": ["fire"], "readings": {"pulse": 5}}))
+        for name in ("victim", "nobody")
+    ]
+    assert found[0]["condition"] == (False, "&role = guard does not hold for victim, which is not registered here")
+    assert found[0]["on"] == found[1]["on"]
 
 
 def test_bindings_are_checked_at_the_events_time(shared: RunningNode) -> None:

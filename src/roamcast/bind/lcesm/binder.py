@@ -32,7 +32,7 @@ from roamcast.bind.lcesm.messages import (
     Unsubscribed,
     same_attributes,
 )
-from roamcast.bind.lcesm.requirements import Requirement, RequirementManager
+from roamcast.bind.lcesm.requirements import RequirementManager
 from roamcast.bind.lcesm.source_batch import SourceBatch
 from roamcast.bind.lcesm.views import AgentStatus, EntityStatus, StatusViews, SubscriptionStatus
 from roamcast.bind.nearest.arrays import Run
@@ -64,7 +64,7 @@ class Binder:
         self._bindings = BindingManager(self._entities, self._nearest)
         self._log = EffectLog()
         self._requirements = RequirementManager(self._entities, self._listener, self._bindings, self._log)
-        self._views = StatusViews(space, self._entities, self._requirements.table, self._bindings, self._listener)
+        self._views = StatusViews(self._entities, self._requirements.table, self._bindings, self._listener)
 
     @property
     def demanded(self) -> frozenset[str]:
@@ -151,7 +151,7 @@ class Binder:
         self._requirements.restore(previous.sources)
         rows = list(self._requirements.table.all())
         current = self._bindings.sources_of(rows)
-        return restore_effects(previous, rows, current, self.demanded, self._why, self._log.now)
+        return restore_effects(previous, rows, current, self.demanded, self._views.why, self._log.now)
 
     def status(self, subscription: str) -> SubscriptionStatus:
         """Raises NotFoundError."""
@@ -170,10 +170,7 @@ class Binder:
         return self._views.agents()
 
     def _effects(self) -> list[Effect]:
-        return self._log.effects(self._bindings.demand_changes(), self._why)
-
-    def _why(self, row: Requirement) -> str | None:
-        return self._views.why(row, brief=True)
+        return self._log.effects(self._bindings.demand_changes(), self._views.why)
 
     def _check_batch(self, batch: SourceBatch) -> dict[str, BinderEntity]:
         """The known sources of a batch. Raises an error if the batch cannot be applied."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from roamcast.bind.lcesm.binding_manager import Agent, BindingManager, SourceGroup
+from roamcast.bind.lcesm.binding_manager import Agent, BindingManager
 from roamcast.bind.lcesm.entities import BinderEntity, EntityKind, EntityTable
 from roamcast.bind.lcesm.location_listener import LocationListener
 from roamcast.bind.lcesm.messages import Attributes, SubscriptionState
@@ -18,7 +15,6 @@ from roamcast.lacl import Plan, holds, plan_of, to_text
 from roamcast.lacl.printing import condition_text, number_text, region_text
 from roamcast.lacl.syntax import Condition, Inside, Not, Region, Within, conjuncts, leaves
 from roamcast.model import Position
-from roamcast.space import Space
 
 __all__ = ["AgentStatus", "EntityStatus", "StatusViews", "SubscriptionStatus"]
 
@@ -67,13 +63,11 @@ class StatusViews:
 
     def __init__(
         self,
-        space: Space,
         entities: EntityTable,
         requirements: RequirementTable,
         bindings: BindingManager,
         listener: LocationListener,
     ) -> None:
-        self._space = space
         self._entities = entities
         self._requirements = requirements
         self._bindings = bindings
@@ -119,8 +113,11 @@ class StatusViews:
             for agent, rows in sorted(served.items(), key=lambda item: item[0].expression)
         ]
 
-    def why(self, row: Requirement, *, brief: bool = False) -> str | None:
-        """Why a subscription receives nothing; None if it is active. `brief` avoids looking at all sources."""
+    def why(self, row: Requirement) -> str | None:
+        """Why a subscription receives nothing; None if it is active.
+
+        For its subscriber, who must not learn which sources it is not bound to, where they are, or how far away.
+        """
         if row.id not in self._requirements:
             return "it was removed"
         if row.state is SubscriptionState.STOP and row.query.life_control is not None:
@@ -129,7 +126,7 @@ class StatusViews:
             return None
         if not self._entities.has_position(row.subscriber):
             return f"the position of {self._entities.id(row.subscriber)} is not known"
-        return self._why_unbound(row, row.agent, brief=brief)
+        return self._why_unbound(row, row.agent)
 
     def _why_stopped(self, row: Requirement, life_control: Condition) -> str:
         subscriber = self._entities.at(row.subscriber)
@@ -146,7 +143,7 @@ class StatusViews:
             case _:
                 return f"{condition_text(part)} does not hold for {subscriber.id}"
 
-    def _why_unbound(self, row: Requirement, agent: Agent, *, brief: bool) -> str:
+    def _why_unbound(self, row: Requirement, agent: Agent) -> str:
         condition = row.query.source_expression
         with_condition = "" if condition is None else f" with {condition_text(condition)}"
         if not agent.group.sources:
@@ -155,21 +152,7 @@ class StatusViews:
         if not count:
             return f"no source{with_condition} has a known position"
         reach = f"within {number_text(agent.choice.radius)} m"
-        if brief:
-            return f"the only source is not {reach}" if count == 1 else f"none of {count} sources is {reach}"
-        nearest, distance = self._nearest(row, agent.group)
-        if count == 1:
-            return f"the only source, {nearest}, is {distance} away, not {reach}"
-        return f"none of {count} sources is {reach}; the nearest, {nearest}, is {distance} away"
-
-    def _nearest(self, row: Requirement, group: SourceGroup) -> tuple[str, str]:
-        """The nearest qualifying source and its distance."""
-        ids = sorted(group.sources - group.unplaced)
-        here, there = np.array([row.subscriber], np.int32), self._entities.known(ids)
-        distance = self._space.distance(*self._entities.coordinates(here), *self._entities.coordinates(there))
-        at = int(np.argmin(distance))
-        # Rounded up, so that a distance beyond the radius is not shown as within it.
-        return ids[at], f"{number_text(math.ceil(10 * distance[at]) / 10)} m"
+        return f"the only source is not {reach}" if count == 1 else f"none of {count} sources is {reach}"
 
 
 def _region_name(region: Region) -> str:

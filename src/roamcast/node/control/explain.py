@@ -33,7 +33,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedEvent:
-    """The event to explain. `source` is the entity as registered now; None if it is not registered."""
+    """The event to explain. `source` is its source as registered now; None if it is not registered.
+
+    Explanations repeat the point. They must not contain anything of `source` except whether conditions hold for it.
+    """
 
     name: str | None
     source: Entity | None
@@ -110,7 +113,7 @@ def _region(
     if region is None:
         return
     if event.x is None or event.y is None:
-        yield Check("region", None, "neither the event nor its source has a position")
+        yield Check("region", None, "the event has no point: give its x and y")
         return
     x, y = event.x, event.y
     match region:

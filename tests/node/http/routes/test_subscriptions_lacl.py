@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +188,7 @@ def test_the_reason_for_receiving_nothing_is_shown(planar: RunningNode) -> None:
     assert reasons == [
         "the position of anna is not known",
         "no source with &context = noise is registered",
-        "the only source, mic, is 85 m away, not within 30 m",
+        "the only source is not within 30 m",
     ]
     assert (anna.subscription("r").state, anna.subscription("r").why) == ("stop", "anna is not in stage")
     mic.move(20, 5)
@@ -215,14 +214,13 @@ def test_moves_of_a_moving_region_are_journalled_before_the_response(planar: Run
 
 
 def test_lists_show_the_stored_state(planar: RunningNode) -> None:
-    """They are answered while the control writer is busy; a single subscription is shown in full."""
+    """They are answered while the control writer is busy."""
     anna, _ = walk(planar)
     anna.subscribe("Select anyof() Where &context = noise and &location in rang:loc(0.5)", id="r")
     anna.subscribe('Select all() Where &terms has ("fire") Life-control #location in stage', id="s")
     anna.subscribe(terms=["a"], id="t")
     anna.subscribe("Select Where &context = noise and &location in nearest(2)", id="u")
-    whys = [anna.subscription("r").why, "none of 2 sources is within 0.5 m"]
-    assert whys[0] == "none of 2 sources is within 0.5 m; the nearest, mic-2, is 1 m away"
+    assert anna.subscription("r").why == "none of 2 sources is within 0.5 m"
     one_by_one = [anna.subscription(id) for id in "qrstu"]
     go = threading.Event()
     busy = planar.service.control.query(lambda _: go.wait(LIMIT))
@@ -231,7 +229,7 @@ def test_lists_show_the_stored_state(planar: RunningNode) -> None:
         assert not busy.done()
     finally:
         go.set()
-    assert [replace(one, why=whys[1]) if one.id == "r" else one for one in one_by_one] == listed
+    assert one_by_one == listed
     assert (mine["subscriptions"], mine["count"]) == (list("qrstu"), 5)
 
 

@@ -100,14 +100,15 @@ async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator
 async def explain_match(id: str, request: Request, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """Explain why an event would match a subscription or not. Nothing is published. For its owner and the operator.
 
-    Each of the `checks` has `holds` (null: this node cannot tell) and `why`. All checks use the current state: sources
-    and subscribers may have been elsewhere at the time of the event. `matches` is false if any check fails, true if all
-    hold, else null.
+    Each of the `checks` has `holds` (null: this node cannot tell) and `why`. All checks use the current state: the
+    subscriber may have been elsewhere at the time of the event. `matches` is false if any check fails, true if all
+    hold, else null. Regions are checked for the event's own `x` and `y`. Only for the operator, an event without them
+    is where its source is.
     """
     event = await _EVENT.read(request, node)
     subscription = await run_in_threadpool(_own, node, id, caller)
     status = await _status_of(node, subscription)
-    checks = await run_in_threadpool(_explain, node, subscription, status, event)
+    checks = await run_in_threadpool(_explain, node, subscription, status, event, is_operator=caller is None)
     return {
         "subscription": id,
         "matches": verdict(checks),
@@ -139,10 +140,15 @@ async def _status_of(node: Node, subscription: Subscription) -> SubscriptionStat
     return replace(status, why=status.why or _position_unknown(node, subscription))
 
 
-def _explain(node: Node, subscription: Subscription, status: SubscriptionStatus, event: EventIn) -> list[Check]:
+def _explain(
+    node: Node, subscription: Subscription, status: SubscriptionStatus, event: EventIn, *, is_operator: bool
+) -> list[Check]:
+    """Subscribers must not learn where others are, not even by yes or no: they choose the region that is checked."""
     source = None if event.source is None else node.entities.find(event.source)
+    if source is not None and source.kind != "source":
+        source = None  # a subscriber publishes nothing, and its attributes are its own
     x, y = event.x, event.y
-    if x is None and source is not None and source.position is not None:
+    if is_operator and x is None and source is not None and source.position is not None:
         x, y = source.position.x, source.position.y
     if x is not None and y is not None:
         node.space.check_point(x, y)
