@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roamcast.errors import StorageError
 
-__all__ = ["make_folder", "storage_errors", "sync_file", "sync_folder", "write_atomic"]
+__all__ = ["check_writable", "make_folder", "storage_errors", "sync_file", "sync_folder", "write_atomic"]
 
 _TEMPORARY = ".tmp"
 
@@ -34,6 +34,18 @@ def storage_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         message, hint = _MESSAGES.get(error.errno or 0, (error.strerror or str(error), "check the data folder"))
         raise StorageError(message, where=str(path), hint=hint) from error
+
+
+def check_writable(folder: Path) -> None:
+    """Raises StorageError if files cannot be created in `folder`, as far as this can be told without writing one."""
+    with storage_errors(folder):
+        space = os.statvfs(folder)
+        if space.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        if space.f_blocks and not (space.f_bavail if os.geteuid() else space.f_bfree):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def sync_folder(folder: Path) -> None:

@@ -136,6 +136,26 @@ class NodeSettings(SettingsSection):
     history: float = Field(
         default=24.0, gt=0, le=24 * 366, allow_inf_nan=False, description="Hours that ended bindings are kept."
     )
+    pipeline_silence: float = Field(
+        default=15.0,
+        ge=5.0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Seconds without a sign of life of the pipeline after which the node is degraded.",
+    )
+    lag: float = Field(
+        default=30.0,
+        ge=1.0,
+        le=24 * 3600,
+        allow_inf_nan=False,
+        description="Seconds that a record can wait for the pipeline, or a batch of letters for this node, before the "
+        "node is degraded.",
+    )
+    min_free: int = Field(
+        default=1024**3,
+        ge=0,
+        description="Bytes that must be free on the disk of the data folder; with less, the node is degraded.",
+    )
     scene: bool = Field(default=False, description="Show positions to everybody on the page.")
     title: str = Field(default="", description="Title of the page.")
     limits: NodeLimits = NodeLimits()

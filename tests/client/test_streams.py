@@ -49,7 +49,7 @@ def test_demand_ends_when_the_client_is_closed(node: RunningNode, shared: bool) 
     client.close()
     assert ends(thread)
     assert heard == [False]
-    assert node.http.get("/healthz").status_code == 200
+    assert node.http.get("/healthz/live").status_code == 200
 
 
 def test_close_ends_the_wait_before_a_reconnection() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -150,6 +151,16 @@ def test_a_status_file_emptied_by_a_power_cut_counts_as_missing(outbox: Outbox, 
     assert outbox.read_status() is None
 
 
+def test_the_format_of_the_status_is_pinned(outbox: Outbox) -> None:
+    """A change of these fields needs a new version."""
+    outbox.write_status(PipelineStatus("pipe", 1, {}, written_at=5))
+    assert orjson.loads(outbox.status_path.read_bytes()) == {
+        "format": "roamcast-outbox/3", "pipeline": "pipe", "batch": 1, "counters": {}, "metrics": {},
+        "step_seconds": {}, "read_offsets": {}, "written_at": 5, "running_batch": None, "running_since": None,
+        "dead_letters": 0, "dead_letters_since": None,
+    }  # fmt: skip
+
+
 def test_the_last_status_written_is_read(outbox: Outbox) -> None:
     """It has the identity, the progress and the counters of the pipeline."""
     outbox.write_status(PipelineStatus("pipe", 1, {"events": 5}))
@@ -165,6 +176,7 @@ def test_the_last_status_written_is_read(outbox: Outbox) -> None:
         b"[]",
         b"{}",
         b'{"format": "roamcast-outbox/9", "pipeline": "p", "batch": 1, "counters": {}}',
+        b'{"format": "roamcast-outbox/3", "pipeline": "p", "batch": 1, "counters": {}}',
     ],
 )
 def test_a_status_file_of_another_format_is_refused(outbox: Outbox, tmp_path: Path, content: bytes) -> None:

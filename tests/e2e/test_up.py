@@ -66,7 +66,7 @@ def roamcast_up(data: Path, url: str) -> Iterator[Family]:
 
     def answers(_: str) -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/healthz", timeout=5.0).status_code == httpx.codes.OK
+            return httpx.get(f"{url}/healthz/ready", timeout=5.0).status_code == httpx.codes.OK
         return False
 
     port = url.rpartition(":")[2]

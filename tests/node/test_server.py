@@ -26,4 +26,4 @@ def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
     with in_process_node(tmp_path) as node:
         with pytest.raises(ConflictError):
             NodeServer(node_settings(data=tmp_path, port=0)).run_node()
-        assert node.http.get("/healthz").status_code == 200
+        assert node.http.get("/healthz/live").status_code == 200

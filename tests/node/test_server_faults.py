@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from nodes import RunningNode, bearer, journalled, leave, running_node, until
+from nodes import RunningNode, bearer, journalled, leave, problems, running_node, until
 
 from roamcast.client import Client
 from roamcast.errors import StorageError
@@ -106,14 +106,14 @@ def test_repeating_a_move_journals_it_after_a_failure(node: RunningNode, monkeyp
         refuse(patch, errno.ENOSPC)
         move = {"x": 9, "y": 0}
         assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 507
-        assert until(lambda: node.http.get("/healthz").json()["problem"], "the problem to be reported")
+        assert until(lambda: problems(node).get("journal_refusing"), "the problem to be reported")
     assert node.http.post("/v1/positions", json=move, headers=bearer(anna)).status_code == 200
     assert [(row["kind"], row["entity"]) for row in journalled(node.data)] == [
         ("binding", "a"),
         ("unbinding", "a"),
         ("binding", "b"),
     ]
-    until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well")
+    until(lambda: "journal_refusing" not in problems(node), "the problem to be over")
 
 
 def test_a_client_retries_while_the_disk_fails(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,9 @@ def test_a_full_store_refuses_writes_and_keeps_its_content(tmp_path: Path) -> No
                 tokens.append(answer.json()["token"])
             assert answer.status_code == 507
             assert answer.json()["error"]["hint"]
-            assert http.get("/healthz").status_code == 200
+            assert http.get("/healthz/live").status_code == 200
+            assert "registry_refusing" in [problem["kind"] for problem in http.get("/healthz").json()["problems"]]
+            assert http.get("/healthz/ready").status_code == 503
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
@@ -189,7 +191,7 @@ def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> N
         token = anna.register_subscriber("anna")
         letters = [("anna", n, "x" * 20_000 + str(n)) for n in range(1, 41)]
         leave(tmp_path, 1, *letters)
-        until(lambda: anna.health()["status"] == "degraded", "the problem to be reported")
+        until(lambda: "outbox_unread" in [each["kind"] for each in anna.health()["problems"]], "the problem")
         assert list((tmp_path / "outbox" / "local").iterdir())
         anna.close()
     finally:
@@ -199,7 +201,7 @@ def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> N
         anna = node.client(token)
         pulled = until(lambda: anna.pull(), "the letters")
         assert [letter.number for letter in pulled] == list(range(1, 41))
-        assert node.http.get("/healthz").json()["status"] == "ok"
+        assert "outbox_unread" not in problems(node)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

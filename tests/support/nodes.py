@@ -18,7 +18,7 @@ from asgi import AppThread
 from fastapi import FastAPI
 
 from roamcast.client import Client
-from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.journal.reader import JournalFolder
 from roamcast.journal.segments import read
 from roamcast.node.http.app import create_app
@@ -153,6 +153,21 @@ def leave(data: Path, batch: int, *letters: tuple[str, int, str], pipeline: str 
         for receiver, number, event in letters
     ]
     Outbox(data / "outbox").put("local", pipeline, batch, pa.Table.from_pylist(rows, schema=LETTERS_SCHEMA))
+
+
+def problems(node: RunningNode) -> dict[str, dict[str, str]]:
+    """The problems that a node reports, by kind. The status and its code agree with them."""
+    answer = node.http.get("/healthz")
+    reported = {problem["kind"]: problem for problem in answer.json()["problems"]}
+    assert (answer.status_code, answer.json()["status"]) == ((207, "degraded") if reported else (200, "ok"))
+    return reported
+
+
+def beat(data: Path, pipeline: str = "p", batch: int = 0, **fields: Any) -> PipelineStatus:
+    """Write the status of a pipeline, as it does itself every few seconds."""
+    status = PipelineStatus(pipeline, batch, **{"counters": {}, **fields})
+    Outbox(data / "outbox").write_status(status)
+    return status
 
 
 def bearer(client: Client) -> dict[str, str]:

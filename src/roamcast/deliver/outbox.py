@@ -11,7 +11,7 @@ its letters are stored. Reading one twice is harmless: mailboxes drop letters th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import orjson
@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
+from roamcast.failures import wall_time
 from roamcast.model import Letter
 
 __all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "PipelineStatus"]
 
-FORMAT = "roamcast-outbox/2"
+FORMAT = "roamcast-outbox/3"
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -41,6 +42,11 @@ class PipelineStatus:
 
     `metrics` and `step_seconds` describe that batch alone: its sizes and the duration of each step. `read_offsets` has
     the last offset read from each node's journal.
+
+    The pipeline writes its status after every batch and every few seconds, so `written_at` is its last sign of life.
+    While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
+    records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
+    since 1970, by the clock of the pipeline's host.
     """
 
     pipeline: str
@@ -49,6 +55,11 @@ class PipelineStatus:
     metrics: Mapping[str, float] = field(default_factory=dict)
     step_seconds: Mapping[str, float] = field(default_factory=dict)
     read_offsets: Mapping[str, int] = field(default_factory=dict)
+    written_at: int = field(default_factory=wall_time)
+    running_batch: int | None = None
+    running_since: int | None = None
+    dead_letters: int = 0
+    dead_letters_since: int | None = None
 
 
 class Outbox:
@@ -127,6 +138,8 @@ class Outbox:
             values = orjson.loads(content)
             if values.pop("format") != FORMAT:
                 raise ValueError(f"not {FORMAT}")
+            if missing := {each.name for each in fields(PipelineStatus)} - values.keys():
+                raise ValueError(f"without {', '.join(sorted(missing))}")
             return PipelineStatus(**values)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptionError(

@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
+from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import encode
+from roamcast.journal.segments import Segment, encode
 
 __all__ = ["FileJournal"]
 
 _MAX_LINGER_S = 0.05
 _SEGMENT_ROWS = 50_000
+_PROBE = ".probe"
 
 
 _Append = Submission[tuple[Record, ...]]
@@ -56,6 +58,8 @@ class FileJournal:
             os.close(self._lock)
             raise
         self._doubt: StorageError | None = None
+        self.failures = FailureTracker()
+        """Whether the disk refused the last append."""
         hint = "retry when the node is running again"
         self._commits = GroupCommit[tuple[Record, ...]](
             f"journal-{node}",
@@ -79,6 +83,33 @@ class FileJournal:
             empty.set_exception(InputError("no records to append", hint="pass at least one record"))
             return empty
         return self._commits.submit(tuple(records))
+
+    def probe(self) -> None:
+        """If the disk refused the last append, find out whether it accepts files again. Blocks on the disk."""
+        failure = self.failures.current
+        if failure is None or self._doubt:
+            return
+        path = self._folder.path / _PROBE
+        try:
+            write_atomic(path, bytes(4096))
+            path.unlink()
+        except (StorageError, OSError):
+            return
+        if self.failures.current is failure:
+            self.failures.succeeded()
+
+    def oldest_after(self, offset: int) -> tuple[int, int] | None:
+        """The first record after `offset` that still exists: its offset, and when it was written (microseconds since
+        1970). None if there is none. Lists the folder. Raises StorageError.
+        """
+        folder = self._folder.path
+        with storage_errors(folder):
+            segments = (Segment.from_name(folder, name) for name in os.listdir(folder))  # noqa: PTH208 - names suffice
+            later = [segment for segment in segments if segment is not None and segment.last > offset]
+            if not later:
+                return None
+            oldest = min(later, key=lambda segment: segment.first)
+            return max(oldest.first, offset + 1), oldest.path.stat().st_mtime_ns // 1_000
 
     def close(self) -> None:
         """Write what is pending, then refuse further appends. Idempotent."""
@@ -109,8 +140,11 @@ class FileJournal:
         try:
             write_atomic(path, encode(batches))
         except Exception as error:  # whatever it was, the futures must be completed
-            fail(group, self._refusal(path, error))
+            refusal = self._refusal(path, error)
+            self.failures.failed(refusal)
+            fail(group, refusal)
             return
+        self.failures.succeeded()
         offset, self._next = self._next, last + 1
         for append in group:
             append.future.set_result(offset)

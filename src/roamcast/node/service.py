@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -24,6 +25,7 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
+from roamcast.node.health import HealthMonitor, WatchedStore
 from roamcast.node.intake import EventIntake, SequenceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
@@ -114,13 +116,15 @@ class Node:
             self.sequences = SequenceNumbers(self.registry)
             self.intake = EventIntake(self.entities, journal, self.space, self.sequences, self.metrics, self.limits)
             self.scene = self._new_scene() if settings.scene else None
+            outbox = Outbox(folder.outbox)
             self.outbox_reader = OutboxReader(
-                Outbox(folder.outbox),
+                outbox,
                 settings.domain,
                 deposit=self.office.mailboxes.deposit,
                 on_status=self._inform_pipeline,
                 on_deposit=self._count_deposit,
             )
+            self.health = self._new_health_monitor(folder, outbox)
             self._add_gauges()
             self._fill_scene()
             self._opened = opened.pop_all()
@@ -130,6 +134,7 @@ class Node:
         """Receive letters and update the scene while this is entered; closes the node at the end."""
         self._loop = asyncio.get_running_loop()
         self.outbox_reader.start()
+        self.health.start()
         ticker = self._loop.create_task(self._tick())
         try:
             async with self.office.running():
@@ -143,6 +148,7 @@ class Node:
 
     def end_streams(self) -> None:
         """End streams and long polls, which would keep the server from stopping."""
+        self.health.end_requests()
         self.waiters.stop()
         self.discovery.waiters.stop()
         if self.scene is not None:
@@ -181,6 +187,7 @@ class Node:
             fetch_all(backbone, self.settings, self.office.url, self.office.peers, nodes)
 
     def _close(self) -> None:
+        self.health.stop()
         self.outbox_reader.stop()
         self._opened.close()
 
@@ -194,6 +201,20 @@ class Node:
     def _pipeline_counters(self) -> Mapping[str, int]:
         status = self.outbox_reader.pipeline_status
         return status.counters if status else {}
+
+    def _new_health_monitor(self, folder: DataFolder, outbox: Outbox) -> HealthMonitor:
+        settings, journal, registry = self.settings, self.journal, self.registry
+        store = None if settings.store is not None else folder.store(settings.domain).parent
+        return HealthMonitor(
+            settings,
+            outbox,
+            journal,
+            journal_store=WatchedStore(folder.journal / settings.domain, journal.failures, journal.probe),
+            registry_store=WatchedStore(store, registry.failures, lambda: registry.apply([], at=self.clock.now())),
+            control=self.control.failures,
+            outbox_reader=self.outbox_reader.failures,
+            peers=self.discovery.unreachable,
+        )
 
     def _new_scene(self) -> Scene:
         title = self.settings.title or f"domain {self.settings.domain}"
@@ -213,6 +234,22 @@ class Node:
     def _add_gauges(self) -> None:
         self.metrics.add_subscriptions(self.control.subscription_counts)
         self.metrics.add_pipeline(lambda: self.outbox_reader.pipeline_status)
+        self.metrics.add_gauge("roamcast_problems", "Problems of this node.", lambda: len(self.health.problems()))
+        self.metrics.add_gauge(
+            "roamcast_pipeline_lag_records",
+            "Records of this node that the pipeline has not read.",
+            lambda: self.health.lag().records,
+        )
+        self.metrics.add_gauge(
+            "roamcast_pipeline_lag_seconds",
+            "Age of the oldest record of this node that the pipeline has not read.",
+            lambda: self.health.lag().seconds,
+        )
+        self.metrics.add_gauge(
+            "roamcast_pipeline_heartbeat_age_seconds",
+            "Time since the pipeline's last sign of life; NaN if there never was one.",
+            lambda: math.nan if (age := self.health.heartbeat_age()) is None else age,
+        )
         self.metrics.add_gauge(
             "roamcast_mailbox_waiters", "Open mailbox streams and long polls.", lambda: len(self.waiters)
         )

@@ -162,9 +162,7 @@ def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> 
 
         def state_check(sender: PipelineStatus) -> tuple[bool | None, str]:
             outbox.write_status(sender)
-            until(lambda: node.client().health()["pipeline"] == {
-                "id": sender.pipeline, "batch": sender.batch, "counters": {}
-            }, "the node to meet the pipeline")  # fmt: skip
+            until(lambda: node.service.outbox_reader.pipeline_status == sender, "the node to meet the pipeline")
             return checks(anna.explain("q", {"terms": ["fire"]}))["state"]
 
         first = anna.explain("q", {"terms": ["fire"]})

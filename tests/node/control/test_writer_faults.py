@@ -98,11 +98,11 @@ def test_a_full_registry_is_not_rebuilt_from_repeatedly(node: World) -> None:
             node.move("ann", 0)
         assert node.sources("q") == ("b",)
     assert counts["rebuilds"] == 1
-    assert "full" in until(lambda: node.control.problem, "the problem to be reported")
+    assert "full" in until(lambda: node.control.failures.current, "the failure to be reported").detail
     node.registry.refusals = 0
     node.move("ann", 0)
     assert node.control_records() == BOUND + MOVED
-    until(lambda: node.control.problem is None, "the problem to be over")
+    until(lambda: node.control.failures.current is None, "the failure to be over")
 
 
 def test_rebuilds_back_off(node: World) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,3 +320,83 @@ def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeyp
     run(spark, tmp_path)
     assert next(refusals, None) is None
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+
+
+def test_an_idle_pipeline_gives_signs_of_life(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status is written again without a batch and keeps what it says of the last one, until the query stops."""
+    monkeypatch.setattr("roamcast.pipeline.query.stream._HEARTBEAT_S", 0.05)
+    journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])
+    pipeline = open_pipeline(tmp_path)
+    query = PipelineQuery(spark, pipeline, tmp_path, PipelineLimits()).start()
+    try:
+        query.processAllAvailable()
+        first = status_of(tmp_path)
+        until(lambda: status_of(tmp_path).written_at > first.written_at, "a sign of life")
+        assert replace(status_of(tmp_path), written_at=first.written_at) == first
+        assert (first.batch, first.running_batch, next(iter(first.step_seconds))) == (0, None, "control")
+    finally:
+        query.stop()
+        pipeline.close()
+    (heartbeat,) = (thread for thread in threading.enumerate() if thread.name == "pipeline-heartbeat")
+    heartbeat.join(20)
+    assert not heartbeat.is_alive()
+
+
+def test_a_long_batch_is_reported_while_it_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its number and its beginning; the last batch is still the one before."""
+    monkeypatch.setattr("roamcast.pipeline.query.stream._HEARTBEAT_S", 0.05)
+    journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])
+    outbox = Outbox(tmp_path / "outbox")
+    pipeline = open_pipeline(tmp_path)
+    query = PipelineQuery(spark, pipeline, tmp_path, PipelineLimits(outbox=1)).start()
+    try:
+        query.processAllAvailable()
+        journal(tmp_path, [event("cam", 2)])
+        running = until(lambda: (s := status_of(tmp_path)).running_batch == 1 and s, "the batch to be reported")
+        assert running.batch == 0
+        assert next_beat(tmp_path) > running.running_since
+        outbox.remove(outbox.waiting("local")[0])  # the batch waits for this
+        until(lambda: status_of(tmp_path).batch == 1, "the batch to end")
+        assert (status_of(tmp_path).running_batch, status_of(tmp_path).running_since) == (None, None)
+    finally:
+        query.stop()
+        pipeline.close()
+
+
+def test_the_status_counts_dead_letters_that_are_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since the oldest file. When the operator removes it, the count is 0; the counter of all dead letters stays."""
+    monkeypatch.setattr("roamcast.pipeline.query.stream._HEARTBEAT_S", 0.05)
+    journal(tmp_path, [Record("subscription", "ann", id="s1", time=NOON, body="{"), event("cam", 1)])
+    pipeline = open_pipeline(tmp_path)
+    query = PipelineQuery(spark, pipeline, tmp_path, PipelineLimits()).start()
+    try:
+        query.processAllAvailable()
+        (path,) = pipeline.dead_letters.iterdir()
+        status = status_of(tmp_path)
+        assert (status.dead_letters, status.dead_letters_since) == (1, path.stat().st_mtime_ns // 1_000)
+        path.unlink()
+        until(lambda: status_of(tmp_path).dead_letters == 0, "the count to change")
+        assert status_of(tmp_path).dead_letters_since is None
+        assert counters(tmp_path)["dead_letters"] == 1
+    finally:
+        query.stop()
+        pipeline.close()
+
+
+def status_of(data: Path) -> PipelineStatus:
+    status = Outbox(data / "outbox").read_status()
+    assert status is not None
+    return status
+
+
+def next_beat(data: Path) -> int:
+    """When the next status is written."""
+    before = status_of(data).written_at
+    until(lambda: status_of(data).written_at > before, "a sign of life")
+    return status_of(data).written_at

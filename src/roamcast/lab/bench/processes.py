@@ -97,7 +97,7 @@ def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
 
     def answers(_: str) -> bool:
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5.0).status_code == httpx.codes.OK
+            return httpx.get(f"http://127.0.0.1:{port}/healthz/ready", timeout=5.0).status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
 

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
+from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
@@ -101,8 +102,8 @@ class ControlWriter:
         self._registry_error: StorageError | None = None  # the last one
         self._pause = 0.0  # seconds before the next rebuild; doubles with each failure of the registry
         self._rebuild_at = 0.0
-        self.problem: str | None = None
-        """What is wrong, for operators."""
+        self.failures = FailureTracker()
+        """Whether stored changes cannot be completed: journalled, or applied to the mailboxes."""
         self._store(changed_places(registry, queries, clock.now()))
         before_restore(self.peer_sources.backbone)
         self._rebuild()
@@ -340,9 +341,9 @@ class ControlWriter:
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:
                     self._prune_at += _PRUNE_EVERY
         except RoamcastError as error:
-            if self.problem is None:
+            if self.failures.current is None:
                 log.error("control writer: %s; retrying", error)
-            self.problem = str(error)
+            self.failures.failed(error)
         else:
             if idle:
-                self.problem = None
+                self.failures.succeeded()

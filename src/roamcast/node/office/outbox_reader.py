@@ -10,6 +10,7 @@ from pathlib import Path
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CorruptionError, RoamcastError
+from roamcast.failures import FailureTracker
 from roamcast.model import Letter
 from roamcast.node.office.mailbox_service import DepositResult
 
@@ -27,7 +28,7 @@ class OutboxReader:
 
     Batches are read in order. Each is removed after its letters are stored; after a crash it is read again, and the
     mailboxes drop duplicates. Disk failures are retried forever. A damaged batch stops the reader, because no batch may
-    be skipped. `problem` says what is wrong; `pipeline_status` is the last status read.
+    be skipped. `failures` says what is wrong. `pipeline_status` is the last status of a pipeline that `on_status` took.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class OutboxReader:
         on_status: Callable[[PipelineStatus], None],
         on_deposit: Callable[[DepositResult], None],
     ) -> None:
-        """`deposit` stores letters. `on_status` is called with each new status of the pipeline, `on_deposit` with the
+        """`deposit` stores letters. `on_status` is called with the first status of each pipeline, `on_deposit` with the
         result of each batch.
         """
         self._outbox = outbox
@@ -55,7 +56,7 @@ class OutboxReader:
         self._thread = threading.Thread(target=self._run, name=f"outbox-reader-{office}", daemon=True)
         self.pipeline_status: PipelineStatus | None = None
         self.waiting = 0
-        self.problem: str | None = None
+        self.failures = FailureTracker()
 
     def start(self) -> None:
         self._thread.start()
@@ -89,7 +90,8 @@ class OutboxReader:
             return
         status = self._outbox.read_status()
         if status is not None:
-            self._on_status(status)
+            if self.pipeline_status is None or self.pipeline_status.pipeline != status.pipeline:
+                self._on_status(status)
             self.pipeline_status = status
             self._status_seen = changed
 
@@ -109,16 +111,16 @@ class OutboxReader:
             try:
                 self.poll()
             except Exception as error:
-                if self.problem is None or self._stop.is_set():
+                if self.failures.current is None or self._stop.is_set():
                     next_step = "stopping" if self._stop.is_set() else "retrying"
                     known = isinstance(error, RoamcastError)
                     log.error("outbox reader: %s; %s", error, next_step, exc_info=not known)
-                self.problem = str(error)
+                self.failures.failed(error)
                 pause = min(_LONGEST_BACKOFF, max(0.1, 2 * pause))
             else:
-                if self.problem is not None:
+                if self.failures.current is not None:
                     log.warning("outbox reader: recovered")
-                self.problem = None
+                self.failures.succeeded()
                 pause = _POLL
 
 

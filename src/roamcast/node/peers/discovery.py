@@ -13,6 +13,7 @@ from typing import Final
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import AnnouncementCursor, DiscoveryResponse
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
+from roamcast.failures import Failure, FailureTracker, wall_time
 from roamcast.node.control.peer_sources import Notifications
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.peers.discovery_codec import SourcesRequest, SourcesResponse, decode_response, encode
@@ -89,6 +90,11 @@ class Discovery:
                 if at_once or left <= 0 or self.waiters.stopped or not await wait_for(event, left):
                     return SourcesResponse(response, self._at)
 
+    def unreachable(self) -> dict[str, Failure]:
+        """The peers that did not respond to the last request, since their last response. Any thread may call this."""
+        failures = ((node, polling.failures.current) for node, polling in list(self._polling.items()))
+        return {node: failure for node, failure in failures if failure is not None}
+
     def _notify(self, notifications: Notifications) -> None:
         self.waiters.notify([*map(_waiter_name, notifications.waiting_nodes), *notifications.sources])
         for node in notifications.nodes_to_ask:
@@ -129,9 +135,15 @@ class Discovery:
             raise NotFoundError(f"node {polling.node!r} has been removed")
         request = await asyncio.wrap_future(self._control.discovery_request(polling.node))
         body = encode(SourcesRequest(request, wait, self._at))
-        decoded = decode_response(await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA), self._space)
-        response = decoded.response
-        _check(response, peer)
+        try:
+            decoded = decode_response(await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA), self._space)
+            response = decoded.response
+            _check(response, peer)
+        except Exception as error:
+            polling.failures.failed(error, since=polling.last_response)
+            raise
+        polling.failures.succeeded()
+        polling.last_response = wall_time()
         if decoded.at is not None:
             self.positions[polling.node] = decoded.at
         await asyncio.wrap_future(self._control.apply_discovery(response))
@@ -151,6 +163,8 @@ class _PeerPolling:
         self.node = node
         self.cursor = AnnouncementCursor()
         self.urgent = asyncio.Event()
+        self.failures = FailureTracker()
+        self.last_response: int | None = None  # when it arrived, in microseconds since 1970
         self._discovery = discovery
         self.tasks = [asyncio.create_task(work) for work in (self._poll(), self._poll_when_urgent())]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
+from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _DISK_PAUSE_S: Final = 1.0
 _OFFICE_PAUSE_S: Final = 0.2
+_HEARTBEAT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,10 @@ class PipelineQuery:
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
         self._batch_lock = threading.Lock()  # held while a batch runs; `stop` takes it for good
         self._stopping = threading.Event()
-        self._read_offsets: dict[str, int] = {}
+        self._status = PipelineStatus(pipeline.id, pipeline.manifest.batch, pipeline.manifest.counters)
+        self._status_lock = threading.Lock()
+        self._dead_letter_files: dict[str, _DeadLetterFile] = {}
+        self._heartbeat_over = threading.Event()
         self.failure: RoamcastError | None = None
         """What a batch failed with. Spark passes on no more than its text."""
 
@@ -79,7 +84,7 @@ class PipelineQuery:
         """Start the query, or continue where the last run ended."""
         if (batch := self._state.manifest.batch) >= 0:
             ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
-            self._read_offsets = {node: through for node, (_, through) in ranges.items()}
+            self._status = replace(self._status, read_offsets=_ends(ranges))
         self._write_status()
         self._spark.dataSource.register(JournalSource)
         reader = self._spark.readStream.format(JournalSource.name())
@@ -87,18 +92,22 @@ class PipelineQuery:
         if self._fetcher is not None:
             reader = reader.option("fetcher_secret", self._fetcher.to_json())
         writer = reader.load().writeStream.foreachBatch(self._on_batch)
-        return writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
+        query = writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
+        threading.Thread(target=self._beat, args=(query,), name="pipeline-heartbeat", daemon=True).start()
+        return query
 
     def stop(self) -> None:
         """Let the current batch finish, and start no other."""
         self._stopping.set()
         self._batch_lock.acquire()
+        self._heartbeat_over.set()
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
         with self._batch_lock:
             last = self._state.manifest.batch
             if batch == last:
                 return  # its state was published before Spark recorded the batch as done
+            self._update_status(running_batch=batch, running_since=wall_time())
             try:
                 if batch != last + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {last}", hint=NEW_HINT)
@@ -144,7 +153,13 @@ class PipelineQuery:
         self._pipeline.check_generation()
         self._state.commit(result)
         timer.step("commit")
-        self._read_offsets = {node: through for node, (_, through) in ranges.items()}
+        self._update_status(
+            batch=batch,
+            counters=self._state.manifest.counters,
+            read_offsets=_ends(ranges),
+            running_batch=None,
+            running_since=None,
+        )
         return result, timer
 
     def _write_dead_letters(self, records: DataFrame, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
@@ -179,24 +194,69 @@ class PipelineQuery:
     def _report(self, result: BatchResult, timer: StepTimer) -> None:
         """Update the status file. The batch is committed, so a disk that refuses does not matter."""
         try:
-            self._write_status(batch_metrics(result, self._pipeline.state), timer.seconds)
+            metrics = batch_metrics(result, self._pipeline.state)
+            self._update_status(metrics=metrics, step_seconds=timer.seconds)
+            self._write_status()
         except StorageError as error:
             log.warning("batch %d is committed, but the status file was not written: %s", result.manifest.batch, error)
 
-    def _write_status(
-        self, metrics: Mapping[str, float] | None = None, step_seconds: Mapping[str, float] | None = None
-    ) -> None:
-        manifest = self._state.manifest
-        self._outbox.write_status(
-            PipelineStatus(
-                self._pipeline.id,
-                manifest.batch,
-                manifest.counters,
-                metrics or {},
-                step_seconds or {},
-                self._read_offsets,
-            )
-        )
+    def _update_status(self, **changes: Any) -> None:
+        """Change what the next write of the status file says."""
+        with self._status_lock:
+            self._status = replace(self._status, **changes)
+
+    def _write_status(self) -> None:
+        """Write the status file. Raises StorageError."""
+        with self._status_lock:
+            count, since = self._count_dead_letters()
+            status = replace(self._status, written_at=wall_time(), dead_letters=count, dead_letters_since=since)
+            self._outbox.write_status(status)
+
+    def _beat(self, query: StreamingQuery) -> None:
+        """Write the status file regularly while the query is active, so that nodes can tell idle from dead."""
+        warned = False
+        while not self._heartbeat_over.wait(_HEARTBEAT_S):
+            try:
+                if not query.isActive:
+                    return
+                self._pipeline.check_generation()
+                self._write_status()
+                warned = False
+            except StorageError as error:
+                if not warned:
+                    log.warning("the status file was not written: %s; retrying", error)
+                warned = True
+            except Exception as error:  # without Spark, or with a newer process, this one is not the pipeline any more
+                log.debug("no more heartbeats: %s", error)
+                return
+
+    def _count_dead_letters(self) -> tuple[int, int | None]:
+        """The number of records in the dead letter files, and when the oldest file was written."""
+        folder = self._pipeline.dead_letters
+        files: dict[str, _DeadLetterFile] = {}
+        with storage_errors(folder):
+            for path in folder.glob("*.ndjson") if folder.is_dir() else ():
+                try:
+                    changed = path.stat().st_mtime_ns
+                    known = self._dead_letter_files.get(path.name)
+                    if known is None or known.changed != changed:
+                        known = _DeadLetterFile(changed, path.read_bytes().count(b"\n"))
+                    files[path.name] = known
+                except FileNotFoundError:
+                    continue  # the operator is done with it
+        self._dead_letter_files = files
+        since = min((file.changed for file in files.values()), default=None)
+        return sum(file.records for file in files.values()), None if since is None else since // 1_000
+
+
+class _DeadLetterFile(NamedTuple):
+    changed: int  # modification time, in nanoseconds
+    records: int
+
+
+def _ends(ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """The last offset of each node's range."""
+    return {node: through for node, (_, through) in ranges.items()}
 
 
 class StepTimer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, select, tuple_
 
 from roamcast.bind.lcesm.messages import Bound
+from roamcast.errors import CorruptionError, StorageError
+from roamcast.failures import FailureTracker
 from roamcast.journal.records import Record
 from roamcast.model import Subscription
 from roamcast.store.engine import chunked, open_store, read_transaction, write_transaction
@@ -45,9 +48,21 @@ class SqlRegistry:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = Lock()  # writers of this process wait here, because the database would poll
+        self.failures = FailureTracker()
+        """Whether the database refused the last write."""
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        try:
+            with self._lock, write_transaction(self._engine) as connection:
+                yield connection
+        except (StorageError, CorruptionError) as error:
+            self.failures.failed(error)
+            raise
+        self.failures.succeeded()
 
     def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             last_row = apply_changes(connection, changes)
             if journalled:
                 connection.execute(control_outbox.delete().where(control_outbox.c.ticket <= journalled))
@@ -78,7 +93,7 @@ class SqlRegistry:
 
     def raise_sequence_bound(self, source: str, bound: int) -> None:
         of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(_registered)
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             current = connection.scalar(of_source)
             if current is None:
                 raise unknown_source(source)
@@ -136,7 +151,7 @@ class SqlRegistry:
         old = select(*key).where(bindings.c.unbound_at < before).order_by(bindings.c.unbound_at).limit(limit)
         if not self._rows(old.limit(1)):
             return 0
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             return connection.execute(bindings.delete().where(tuple_(*key).in_(old))).rowcount
 
     def control_outbox(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
@@ -145,7 +160,7 @@ class SqlRegistry:
         return [(row.ticket, record_of(row.record)) for row in self._rows(query)]
 
     def trim_outbox(self, through: int) -> None:
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             connection.execute(control_outbox.delete().where(control_outbox.c.ticket <= through))
 
     def latest(self) -> int:
@@ -153,7 +168,7 @@ class SqlRegistry:
             return int(_meta(connection, LATEST) or 0)
 
     def new_incarnation(self, at: int) -> int:
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             incarnation = max(at, int(_meta(connection, INCARNATION) or 0) + 1)
             _put_meta(connection, INCARNATION, str(incarnation))
             return incarnation
@@ -163,7 +178,7 @@ class SqlRegistry:
             return _meta(connection, PIPELINE)
 
     def set_pipeline(self, identity: str) -> None:
-        with self._lock, write_transaction(self._engine) as connection:
+        with self._writing() as connection:
             _put_meta(connection, PIPELINE, identity)
 
     def close(self) -> None:

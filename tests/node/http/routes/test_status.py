@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from nodes import RunningNode, leave, until
+from nodes import RunningNode, beat, leave, problems, until
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.model import iso
 
 
 def metric(node: RunningNode, name: str) -> float:
@@ -13,18 +14,18 @@ def metric(node: RunningNode, name: str) -> float:
     return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
-def test_a_node_without_pipeline_is_healthy(node: RunningNode) -> None:
-    """`pipeline` is null until its first status."""
-    assert node.http.get("/healthz").json() == {
-        "status": "ok", "problem": None, "domain": "local", "space": "geographic", "pipeline": None
-    }  # fmt: skip
-
-
 def test_health_has_the_pipelines_last_batch(node: RunningNode) -> None:
     """As in its status file."""
-    Outbox(node.data / "outbox").write_status(PipelineStatus("p", 7, {"dead_letters": 2}))
-    card = until(lambda: node.http.get("/healthz").json()["pipeline"], "the card to be seen")
-    assert card == {"id": "p", "batch": 7, "counters": {"dead_letters": 2}}
+    written = beat(node.data, "p", 7, counters={"events": 2}, running_batch=8, running_since=1_000_000)
+    health = node.http.get("/healthz").json()
+    assert health == {
+        "status": "ok", "problems": [], "domain": "local", "space": "geographic",
+        "lag": {"records": 0, "seconds": 0.0},
+        "pipeline": {
+            "id": "p", "batch": 7, "counters": {"events": 2}, "written_at": iso(written.written_at),
+            "running_batch": 8, "running_since": "1970-01-01T00:00:01Z",
+        },
+    }  # fmt: skip
 
 
 def test_counters_add_up_node_and_pipeline(node: RunningNode) -> None:
@@ -66,8 +67,8 @@ def test_a_damaged_batch_is_never_skipped(node: RunningNode) -> None:
     anna.acknowledge(until(lambda: anna.pull(), "the good batch")[0])
     rubbish = folder / f"{3:020d}-p.parquet"
     rubbish.write_bytes(b"rubbish")
-    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the problem to be reported")
-    assert str(rubbish) in node.http.get("/healthz").json()["problem"]
+    problem = until(lambda: problems(node).get("outbox_unread"), "the problem to be reported")
+    assert str(rubbish) in problem["detail"]
     leave(node.data, 4, ("anna", 2, "b"))
     assert anna.pull(wait=0.3) == []
     assert min(folder.iterdir()) == rubbish
@@ -99,11 +100,11 @@ def test_a_damaged_status_does_not_stop_letters(node: RunningNode) -> None:
     outbox = node.data / "outbox"
     outbox.mkdir()
     (outbox / "status.json").write_bytes(b"{")
-    until(lambda: node.http.get("/healthz").json()["status"] == "degraded", "the problem to be reported")
+    until(lambda: "outbox_unread" in problems(node), "the problem to be reported")
     leave(node.data, 1, ("anna", 1, "a"))
     assert [letter.event["id"] for letter in anna.pull(wait=20)] == ["a"]
     Outbox(outbox).write_status(PipelineStatus("p", 1, {}))
-    until(lambda: node.http.get("/healthz").json()["status"] == "ok", "the node to be well again")
+    until(lambda: not problems(node), "the node to be well again")
 
 
 def test_subscriptions_bindings_and_moves_are_counted(node: RunningNode) -> None:

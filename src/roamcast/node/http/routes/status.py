@@ -5,31 +5,62 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from xstatic.pkg import leaflet
 
+from roamcast.model import iso
+from roamcast.node.health import Problem
 from roamcast.node.http.dependencies import TheNode
+from roamcast.node.service import Node
 
 router = APIRouter(tags=["status"])
 
 _PAGE = Path(__file__).parent.parent / "page"
 
 
-@router.get("/healthz")
-async def health(node: TheNode) -> dict[str, Any]:
-    """`status` is `ok`, or `degraded` with the reason in `problem`. `pipeline` is its last reported batch."""
-    status = node.outbox_reader.pipeline_status
-    problem = node.outbox_reader.problem or node.control.problem
-    return {
-        "status": "ok" if problem is None else "degraded",
-        "problem": problem,
+_OK, _DEGRADED, _NOT_READY = 200, 207, 503
+
+
+@router.get("/healthz", response_class=Response, responses={_DEGRADED: {"description": "Degraded"}})
+def health(node: TheNode) -> Response:
+    """200 and `status` `ok`, or 207 and `degraded`: the node works, but something needs attention.
+
+    `problems` lists what is wrong, oldest first, as `kind`, `since` and `detail`; kinds are stable names. `lag` is what
+    the pipeline has not read of this node's journal: `records`, and the age of the oldest in `seconds`. `pipeline` is
+    its last report.
+    """
+    problems = node.health.problems()
+    content = {
+        "status": "degraded" if problems else "ok",
+        "problems": [_problem_json(problem) for problem in problems],
         "domain": node.settings.domain,
         "space": node.settings.space,
-        "pipeline": status and {"id": status.pipeline, "batch": status.batch, "counters": dict(status.counters)},
+        "lag": node.health.lag()._asdict(),
+        "pipeline": _pipeline_json(node),
     }
+    return _json(content, _DEGRADED if problems else _OK)
+
+
+@router.get("/healthz/live")
+async def live() -> dict[str, str]:
+    """200 while the process serves requests, whatever else is wrong."""
+    return {"status": "ok"}
+
+
+@router.get("/healthz/ready", response_class=Response, responses={_NOT_READY: {"description": "Not ready"}})
+def ready(node: TheNode) -> Response:
+    """200 if the node accepts events and changes; 503 if its journal or registry refuses writes, or it is stopping."""
+    problems = node.health.not_ready()
+    is_ready = not problems and not node.health.is_stopping
+    content = {
+        "status": "ok" if is_ready else "stopping" if node.health.is_stopping else "not_ready",
+        "problems": [_problem_json(problem) for problem in problems],
+    }
+    return _json(content, _OK if is_ready else _NOT_READY)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -47,3 +78,25 @@ def mount_files(app: FastAPI) -> None:
     """Serve the files of the page."""
     app.mount("/static/leaflet", StaticFiles(directory=leaflet.BASE_DIR))
     app.mount("/static", StaticFiles(directory=_PAGE))
+
+
+def _problem_json(problem: Problem) -> dict[str, str]:
+    return {"kind": problem.kind, "since": iso(problem.since), "detail": problem.detail}
+
+
+def _pipeline_json(node: Node) -> dict[str, Any] | None:
+    status = node.health.pipeline_status()
+    if status is None:
+        return None
+    return {
+        "id": status.pipeline,
+        "batch": status.batch,
+        "counters": dict(status.counters),
+        "written_at": iso(status.written_at),
+        "running_batch": status.running_batch,
+        "running_since": None if status.running_since is None else iso(status.running_since),
+    }
+
+
+def _json(content: object, code: int) -> Response:
+    return Response(orjson.dumps(content), code, {"cache-control": "no-store"}, "application/json")

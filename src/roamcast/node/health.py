@@ -1,0 +1,295 @@
+"""The health of a node: what is wrong at the moment, and since when."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol
+
+from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.durable import check_writable
+from roamcast.errors import RoamcastError, StorageError
+from roamcast.failures import Failure, FailureTracker, wall_time
+from roamcast.model import iso
+from roamcast.settings import NodeSettings
+
+__all__ = ["HealthMonitor", "Lag", "Problem", "ProblemKind", "WatchedJournal", "WatchedStore"]
+
+log = logging.getLogger(__name__)
+
+_PERIOD: Final = 1.0  # seconds
+_SECOND: Final = 1_000_000  # microseconds
+
+ProblemKind = Literal[
+    "no_pipeline", "pipeline_lag", "peer_down", "disk_low", "journal_refusing", "registry_refusing", "changes_waiting",
+    "outbox_unread", "dead_letters",
+]  # fmt: skip
+"""Stable names; docs/operations.md describes them."""
+
+_REFUSING: Final = frozenset({"journal_refusing", "registry_refusing"})
+
+
+class Problem(NamedTuple):
+    """Something that is wrong. `since` is its beginning as far as the node knows, in microseconds since 1970."""
+
+    kind: ProblemKind
+    since: int
+    detail: str
+
+
+class Lag(NamedTuple):
+    """What this node has journalled and the pipeline has not read: how many records, and the age of the oldest."""
+
+    records: int
+    seconds: float
+
+
+class WatchedStore(NamedTuple):
+    """A store that the node writes to.
+
+    `folder` is None if it is not in the data folder. `probe` finds out whether a store that has refused a write accepts
+    writes again; then `failures` says so.
+    """
+
+    folder: Path | None
+    failures: FailureTracker
+    probe: Callable[[], object]
+
+
+class WatchedJournal(Protocol):
+    """The part of a journal that is watched."""
+
+    @property
+    def last_offset(self) -> int: ...
+
+    def oldest_after(self, offset: int) -> tuple[int, int] | None:
+        """The first existing record after an offset: its offset, and when it was written."""
+
+
+class HealthMonitor:
+    """Observes the parts of a node. Thread-safe.
+
+    A thread looks every second, so that the beginning of a problem is known when somebody asks. `problems` looks again,
+    so the answer is current.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        outbox: Outbox,
+        journal: WatchedJournal,
+        *,
+        journal_store: WatchedStore,
+        registry_store: WatchedStore,
+        control: FailureTracker,
+        outbox_reader: FailureTracker,
+        peers: Callable[[], dict[str, Failure]],
+    ) -> None:
+        """`peers` returns the peers that do not respond."""
+        self._settings = settings
+        self._outbox = outbox
+        self._journal = journal
+        self._stores: tuple[tuple[ProblemKind, WatchedStore, FailureTracker], ...] = (
+            ("journal_refusing", journal_store, FailureTracker()),
+            ("registry_refusing", registry_store, FailureTracker()),
+        )
+        self._control = control
+        self._outbox_reader = outbox_reader
+        self._peers = peers
+        self._started = wall_time()
+        self._lock = threading.Lock()
+        self._status: PipelineStatus | None = None
+        self._sign_of_life = 0
+        self._status_seen: tuple[int, int] | None = None
+        self._oldest_unread: tuple[int, tuple[int, int]] | None = None  # by the offset that was read last
+        self._lagging = FailureTracker()
+        self._disk = FailureTracker()
+        self._unread_batches = FailureTracker()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"health-{settings.domain}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_requests(self) -> None:
+        """The node is stopping: it is not ready any more."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def problems(self) -> list[Problem]:
+        """What is wrong now, oldest first. Looks at the disk."""
+        with self._lock:
+            self._read_status()
+            now = wall_time()
+            parts = (
+                self._no_pipeline(now),
+                self._pipeline_lag(now),
+                self._peers_down(now),
+                self._disk_low(),
+                self._refusing(),
+                self._outbox_unread(now),
+                self._dead_letters(),
+            )
+            return sorted((problem for part in parts for problem in part), key=lambda problem: problem.since)
+
+    def not_ready(self) -> list[Problem]:
+        """The problems because of which the node cannot accept events and changes."""
+        with self._lock:
+            return [problem for problem in self._refusing() if problem.kind in _REFUSING]
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def pipeline_status(self) -> PipelineStatus | None:
+        """The newest status of the pipeline; None if there never was one."""
+        with self._lock:
+            self._read_status()
+            return self._status
+
+    def heartbeat_age(self) -> float | None:
+        """Seconds since the pipeline's last sign of life; None if there never was one."""
+        with self._lock:
+            self._read_status()
+            return None if self._status is None else (wall_time() - self._sign_of_life) / _SECOND
+
+    def lag(self) -> Lag:
+        """What the pipeline has not read of this node's journal."""
+        with self._lock:
+            self._read_status()
+            return self._measure_lag(wall_time())[0]
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PERIOD):
+            with suppress(Exception):  # a store that cannot be probed is still refusing
+                for _, store, _ in self._stores:
+                    if store.failures.current is not None:
+                        store.probe()
+            try:
+                self.problems()
+            except Exception:  # the next look may succeed
+                log.exception("cannot check the health of the node")
+
+    def _read_status(self) -> None:
+        """The outbox reader may be busy or have stopped, so this does not rely on it."""
+        with suppress(OSError, RoamcastError):  # the outbox reader reports what it cannot read
+            stat = self._outbox.status_path.stat()
+            if (stat.st_mtime_ns, stat.st_ino) == self._status_seen:
+                return
+            status = self._outbox.read_status()
+            self._status_seen = stat.st_mtime_ns, stat.st_ino
+            if status is not None:
+                self._status = status
+                self._sign_of_life = min(status.written_at, wall_time())  # a clock that is ahead hides nothing
+
+    def _no_pipeline(self, now: int) -> Iterator[Problem]:
+        status = self._status
+        if status is None:
+            yield Problem("no_pipeline", self._started, "no pipeline has reported to this node; is one running?")
+        elif (silent := (now - self._sign_of_life) / _SECOND) > self._settings.pipeline_silence:
+            detail = f"the pipeline has been silent for {silent:.0f} s, after batch {status.batch}{_running(status)}"
+            yield Problem("no_pipeline", self._sign_of_life, detail)
+
+    def _measure_lag(self, now: int) -> tuple[Lag, int]:
+        """The lag, and when the oldest unread record was written."""
+        read = 0 if self._status is None else self._status.read_offsets.get(self._settings.domain, 0)
+        last = self._journal.last_offset
+        if read >= last:
+            return Lag(0, 0.0), now
+        if self._oldest_unread is None or self._oldest_unread[0] != read:
+            oldest = None
+            with suppress(StorageError, OSError):
+                oldest = self._journal.oldest_after(read)
+            if oldest is None:
+                return Lag(last - read, 0.0), now
+            self._oldest_unread = read, oldest
+        offset, written_at = self._oldest_unread[1]
+        return Lag(last - offset + 1, max(0, now - written_at) / _SECOND), written_at
+
+    def _pipeline_lag(self, now: int) -> Iterator[Problem]:
+        lag, written_at = self._measure_lag(now)
+        if lag.seconds > self._settings.lag:
+            running = "" if self._status is None else _running(self._status)
+            detail = f"{lag.records} records wait for the pipeline, the oldest for {lag.seconds:.0f} s{running}"
+            self._lagging.failed(detail, since=written_at)
+        else:
+            self._lagging.succeeded()
+        yield from _problem("pipeline_lag", self._lagging.current)
+
+    def _peers_down(self, now: int) -> Iterator[Problem]:
+        for node, failure in sorted(self._peers().items()):
+            if now - failure.since > self._settings.silence * _SECOND:
+                yield Problem("peer_down", failure.since, f"{node} does not respond: {failure.detail}")
+
+    def _disk_low(self) -> Iterable[Problem]:
+        try:
+            free, least = shutil.disk_usage(self._settings.data).free, self._settings.min_free
+            if free < least:
+                self._disk.failed(
+                    f"{_megabytes(free)} are free on the disk of the data folder, less than {_megabytes(least)}"
+                )
+            else:
+                self._disk.succeeded()
+        except OSError as error:
+            self._disk.failed(f"the free space is unknown: {error}")
+        return _problem("disk_low", self._disk.current)
+
+    def _refusing(self) -> list[Problem]:
+        problems = []
+        for kind, store, unwritable in self._stores:
+            try:
+                if store.folder is not None:
+                    check_writable(store.folder)
+                unwritable.succeeded()
+            except StorageError as error:
+                unwritable.failed(error)
+            failures = [failure for failure in (store.failures.current, unwritable.current) if failure is not None]
+            if failures:
+                problems.append(Problem(kind, min(failure.since for failure in failures), failures[0].detail))
+        if not problems:  # otherwise they are the reason
+            problems += _problem("changes_waiting", self._control.current)
+        return problems
+
+    def _outbox_unread(self, now: int) -> Iterable[Problem]:
+        if (failure := self._outbox_reader.current) is not None:
+            return _problem("outbox_unread", failure)
+        oldest = None
+        with suppress(OSError, IndexError):
+            batches = self._outbox.waiting(self._settings.domain)
+            oldest = batches[0].stat().st_mtime_ns // 1_000
+        if oldest is not None and now - oldest > self._settings.lag * _SECOND:
+            self._unread_batches.failed(f"{len(batches)} batches of letters wait in the outbox", since=oldest)
+        else:
+            self._unread_batches.succeeded()
+        return _problem("outbox_unread", self._unread_batches.current)
+
+    def _dead_letters(self) -> Iterator[Problem]:
+        status = self._status
+        if status is not None and status.dead_letters:
+            since = self._sign_of_life if status.dead_letters_since is None else status.dead_letters_since
+            detail = (
+                f"{status.dead_letters} records could not be processed; see pipeline/dead_letters in the data folder"
+            )
+            yield Problem("dead_letters", since, detail)
+
+
+def _problem(kind: ProblemKind, failure: Failure | None) -> list[Problem]:
+    return [] if failure is None else [Problem(kind, *failure)]
+
+
+def _running(status: PipelineStatus) -> str:
+    if status.running_batch is None or status.running_since is None:
+        return ""
+    return f"; batch {status.running_batch} has been running since {iso(status.running_since)}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.0f} MB"
