@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import invoke, invoke_json
-from nodes import RunningNode
+from commands import invoke, invoke_json, run_command
+from nodes import RunningNode, beat
 
 from roamcast.cli.tokens import TokenFile
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import ExitCode, InputError, NotFoundError
 
 NEAREST = "Select Where &context = noise and &location in nearest"
 
@@ -160,3 +160,28 @@ def test_missing_operator_token_is_an_error(node: RunningNode) -> None:
     """InputError: exit code 2."""
     with pytest.raises(InputError):
         invoke("where", "anna", "--operator-token-file", "no-such-file")
+
+
+def test_status_of_a_node_that_is_ok(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0, the pipeline and its lag."""
+    beat(node.data, batch=7, running_batch=8, running_since=1_000_000)
+    assert run_command(["status"], monkeypatch) == 0
+    first, pipeline, lag = capsys.readouterr().out.splitlines()
+    assert (first, lag) == ("node local: ok", "lag: 0 records")
+    assert pipeline.startswith("pipeline: after batch 7, last sign of life ")
+    assert "; batch 8 running since 1970-01-01" in pipeline
+
+
+def test_status_of_a_degraded_node(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 6, and what is wrong; also as JSON."""
+    assert run_command(["status"], monkeypatch) == ExitCode.UNAVAILABLE
+    text = capsys.readouterr().out
+    assert text.startswith("node local: degraded\npipeline: none has reported\n")
+    assert text.splitlines()[-1].startswith("no_pipeline  ")
+    assert run_command(["status", "--json"], monkeypatch) == ExitCode.UNAVAILABLE
+    assert json.loads(capsys.readouterr().out)["problems"][0]["kind"] == "no_pipeline"
+    assert run_command(["status", "--url", "http://127.0.0.1:9"], monkeypatch) == ExitCode.UNAVAILABLE

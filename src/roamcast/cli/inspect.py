@@ -13,20 +13,44 @@ import typer
 from roamcast.cli.entities import attribute_lines
 from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, SpaceName, Url, client_defaults, require
 from roamcast.cli.output import local_time, print_json, table
-from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_client, operator_or_entity_client
+from roamcast.cli.tokens import (
+    TokenFile,
+    anonymous_client,
+    entity_client,
+    node_url,
+    operator_client,
+    operator_or_entity_client,
+)
 from roamcast.durable import storage_errors
-from roamcast.errors import InputError
+from roamcast.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from roamcast.client import Binding, Client, Subscription
     from roamcast.lacl import Query
 
-__all__ = ["explain_match", "lacl", "subscriptions", "trace", "where"]
+__all__ = ["explain_match", "lacl", "status", "subscriptions", "trace", "where"]
 
 _MAX_SHOWN: Final = 10  # subscriptions in text output
 _HOLDS: Final = {True: "yes", False: "no", None: "unknown"}
 _VERDICTS: Final = {True: "matches", False: "does not match", None: "unknown whether it matches"}
 _EVENT_HINT: Final = 'for example {"source": "cam", "x": 4, "y": 50}'
+
+
+def status(as_json: Json = False, url: Url = None) -> None:
+    """Show the health of a node: what is wrong and since when, the lag and the pipeline.
+
+    Exit code 0 if it is ok, 6 if it is degraded or does not respond.
+
+    Example: roamcast status
+    """
+    with anonymous_client(url) as client:
+        health = client.health()
+    if as_json:
+        print_json(health)
+    else:
+        typer.echo(_health_text(health))
+    if health["status"] != "ok":
+        raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
 def where(
@@ -141,6 +165,24 @@ def _where_client(url: str | None, entity: str, token_file: Path | None, data: P
     if token_file is None and (has_token or not operator.is_file()):
         return entity_client(url, entity)
     return operator_client(url, token_file, data)
+
+
+def _health_text(health: dict[str, Any]) -> str:
+    pipeline, lag = health["pipeline"], health["lag"]
+    lines = [f"node {health['domain']}: {health['status']}"]
+    if pipeline is None:
+        lines.append("pipeline: none has reported")
+    else:
+        line = f"pipeline: after batch {pipeline['batch']}, last sign of life {local_time(pipeline['written_at'])}"
+        if pipeline["running_batch"] is not None:
+            line += f"; batch {pipeline['running_batch']} running since {local_time(pipeline['running_since'])}"
+        lines.append(line)
+    oldest = f", the oldest for {lag['seconds']:.1f} s" if lag["records"] else ""
+    lines.append(f"lag: {lag['records']:,} records{oldest}")
+    if health["problems"]:
+        rows = [(one["kind"], local_time(one["since"]), one["detail"]) for one in health["problems"]]
+        lines += ["", table(("problem", "since", "detail"), rows)]
+    return "\n".join(lines)
 
 
 def _entity_text(entity: dict[str, Any]) -> str:

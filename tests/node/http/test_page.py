@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode, running_node
+from nodes import RunningNode, beat, running_node
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
@@ -252,3 +252,16 @@ def test_panel_is_below_the_map_on_narrow_screens(node: RunningNode, visit: Visi
     assert map_box is not None
     assert panel_box is not None
     assert (panel_box["y"] >= map_box["y"] + map_box["height"]) is below
+
+
+def test_a_banner_shows_what_is_wrong(node: RunningNode, visit: Visit) -> None:
+    """While the node is degraded."""
+    page = visit(node)
+    banner = page.locator("#health")
+    expect(banner).to_contain_text("No pipeline")
+    expect(banner).to_contain_text("no pipeline has reported to this node")
+    beat(node.data, dead_letters=3, dead_letters_since=1_000_000)
+    expect(banner).to_contain_text("3 records could not be processed")
+    expect(banner).not_to_contain_text("No pipeline")
+    beat(node.data)
+    expect(banner).to_be_hidden()

@@ -1,7 +1,9 @@
 // The live page: connects the node's scene stream to the map and the panel.
 
-import { Counters, Layers, showLegend, showState, showTitle } from "./panel.js";
+import { Counters, Layers, showLegend, showProblems, showState, showTitle } from "./panel.js";
 import { Scene } from "./scene.js";
+
+const HEALTH_EVERY = 5_000; // ms
 
 const SPACES = {
   geographic: { crs: L.CRS.EPSG3857, minZoom: 1, maxZoom: 22 },
@@ -93,6 +95,18 @@ async function sceneError() {
   }
 }
 
+/** Keeps the banner up to date. A node that does not respond is shown by the state of the connection. */
+async function watchHealth() {
+  for (;;) {
+    try {
+      showProblems((await (await fetch("/healthz")).json()).problems);
+    } catch {
+      // retried below
+    }
+    await new Promise((resume) => { setTimeout(resume, HEALTH_EVERY); });
+  }
+}
+
 function connect() {
   const counters = new Counters();
   let scene = null;
@@ -129,3 +143,4 @@ function connect() {
 }
 
 connect();
+watchHealth();

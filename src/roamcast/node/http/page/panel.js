@@ -32,6 +32,16 @@ export function showState(state, text = state) {
   at("state").textContent = text;
 }
 
+/** A banner with what is wrong and since when; hidden if `problems` is empty. */
+export function showProblems(problems) {
+  const lines = problems.map(({ kind, since, detail }) => {
+    const time = element("time", { datetime: since }, `since ${new Date(since).toLocaleString()}`);
+    return element("li", {}, element("strong", {}, humanised(kind)), " ", time, element("p", {}, detail));
+  });
+  at("problems").replaceChildren(...lines);
+  at("health").hidden = lines.length === 0;
+}
+
 /** Counters of the node, each with its rate and a sparkline of the last minute. */
 export class Counters {
   constructor() {
