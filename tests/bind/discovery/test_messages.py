@@ -70,7 +70,7 @@ def _typed(attributes: object) -> str:
 
 
 class Pair:
-    """A requester and an announcer. Both may restart, and messages may be delayed for long."""
+    """A requester and an announcer, which may drop it. Both may restart, and messages may be delayed for long."""
 
     def __init__(self, seed: int, max_size: int = 1_000) -> None:
         self.random = random.Random(seed)
@@ -124,6 +124,8 @@ class Pair:
                 self.start_announcer()
             case 18:
                 self.now += self.random.choice([1, TIMEOUT])
+            case 19 if self.random.random() < 0.3:
+                self.announcer.remove_peer("here")
             case _:
                 pass
         self.mirror.take(self.requester.expire(self.now))
@@ -158,7 +160,7 @@ class Pair:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_requester_converges_to_the_registered_sources(seed: int) -> None:
-    """Despite lost, repeated, delayed and reordered messages and restarts; in one response or many."""
+    """Despite lost, repeated, delayed and reordered messages, restarts and drops; in one response or many."""
     pair = Pair(seed, max_size=1 + seed % 3)
     for _ in range(60):
         for _ in range(pair.random.randint(1, 40)):
@@ -277,6 +279,34 @@ def test_a_requester_repeats_its_interest_when_the_announcer_dropped_it() -> Non
     pair.converge()
     assert pair.announcer.requests == 1
     assert sorted(pair.mirror.known) == ["a@there", "b@there"]
+
+
+def test_a_dropped_requester_gets_all_sources_although_a_response_is_lost() -> None:
+    """Its cursor is still from before it was dropped."""
+    pair = Pair(1)
+    pair.registry.sources["a"] = SourceAnnouncement("a", CONTEXTS[0], Position("a", 0, 0, 1))
+    pair.requester.set_interest(DiscoveryInterest(frozenset([NOISE])))
+    pair.converge()
+    pair.announcer.remove_peer("here")
+    del pair.registry.sources["a"]
+    pair.mirror.take(pair.requester.receive(pair.announcer.respond(pair.requester.request()), 9))
+    assert pair.announcer.respond(pair.requester.request()).version > 0  # the lost response
+    pair.converge()
+    assert pair.mirror.known == {}
+
+
+def test_a_dropped_requester_gets_all_sources_although_an_early_request_arrives_late() -> None:
+    """That request has the interest, but an older cursor than the requester has now."""
+    pair = Pair(1)
+    pair.registry.sources["a"] = SourceAnnouncement("a", CONTEXTS[0], Position("a", 0, 0, 1))
+    pair.requester.set_interest(DiscoveryInterest(frozenset([NOISE])))
+    early = pair.requester.request()
+    pair.converge()
+    pair.announcer.remove_peer("here")
+    del pair.registry.sources["a"]
+    pair.deliver(early)
+    pair.converge()
+    assert pair.mirror.known == {}
 
 
 @pytest.mark.parametrize("now", [None, Position("a", 5, 5, 3)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from roamcast.bind.discovery.messages import (
@@ -28,13 +27,14 @@ class _Requester:
 
     `_numbers` maps each source to the number of its last announcement, in ascending order, so that new announcements
     are found without a scan. Removed sources stay in it, and in `_removed`, until the requester has received that.
+    All numbers are above `first_number`; a smaller cursor is from before the node was dropped.
     """
 
-    def __init__(self, session: int) -> None:
+    def __init__(self, session: int, first_number: int) -> None:
         self.session = session
         self.version = -1
         self.interest = DiscoveryInterest()
-        self.last_number = 0
+        self.first_number = self.last_number = first_number
         self.announced: set[str] = set()
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._removed: OrderedDict[str, int] = OrderedDict()
@@ -81,6 +81,7 @@ class Announcer:
         self._sources = sources
         self._max_size = max_size
         self._requesters: dict[str, _Requester] = {}
+        self._first_number = 0  # of new requesters: above all cursors of dropped ones, which may return
         self.demand_changed: set[str] = set()
         """Local sources whose demand by other nodes may have changed. The caller reviews and clears it."""
 
@@ -98,15 +99,14 @@ class Announcer:
                 return unknown
             if requester is not None:
                 self._note_demand_change(requester.interest, DiscoveryInterest())
-            requester = self._requesters[request.node] = _Requester(request.session)
-            if request.cursor.session == self._session:  # removed earlier: announce everything under new numbers
-                requester.last_number = request.cursor.number
-            request = replace(request, cursor=AnnouncementCursor())
+            requester = self._requesters[request.node] = _Requester(request.session, self._first_number)
         elif requester.session > request.session:
             return unknown  # a late request of an earlier session
         if request.interest is not None and request.version > requester.version:
             self._set_interest(requester, request.version, request.interest)
-        after = request.cursor.number if request.cursor.session == self._session else 0
+        session, number = request.cursor
+        is_current = session == self._session and number >= requester.first_number
+        after = number if is_current else 0  # announce everything to a node that restarted or was dropped
         requester.drop_removed(after)
         pending = requester.announced_after(after)
         announcements = self._first_announcements(requester, pending)
@@ -131,6 +131,7 @@ class Announcer:
         """Drop a node and its standing requests."""
         requester = self._requesters.pop(node, None)
         if requester is not None:
+            self._first_number = max(self._first_number, requester.last_number + 1)
             self._note_demand_change(requester.interest, DiscoveryInterest())
 
     def is_demanded(self, source: SourceAnnouncement) -> bool:
