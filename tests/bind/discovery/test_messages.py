@@ -309,6 +309,42 @@ def test_a_dropped_requester_gets_all_sources_although_an_early_request_arrives_
     assert pair.mirror.known == {}
 
 
+def test_a_requester_that_expired_the_peer_ignores_earlier_responses() -> None:
+    """They may have sources whose removal is not announced again."""
+    pair = Pair(1)
+    pair.registry.sources["a"] = SourceAnnouncement("a", CONTEXTS[0], Position("a", 0, 0, 1))
+    pair.requester.set_interest(DiscoveryInterest(frozenset([NOISE])))
+    pair.deliver(pair.requester.request())
+    late = pair.in_flight[0]
+    pair.converge()
+    del pair.registry.sources["a"]
+    pair.announcer.announce(["a"])
+    pair.converge()
+    pair.now += TIMEOUT
+    pair.mirror.take(pair.requester.expire(pair.now))
+    pair.deliver(late)
+    pair.converge()
+    assert pair.mirror.known == {}
+
+
+def test_a_requester_repeats_its_interest_when_the_announcer_has_one_from_before_a_reset() -> None:
+    """A late request gave it to the announcer, which had dropped the requester."""
+    pair = Pair(1)
+    pair.registry.sources["a"] = SourceAnnouncement("a", CONTEXTS[0], Position("a", 0, 0, 1))
+    pair.requester.set_interest(DiscoveryInterest(frozenset([NOISE])))
+    early = pair.requester.request()
+    pair.converge()
+    pair.now += TIMEOUT
+    pair.mirror.take(pair.requester.expire(pair.now))
+    pair.converge()
+    assert sorted(pair.mirror.known) == ["a@there"]
+    pair.announcer.remove_peer("here")
+    del pair.registry.sources["a"]
+    pair.deliver(early)
+    pair.converge()
+    assert pair.mirror.known == {}
+
+
 @pytest.mark.parametrize("now", [None, Position("a", 5, 5, 3)])
 def test_an_erased_position_is_erased_at_peers(now: Position | None) -> None:
     """It was erased, or replaced by an older one, which a plain move would not do."""

@@ -93,12 +93,11 @@ class PeerRequester:
         if response.cursor.session > self._cursor.session:
             self._cursor, self._peer_version = AnnouncementCursor(response.cursor.session), -1
             self._resume()
-        if response.version < 0:
+        if response.version < self._oldest_version:
             self._peer_version = -1
-            return []
-        in_order = response.after <= self._cursor.number <= response.cursor.number
-        if response.version < self._oldest_version or not in_order:
-            return []  # overtaken by a later response, or from before a reset
+            return []  # the peer does not know the interest, or only one from before a reset
+        if not response.after <= self._cursor.number <= response.cursor.number:
+            return []  # overtaken by a later response
         self._peer_version, self._cursor = response.version, response.cursor
         if not response.after:
             self._pending, self._is_snapshot = _SourceTable(), True
@@ -126,6 +125,7 @@ class PeerRequester:
     def reset(self) -> list[SourceMessage]:
         """Drop all known sources and request them from the start. Returns messages for the binder."""
         self._cursor = self._cursor._replace(number=0)
+        self._ignore_earlier_responses()
         self._pending, self._is_snapshot = _SourceTable(), True
         return self._apply_pending()
 
@@ -140,13 +140,16 @@ class PeerRequester:
 
     def _pause(self, now: int) -> list[SourceMessage]:
         self.is_full, self._paused_until = True, now + _PAUSE
-        self._version = self._oldest_version = next(self._versions)
         return self.reset()
 
     def _resume(self) -> None:
         if self._paused_until != _NOT_PAUSED:
             self._paused_until = _NOT_PAUSED
-            self._version = self._oldest_version = next(self._versions)
+            self._ignore_earlier_responses()
+
+    def _ignore_earlier_responses(self) -> None:
+        """They may lack sources, or have some whose removal the peer does not announce again."""
+        self._version = self._oldest_version = next(self._versions)
 
     def _apply_pending(self) -> list[SourceMessage]:
         pending = self._pending.sources
