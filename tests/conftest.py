@@ -32,7 +32,7 @@ def _group(item: pytest.Item) -> str | None:
         return "spark"
     if item.get_closest_marker("e2e"):
         return "processes"
-    if item.path.is_relative_to(TESTS / "store"):
+    if item.path.is_relative_to(TESTS / "store") or "postgresql" in getattr(item, "fixturenames", ()):
         return "postgresql"
     return None
 

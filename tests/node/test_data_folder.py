@@ -43,7 +43,7 @@ def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    DataFolder.open(tmp_path / "a" / "b", "planar").store("local")
+    DataFolder.open(tmp_path / "a" / "b", "planar").node_folder("local")
     root = tmp_path / "a" / "b"
     assert {tmp_path, tmp_path / "a", root, root / "nodes"} <= synced
 

@@ -4,7 +4,8 @@ roamcast.json                    format, and the space of its coordinates
 operator.token                   operator token; readable by its owner only
 journal/<domain>/                written by nodes, read by the pipeline
 outbox/                          written by the pipeline, read by offices
-nodes/<domain>/store.sqlite      registry of a node
+nodes/<domain>/store.json        where the stores of a node are (see store/location); readable by its owner only
+nodes/<domain>/store.sqlite      its registry, unless the stores are in PostgreSQL
 nodes/<domain>/office.sqlite     its post office: mailboxes and queued letters
 nodes/<domain>/peers.json        its peers and the keys shared with them; readable by its owner only
 """
@@ -69,15 +70,12 @@ class DataFolder:
     def outbox(self) -> Path:
         return self.root / "outbox"
 
-    def store(self, domain: str) -> Path:
-        """The path of a node's registry. Creates its folder."""
-        return self._node_folder(domain) / "store.sqlite"
-
     def peers(self, domain: str) -> Path:
         """The path of a node's peer file. Creates its folder."""
-        return self._node_folder(domain) / "peers.json"
+        return self.node_folder(domain) / "peers.json"
 
-    def _node_folder(self, domain: str) -> Path:
+    def node_folder(self, domain: str) -> Path:
+        """The folder of a node. Creates it."""
         folder = self.root / "nodes" / domain
         make_folder(folder)
         return folder

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 
-from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.discovery.backbone import Backbone
@@ -46,10 +45,9 @@ from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.settings import NodeSettings
 from roamcast.space import SPACES
-from roamcast.store.engine import open_postgres, open_sqlite
+from roamcast.store.location import record_location
 from roamcast.store.office.sql import open_office
-from roamcast.store.registry.schema import REGISTRY_FORMAT
-from roamcast.store.registry.sql import SqlRegistry
+from roamcast.store.registry.sql import SqlRegistry, open_registry_engine
 from roamcast.store.registry.values import Entity
 
 __all__ = ["Node"]
@@ -78,15 +76,17 @@ class Node:
         with ExitStack() as opened:
             self.journal = journal = FileJournal(folder.journal, settings.domain)
             opened.callback(journal.close)
-            engine = _open_registry(settings, folder)
+            node_folder = folder.node_folder(settings.domain)
+            engine = open_registry_engine(settings.store or node_folder, settings.domain)
             opened.callback(engine.dispose)
+            record_location(node_folder, settings.store or None)
             self.registry = SqlRegistry(engine)
             self.metrics = Metrics(self._pipeline_counters)
             self.clock = Clock(after=self.registry.latest())
             places_from = None if settings.places is None else str(settings.places)
             self.waiters = Waiters()
             self.rate_limiter = RateLimiter(self.limits.arrivals)
-            office = open_office(settings.store or folder.store(settings.domain).parent, settings.domain)
+            office = open_office(settings.store or node_folder, settings.domain)
             opened.callback(office.close)
             peers = folder.peers(settings.domain)
             self.entities = EntityCache()
@@ -204,7 +204,7 @@ class Node:
 
     def _new_health_monitor(self, folder: DataFolder, outbox: Outbox) -> HealthMonitor:
         settings, journal, registry = self.settings, self.journal, self.registry
-        store = None if settings.store is not None else folder.store(settings.domain).parent
+        store = None if settings.store is not None else folder.node_folder(settings.domain)
         return HealthMonitor(
             settings,
             outbox,
@@ -288,9 +288,3 @@ class Node:
             self.scene.expire(time.monotonic())
             ticks += 1
             await asyncio.sleep(_TICK)
-
-
-def _open_registry(settings: NodeSettings, folder: DataFolder) -> Engine:
-    if settings.store is None:
-        return open_sqlite(folder.store(settings.domain), REGISTRY_FORMAT)
-    return open_postgres(settings.store, settings.domain, REGISTRY_FORMAT)

@@ -110,11 +110,17 @@ def open_store(where: Path | str, domain: str, format: StoreFormat) -> Engine:
     return open_sqlite(where / f"{format.name}.sqlite", format)
 
 
-def open_sqlite(path: Path, format: StoreFormat) -> Engine:
-    """Open the store in the file at `path`, or create it with access for its owner only. Raises as `open_store`."""
+def open_sqlite(path: Path, format: StoreFormat, *, create: bool = True) -> Engine:
+    """Open the store in the file at `path`, or create it with access for its owner only. Raises as `open_store`.
+
+    Without `create`, a store that does not exist is CorruptionError.
+    """
     with storage_errors(path):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        sync_folder(path.parent)
+        if create:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            sync_folder(path.parent)
+        elif not path.exists():
+            raise _missing(str(path))
     # Unlimited overflow: there are never more connections than threads.
     engine = create_engine(URL.create("sqlite", database=str(path)), max_overflow=-1)
 
@@ -126,27 +132,29 @@ def open_sqlite(path: Path, format: StoreFormat) -> Engine:
     event.listen(engine, "connect", connect)
     # Upgrading a read transaction to a write can fail for good, so writers lock at once.
     _set_begin(engine, read_transaction="BEGIN", write_transaction="BEGIN IMMEDIATE")
-    return _prepare(engine, format, str(path))
+    return _prepare(engine, format, str(path), create=create)
 
 
-def open_postgres(url: str, domain: str, format: StoreFormat) -> Engine:
+def open_postgres(url: str, domain: str, format: StoreFormat, *, create: bool = True) -> Engine:
     """Open the store of a domain in the database at `url` (postgresql://…), or create it. Raises as `open_store`.
 
-    A commit is durable when it returns, unless the server runs with `fsync = off`.
+    Without `create`, a store that does not exist is CorruptionError. Errors do not show the password. A commit is
+    durable when it returns, unless the server runs with `fsync = off`.
     """
     schema = f"roamcast_{domain}_{format.name}"
     if len(schema.encode()) > _LONGEST_SCHEMA:
         raise InputError("the domain name is too long for PostgreSQL", where=domain, hint="choose a shorter one")
     try:
         address = make_url(url).set(drivername="postgresql+psycopg")
-    except ArgumentError as error:
+    except (ArgumentError, ValueError):  # a bad port is a ValueError that may show a part of the password
         hint = "use a URL such as postgresql://user@host/database"
-        raise InputError(f"not a database URL: {error}", where="store", hint=hint) from error
+        raise InputError("not a database URL", where="store", hint=hint) from None
     engine = create_engine(address, max_overflow=-1, pool_pre_ping=True)
 
     def connect(connection: Any, _entry: ConnectionPoolEntry) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            if create:
+                cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
             cursor.execute(f'SET search_path TO "{schema}"')
             cursor.execute(_SYNC_COMMITS)
         connection.commit()
@@ -157,7 +165,7 @@ def open_postgres(url: str, domain: str, format: StoreFormat) -> Engine:
         read_transaction="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         write_transaction=f"SELECT pg_advisory_xact_lock({zlib.crc32(schema.encode())})",
     )
-    return _prepare(engine, format, schema)
+    return _prepare(engine, format, schema, create=create)
 
 
 @contextmanager
@@ -191,21 +199,24 @@ def _set_begin(engine: Engine, *, read_transaction: str, write_transaction: str)
     event.listen(engine, "begin", begin)
 
 
-def _prepare(engine: Engine, format: StoreFormat, where: str) -> Engine:
+def _prepare(engine: Engine, format: StoreFormat, where: str, *, create: bool) -> Engine:
     """Create the tables of a new store, or check the version of an existing one."""
+    transaction = write_transaction if create else read_transaction
     try:
-        with write_transaction(engine) as connection:
-            _create_or_check(connection, format, where)
+        with transaction(engine) as connection:
+            _create_or_check(connection, format, where, create=create)
     except BaseException:
         engine.dispose()
         raise
     return engine
 
 
-def _create_or_check(connection: Connection, format: StoreFormat, where: str) -> None:
+def _create_or_check(connection: Connection, format: StoreFormat, where: str, *, create: bool) -> None:
     names = inspect(connection).get_table_names()
     meta = format.tables.tables["meta"]
     if not names:
+        if not create:
+            raise _missing(where)
         format.tables.create_all(connection, checkfirst=False)
         rows = {_VERSION: format.version, **format.initial_meta}
         connection.execute(meta.insert(), [{"name": name, "value": value} for name, value in rows.items()])
@@ -221,6 +232,10 @@ def _create_or_check(connection: Connection, format: StoreFormat, where: str) ->
             where=where,
             hint="use the version of roamcast that wrote it, or choose another folder with --data",
         )
+
+
+def _missing(where: str) -> CorruptionError:
+    return CorruptionError("the store is missing", where=where, hint="restore it from a backup")
 
 
 @contextmanager

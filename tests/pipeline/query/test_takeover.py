@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from controls import condition
+from nodes import in_process_node
+from worlds import event, journal
 
 from roamcast.bind.lcesm.messages import Bound, Unbound
-from roamcast.errors import CorruptionError
+from roamcast.errors import CorruptionError, RoamcastError, StorageError
 from roamcast.journal.bodies import SubscriptionBody, encode_condition
 from roamcast.model import Box, Lifecycle, Subscription
 from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
 from roamcast.pipeline.schemas import BINDINGS, LAST_SENT, RECEIVERS, SOURCES, SUBSCRIPTIONS, TABLES, StateTable
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
-from roamcast.store.engine import open_sqlite
-from roamcast.store.registry.schema import REGISTRY_FORMAT
-from roamcast.store.registry.sql import SqlRegistry
+from roamcast.store.location import record_location
+from roamcast.store.registry.sql import open_registry
 from roamcast.store.registry.values import Change, SubscriptionAdded
 
 BODY = SubscriptionBody(Box(0, 0, 1, 1), ("fire",)).to_json()
@@ -28,7 +33,7 @@ FOLLOWS = "Select Where &context = light and &location in nearest\nOn @ > 5\nEve
 def register(data: Path, *changes: Change, node: str = "local") -> None:
     """Create a node's registry with these changes."""
     (data / "nodes" / node).mkdir(parents=True)
-    registry = SqlRegistry(open_sqlite(data / "nodes" / node / "store.sqlite", REGISTRY_FORMAT))
+    registry = open_registry(data / "nodes" / node, node)
     registry.apply(changes, at=1)
     registry.close()
 
@@ -58,7 +63,7 @@ def test_active_subscriptions_come_from_the_registries(tmp_path: Path) -> None:
 def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     """With their start and the conditions of their subscription. They are not initial."""
     register(tmp_path, match("s1"), follow("b1"), follow("b2"), Bound("b1", "cam", 7), Bound("b1", "car", 8))
-    registry = SqlRegistry(open_sqlite(tmp_path / "nodes" / "local" / "store.sqlite", REGISTRY_FORMAT))
+    registry = open_registry(tmp_path / "nodes" / "local", "local")
     registry.apply([Unbound("b1", "cam", 9)], at=9)
     registry.close()
     (row,) = take_over_registries(tmp_path)[BINDINGS.name].to_pylist()
@@ -74,6 +79,91 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
 def test_without_registries_nothing_is_taken_over(tmp_path: Path) -> None:
     """There may be no node yet."""
     assert [rows.num_rows for rows in take_over_registries(tmp_path).values()] == [0, 0, 0]
+
+
+_domains = itertools.count(1)
+
+
+def with_password(url: str) -> str:
+    """The server of the tests accepts any password."""
+    return url.replace("@", ":swordfish@")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_subscriptions_of_a_real_node_are_taken_over(tmp_path: Path, kind: str, postgresql: str) -> None:
+    """Wherever it has its registry, while it runs and afterwards."""
+    domain, store = f"takeover{next(_domains)}", with_password(postgresql) if kind == "postgresql" else None
+    with in_process_node(tmp_path, domain=domain, store=store) as node:
+        for id, subscriber in (("s1", "ann"), ("s2", "bob")):
+            node.subscriber(subscriber).subscribe(box=(0, 0, 1, 1), terms=["fire"], id=id)
+        running = take_over_registries(tmp_path)
+    rows = take_over_registries(tmp_path)[SUBSCRIPTIONS.name]
+    assert [(row["node"], row["subscriber"]) for row in rows.to_pylist()] == [(domain, "ann"), (domain, "bob")]
+    assert running[SUBSCRIPTIONS.name].equals(rows)
+
+
+def test_a_node_that_moved_to_postgresql_is_read_there(tmp_path: Path, postgresql: str) -> None:
+    """Its earlier file in the data folder does not count any more."""
+    domain = f"takeover{next(_domains)}"
+    for id, store in (("old", None), ("new", postgresql)):
+        with in_process_node(tmp_path, domain=domain, store=store) as node:
+            node.subscriber(id).subscribe(box=(0, 0, 1, 1))
+    assert take_over_registries(tmp_path)[SUBSCRIPTIONS.name]["subscriber"].to_pylist() == ["new"]
+
+
+def refusal(data: Path) -> RoamcastError:
+    """The error of a takeover. It has a hint and does not show the password."""
+    with pytest.raises(RoamcastError, match="cannot take over the subscriptions of node north") as caught:
+        take_over_registries(data)
+    assert caught.value.hint
+    assert "swordfish" not in str(caught.value)
+    return caught.value
+
+
+def test_a_registry_that_does_not_answer_is_refused(tmp_path: Path) -> None:
+    """Nothing listens at port 1."""
+    register(tmp_path, match("s1"), node="east")
+    record_location(tmp_path / "nodes" / "north", "postgresql://postgres:swordfish@127.0.0.1:1/postgres")
+    assert isinstance(refusal(tmp_path), StorageError)
+
+
+def test_an_empty_database_is_refused(tmp_path: Path, postgresql: str) -> None:
+    """It has lost the registry. None is created."""
+    record_location(tmp_path / "nodes" / "north", with_password(postgresql))
+    for _ in range(2):
+        assert "the store is missing" in refusal(tmp_path).message
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """None is created."""
+    record_location(tmp_path / "nodes" / "north", None)
+    for _ in range(2):
+        assert "the store is missing" in refusal(tmp_path).message
+
+
+@pytest.mark.parametrize("url", ["postgresql//u:swordfish@h/d", "postgresql://u:swordfish@h:swordfish/d"])
+def test_an_invalid_url_is_refused(tmp_path: Path, url: str) -> None:
+    """Without showing it."""
+    record_location(tmp_path / "nodes" / "north", url)
+    assert "not a database URL" in refusal(tmp_path).message
+
+
+def test_a_node_without_a_known_registry_is_refused(tmp_path: Path) -> None:
+    """It has a folder, or a record in the journal."""
+    (tmp_path / "nodes" / "north").mkdir(parents=True)
+    assert "not known where" in refusal(tmp_path).message
+    (tmp_path / "nodes" / "north").rmdir()
+    (tmp_path / "journal" / "south").mkdir(parents=True)  # a node that could not start
+    assert take_over_registries(tmp_path)[SUBSCRIPTIONS.name].num_rows == 0
+    journal(tmp_path, [event("cam", 1)], node="north")
+    assert "not known where" in refusal(tmp_path).message
+
+
+def test_only_a_takeover_imports_sqlalchemy() -> None:
+    """It takes half a second, at every start of a pipeline."""
+    code = "import sys, roamcast.pipeline.query.run; sys.exit('sqlalchemy' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
 
 
 def test_an_unusable_row_in_a_registry_is_corruption(tmp_path: Path) -> None:

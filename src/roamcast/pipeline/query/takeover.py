@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.errors import CorruptionError, RoamcastError
+from roamcast.durable import storage_errors
+from roamcast.errors import CorruptionError, MissingExtraError, RoamcastError
 from roamcast.journal.bodies import BindingBody
+from roamcast.journal.reader import is_node_name, open_journal
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
@@ -19,10 +21,8 @@ from roamcast.pipeline.state.changes import apply_records
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, StateFolder
 from roamcast.pipeline.state.moving_regions import read_positions
 from roamcast.pipeline.state.state_rows import StateRows
-from roamcast.store.engine import open_sqlite
+from roamcast.store.location import read_location
 from roamcast.store.registry.port import RegistryStore
-from roamcast.store.registry.schema import REGISTRY_FORMAT
-from roamcast.store.registry.sql import SqlRegistry
 
 __all__ = ["take_over_registries", "take_over_state"]
 
@@ -68,17 +68,13 @@ def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
 
     They apply to all records that are left. It is not known which events were processed, so everything that is still
     in the journal is matched again. Events in the time of bindings that have ended do not match these. Raises
-    CorruptionError if a registry has unusable rows.
+    CorruptionError if a registry is missing or has unusable rows, StorageError if one cannot be read.
     """
     tables = [RECORD_SCHEMA.empty_table()]
-    for store in sorted((data / "nodes").glob("*/store.sqlite")):
-        registry = SqlRegistry(open_sqlite(store, REGISTRY_FORMAT))
-        try:
-            records = list(_control_records(registry))
-        finally:
-            registry.close()
+    for node in _nodes(data):
+        records = _read_registry(node, data / "nodes" / node)
         # Distinct offsets before all records of the node.
-        tables.append(pa.Table.from_batches([to_batch(store.parent.name, -len(records), records)], RECORD_SCHEMA))
+        tables.append(pa.Table.from_batches([to_batch(node, -len(records), records)], RECORD_SCHEMA))
     records = pa.concat_tables(tables)
     changes = apply_records(records, BEFORE_FIRST, StateRows.empty())
     positions, bad_positions = read_positions(records)
@@ -89,6 +85,39 @@ def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
             hint="restore the node's store from a backup",
         )
     return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings, "positions": positions}
+
+
+def _nodes(data: Path) -> list[str]:
+    """The nodes that have a folder or a record in the journal, ordered by name."""
+    folder, journal = data / "nodes", open_journal(data)
+    with storage_errors(folder):
+        nodes = {path.name for path in folder.iterdir() if path.is_dir()} if folder.exists() else set()
+    return sorted({*filter(is_node_name, nodes), *(node for node in journal.nodes() if journal.last_offset(node))})
+
+
+def _read_registry(node: str, folder: Path) -> list[Record]:
+    """The control records of a node, from wherever its registry is."""
+    try:
+        registry = _open_registry(node, folder)
+        try:
+            return list(_control_records(registry))
+        finally:
+            registry.close()
+    except RoamcastError as error:
+        message = f"cannot take over the subscriptions of node {node}: {error.message}"
+        raise type(error)(message, where=error.where, hint=error.hint) from error
+
+
+def _open_registry(node: str, folder: Path) -> RegistryStore:
+    where = read_location(folder)
+    try:
+        # Imported here because a takeover is rare, and importing SQLAlchemy takes half a second.
+        from roamcast.store.registry.sql import open_registry
+
+        return open_registry(where, node, create=False)
+    except ImportError as error:
+        hint = "pip install 'roamcast[node]'"
+        raise MissingExtraError("reading a registry needs packages that are not installed", hint=hint) from error
 
 
 def _control_records(registry: RegistryStore) -> Iterator[Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -15,7 +14,8 @@ from roamcast.errors import CorruptionError, StorageError
 from roamcast.failures import FailureTracker
 from roamcast.journal.records import Record
 from roamcast.model import Subscription
-from roamcast.store.engine import chunked, open_store, read_transaction, write_transaction
+from roamcast.store.engine import chunked, open_postgres, open_sqlite, read_transaction, write_transaction
+from roamcast.store.location import REGISTRY_FILE, StoreLocation
 from roamcast.store.registry.changes import apply_changes
 from roamcast.store.registry.port import unknown_entity, unknown_source, unknown_subscription
 from roamcast.store.registry.schema import (
@@ -34,12 +34,22 @@ from roamcast.store.registry.schema import (
 )
 from roamcast.store.registry.values import Binding, Change, Entity, EntityKind
 
-__all__ = ["SqlRegistry", "open_registry"]
+__all__ = ["SqlRegistry", "open_registry", "open_registry_engine"]
 
 
-def open_registry(where: Path | str, domain: str) -> SqlRegistry:
-    """Open the registry of a domain, in a folder or a PostgreSQL database. Raises as `open_store`."""
-    return SqlRegistry(open_store(where, domain, REGISTRY_FORMAT))
+def open_registry(where: StoreLocation, domain: str, *, create: bool = True) -> SqlRegistry:
+    """Open the registry of a domain, or create it. Raises as `open_store`.
+
+    Without `create`, a registry that does not exist is CorruptionError.
+    """
+    return SqlRegistry(open_registry_engine(where, domain, create=create))
+
+
+def open_registry_engine(where: StoreLocation, domain: str, *, create: bool = True) -> Engine:
+    """The database of `open_registry`, which a node shares with its visitors."""
+    if isinstance(where, str):
+        return open_postgres(where, domain, REGISTRY_FORMAT, create=create)
+    return open_sqlite(where / REGISTRY_FILE, REGISTRY_FORMAT, create=create)
 
 
 class SqlRegistry:
