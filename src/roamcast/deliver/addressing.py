@@ -8,7 +8,7 @@ from typing import Self
 
 from roamcast.errors import ElsewhereError, InputError
 
-__all__ = ["Name", "check_name", "elsewhere_error", "home_of", "stale_arrival_error"]
+__all__ = ["Name", "check_name", "elsewhere_error", "home_of", "is_name", "stale_arrival_error"]
 
 _TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,255}"
 _PART = re.compile(_TEXT, re.ASCII)
@@ -56,9 +56,14 @@ class Name:
         return f"{self.home}.{self.host}.{self.id}"
 
 
+def is_name(text: str) -> bool:
+    """Whether it is the name of a subscriber. The id of a pipeline is not."""
+    return _NAME.fullmatch(text) is not None
+
+
 def check_name(text: str) -> None:
     """Raise InputError if `text` is not a name. Fast for valid names."""
-    if not _NAME.fullmatch(text):
+    if not is_name(text):
         Name.parse(text)
 
 

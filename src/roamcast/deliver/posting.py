@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from roamcast.deliver.address_book import AddressBook
-from roamcast.deliver.addressing import check_name, home_of
+from roamcast.deliver.addressing import check_name, home_of, is_name
 from roamcast.deliver.context import OfficeContext
 from roamcast.deliver.filing import Filing
 from roamcast.deliver.mailbox import LetterKey, key_of, take_fitting
@@ -17,11 +17,22 @@ from roamcast.errors import CapacityError, ConflictError, NotFoundError, Roamcas
 from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, check_bounds
 
-__all__ = ["Posting"]
+__all__ = ["Posting", "may_post"]
 
 _FIRST = LetterKey("", 0)
 _AT_ONCE = 8  # bundles filed from a queue in one go, so that other messages are not delayed
 _LATER = "keep the letter and send it again later"
+
+
+def may_post(office: str, bundle: LetterBundle) -> bool:
+    """Whether a bundle that this office has sent may be filed.
+
+    A pipeline deposits its letters at the home of their receiver. So only the home may post letters of a sender that is
+    not a subscriber, and nobody may forward them: a number that another office has used up would make the pipeline's
+    own letter look like a duplicate. Letters that were sent to a former office are posted again when the home has
+    learned where the subscriber is.
+    """
+    return office == home_of(bundle.receiver) or all(is_name(letter.sender) for letter in bundle.letters)
 
 
 class Posting:

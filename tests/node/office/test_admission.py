@@ -100,7 +100,7 @@ def test_every_kind_of_message_has_a_rule() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        LetterBundle(ANN, (), "south", 1),
+        LetterBundle(ANN, (Letter(ANN, CLEO, 1, "{}"),), "south", 1),
         TraceQuery(TraceLetter("ticket", ANN, CLEO, 1), "south", 1),
         TraceReply("ticket", LetterState.ACKNOWLEDGED, "south"),
     ],
@@ -108,6 +108,19 @@ def test_every_kind_of_message_has_a_rule() -> None:
 )
 def test_any_peer_may_pass_on_letters_and_traces(world: World, message: PeerMessage) -> None:
     assert world.admit("west", message) is message
+
+
+PIPELINE = "0b54a1f06d5f4a0e8f4e8b7f2f2d7c11"
+
+
+@pytest.mark.parametrize("sender", [PIPELINE, "the-pipeline", "", "north", "north.node", f"north.node.{PIPELINE}."])
+@pytest.mark.parametrize("origin", ["north", "south", "west"])
+def test_letters_of_a_pipeline_come_only_from_the_receivers_home(world: World, sender: str, origin: str) -> None:
+    """Not from an office that forwards them, whoever it names as their origin, nor among other letters."""
+    for receiver, home in ((ANN, "north"), (CLEO, "south")):
+        bundle = LetterBundle(receiver, (Letter(receiver, ANN, 1, "{}"), Letter(receiver, sender, 1, "{}")), origin, 1)
+        believed = [peer for peer in ("south", "west") if world.admit(peer, bundle) is not None]
+        assert believed == [peer for peer in ("south", "west") if peer == home]
 
 
 @pytest.mark.parametrize(

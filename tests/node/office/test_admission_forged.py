@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from backbone import backbone, visitor
+from backbone import backbone, leave_event, visitor
 from forged_messages import replay, send_forged
 from nodes import RunningNode, running_node, until
 
@@ -32,6 +32,7 @@ from roamcast.deliver.port import NO_OFFICE, Bookkeeping
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
+from roamcast.ranges import Ranges
 from roamcast.security.move_proofs import MoveProofChain
 
 ANN, BEN, CLEO = "north.node.ann", "north.node.ben", "south.node.cleo"
@@ -155,6 +156,29 @@ def test_a_forged_message_does_not_stop_a_migration(nodes: dict[str, RunningNode
         north.sender.send = carried
         moving.result(30)
     assert [letter.message for letter in ann.pull(wait=5)] == ["precious"]
+
+
+def ids_of(client: Client) -> list[str]:
+    """Of the events of all letters, read or not."""
+    return [letter.event["id"] for letter in client.pull()]
+
+
+def test_a_peer_cannot_post_in_the_name_of_the_pipeline(nodes: dict[str, RunningNode]) -> None:
+    """Neither at home nor where the subscriber is. The numbers stay free: the pipeline's own letters arrive."""
+    ann = nodes["north"].subscriber("ann")
+    leave_event(nodes["north"], "north", 1, "ann", 1)
+    for batch, at in ((2, "north"), (3, "south"), (4, "north")):
+        ann.migrate(nodes[at].url)
+        until(lambda at=at: at == "north" or where(nodes["north"], ann)[0] == at, "the home to hear of it")
+        made_up = Letter(ANN, "the-pipeline", batch, '{"subscription": "s", "event": {"id": "made up"}}')
+        received = Bookkeeping(Mailbox(9, {"the-pipeline": Ranges().add_range(1, 99)}))
+        for to in ("north", "south"):
+            for origin in ("west", "north"):
+                assert send_forged(nodes, "west", to, LetterBundle(ANN, (made_up,), origin, 0)) == 200
+            assert send_forged(nodes, "west", to, MailboxChunk(ANN, 9, "west", START, (), True, received)) == 200
+        leave_event(nodes["north"], "north", batch, "ann", batch)
+        expected = [str(number) for number in range(1, batch + 1)]
+        until(lambda expected=expected: ids_of(ann) == expected, "the letters of the pipeline")
 
 
 def test_the_previous_office_cannot_open_the_mailbox_of_a_visitor(nodes: dict[str, RunningNode]) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
+from roamcast.deliver.addressing import home_of
 from roamcast.deliver.requests import (
     Acknowledge,
     ArrivalRefused,
@@ -158,7 +159,7 @@ class SubscriberClient:
 
 
 class PipelineClient:
-    """Numbers letters densely for each receiver and deposits batches in order, sometimes repeatedly."""
+    """Numbers letters densely for each receiver and deposits batches in order at their homes, sometimes repeatedly."""
 
     def __init__(self, simulation: TortureSimulation, rng: Random) -> None:
         self._simulation = simulation
@@ -172,13 +173,18 @@ class PipelineClient:
     def idle(self) -> bool:
         return not any(self._waiting.values())
 
-    def publish(self, office: str, receivers: list[str], token: int) -> None:
-        letters = []
+    def publish(self, receivers: list[str], token: int) -> None:
+        letters: dict[str, list[Letter]] = {}
         for receiver in receivers:
-            number = self._numbers[receiver] = self._numbers.get(receiver, 0) + 1
-            letters.append(Letter(receiver, PIPELINE, number, f"{PIPELINE} to {receiver} {number} {token}"))
-            self._simulation.checker.sent(letters[-1])
-        self._waiting.setdefault(office, deque()).append(Deposit(tuple(letters)))
+            number = self._numbers[receiver] = self.next_number(receiver)
+            letter = Letter(receiver, PIPELINE, number, f"{PIPELINE} to {receiver} {number} {token}")
+            letters.setdefault(home_of(receiver), []).append(letter)
+            self._simulation.checker.sent(letter)
+        for office, batch in letters.items():
+            self._waiting.setdefault(office, deque()).append(Deposit(tuple(batch)))
+
+    def next_number(self, receiver: str) -> int:
+        return self._numbers.get(receiver, 0) + 1
 
     def tick(self) -> None:
         self._simulation.later(self._rng.randrange(*_TICK), self.tick)

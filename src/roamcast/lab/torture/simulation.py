@@ -6,14 +6,16 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from roamcast.deliver.messages import Transmit
+from roamcast.deliver.addressing import home_of
+from roamcast.deliver.messages import LetterBundle, Transmit
 from roamcast.deliver.requests import Arrive, Notice, OfficeRequest, TraceReply
 from roamcast.lab.torture.checks import DeliveryChecker
-from roamcast.lab.torture.clients import PipelineClient, SubscriberClient
+from roamcast.lab.torture.clients import PIPELINE, PipelineClient, SubscriberClient
 from roamcast.lab.torture.crashes import CrashPhase, CrashPlan
 from roamcast.lab.torture.host import AnswerHandler, Envelope, Host
 from roamcast.lab.torture.network import Network, NetworkFaults
 from roamcast.lab.torture.variants import Variant
+from roamcast.model import Letter
 
 __all__ = ["CRASHES", "LETTERS", "MIGRATIONS", "TortureSimulation"]
 
@@ -97,8 +99,10 @@ class TortureSimulation:
         return self.plan.crashes_at(kinds, phase, self.now)
 
     def transmit(self, source: str, effect: Transmit, envelope: Envelope) -> None:
-        """Send a message from one office to another."""
+        """Send a message from one office to another, unless it would be refused there."""
         target, message = self.hosts[effect.to], effect.message
+        if isinstance(message, LetterBundle) and not self.variant.may_post(source, message):
+            return
         self.network.carry(source, effect.to, lambda: target.receive(message, envelope))
 
     def notify(self, source: str, notice: Notice) -> None:
@@ -153,8 +157,7 @@ class TortureSimulation:
         for _ in range(rng.randrange(4)):
             receiver = rng.choice(names)
             if rng.random() < 0.3:
-                office = self.subscribers[receiver].at if rng.random() < 0.5 else rng.choice(domains)
-                self.pipeline.publish(office, [receiver, *rng.sample(names, rng.randrange(3))], self.ticket())
+                self.pipeline.publish([receiver, *rng.sample(names, rng.randrange(3))], self.ticket())
             else:
                 ttl = rng.randrange(200_000, 5_000_000) if rng.random() < 0.1 else None
                 self.subscribers[rng.choice(names)].write(receiver, self.ticket(), ttl)
@@ -168,11 +171,22 @@ class TortureSimulation:
             self.request(name, rng.choice(domains), Arrive(name), lambda _: None)
         if rng.random() < 0.1 and self.checker.letters:
             self.subscribers[rng.choice(names)].trace(self.checker.any_letter(rng))
+        if rng.random() < 0.05:
+            self._forge(rng, rng.choice(names), rng.choice(domains))
         if self.plan.advance(self.now):
             host = self.hosts[rng.choice(domains)]
             host.start()
             host.crash()
         self._inject_fault(rng, domains)
+
+    def _forge(self, rng: Random, receiver: str, office: str) -> None:
+        """An office posts a letter in the name of the pipeline, or claims to forward one of the receiver's home."""
+        home, to = home_of(receiver), self.subscribers[receiver].at
+        if office in (home, to):
+            return
+        letter = Letter(receiver, PIPELINE, self.pipeline.next_number(receiver), "forged")
+        bundle = LetterBundle(receiver, (letter,), rng.choice((office, home)), 0)
+        self.transmit(office, Transmit(to, bundle), Envelope())
 
     def _inject_fault(self, rng: Random, domains: list[str]) -> None:
         choice = rng.random()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roamcast.deliver.context import OfficeLimits
+from roamcast.deliver.messages import LetterBundle
 from roamcast.deliver.office import Office, OfficeParts
+from roamcast.deliver.posting import may_post
 from roamcast.lab.torture.broken import address_books, filing, migrations, offices, postings
 from roamcast.lab.torture.disk import FaultyDisk
 
@@ -14,13 +17,17 @@ __all__ = ["CORRECT", "VARIANTS", "Variant"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An office built from other parts, or on another disk. `description` says what is wrong with it."""
+    """An office built from other parts, or on another disk. `description` says what is wrong with it.
+
+    `may_post` decides which bundles of other offices are accepted.
+    """
 
     name: str
     description: str
     parts: OfficeParts = field(default_factory=OfficeParts)
     disk: type[FaultyDisk] = FaultyDisk
     kind: type[Office] = Office
+    may_post: Callable[[str, LetterBundle], bool] = may_post
 
     def office(self, domain: str, disk: FaultyDisk, limits: OfficeLimits) -> Office:
         return self.kind(domain, disk, limits, self.parts)
@@ -29,7 +36,7 @@ class Variant:
 CORRECT = Variant("correct", "The correct protocol")
 
 
-def _describe(broken: type) -> str:
+def _describe(broken: object) -> str:
     return (broken.__doc__ or "").strip()
 
 
@@ -97,6 +104,7 @@ VARIANTS: dict[str, Variant] = {
                 ("hand-over-forgotten", offices.ForgetsHandOvers),
             )
         ),
+        Variant("any-office-posts", _describe(postings.accepts_any_letters), may_post=postings.accepts_any_letters),
         Variant("acknowledge-before-sync", _describe(offices.SyncsRarely), disk=offices.SyncsRarely),
     )
 }

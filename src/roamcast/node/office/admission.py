@@ -6,6 +6,7 @@ of message has a rule, see `_RULES`. In short:
 - An office speaks only for itself. A message that names another office as its sender is dropped.
 - A mailbox leaves this office only for a subscriber that has proved its move, and is deleted here only when the office
   it was handed to confirms it.
+- A letter of a pipeline is accepted only from the receiver's home, where pipelines deposit.
 - A letter is deleted here only when an office confirms it that has been sent this letter.
 - Only its home may say that a subscriber does not exist. Other than the home, only an office that was asked for a
   mailbox may say where it is. The home itself believes only the subscriber's proof.
@@ -37,6 +38,7 @@ from roamcast.deliver.messages import (
     TraceQuery,
 )
 from roamcast.deliver.port import NO_OFFICE
+from roamcast.deliver.posting import may_post
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.entity_cache import EntityCache
@@ -181,6 +183,10 @@ class Admission:
         """Believed if it comes from any peer."""
         return message
 
+    async def _letters(self, peer: str, message: LetterBundle) -> PeerMessage | None:
+        """Believed if it comes from any peer; with letters of a pipeline, only from the receiver's home."""
+        return message if may_post(peer, message) else None
+
     async def _sender_itself(
         self, peer: str, message: LocationQuery | MailboxChunk | AddressUpdateReceipt
     ) -> PeerMessage | None:
@@ -262,7 +268,7 @@ class Admission:
 _Rule = Callable[[Admission, str, Any], Awaitable[PeerMessage | None]]
 
 _RULES: Final[Mapping[type[Any], _Rule]] = {
-    LetterBundle: Admission._any_peer,
+    LetterBundle: Admission._letters,
     BundleReceipt: Admission._letters_taken,
     LocationQuery: Admission._sender_itself,
     LocationReply: Admission._location,
