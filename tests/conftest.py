@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +23,25 @@ settings.register_profile("suite", _ANY_SPEED, max_examples=50, stateful_step_co
 settings.register_profile("soak", _ANY_SPEED, max_examples=1_000, stateful_step_count=60)
 settings.load_profile("suite")
 
-# Tests that wait for other processes run beside tests that compute: the first two groups start on different workers.
-_FIRST = ("processes", "spark", "postgresql")
+# A JVM that lives for seconds starts sooner without optimising compiler and verifier. Child processes inherit this.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_name, _QUICK_JVM)
+
+# The longest units come first, and both workers take the next one when they have done theirs.
+_FIRST = ("spark", "e2e", "postgresql")
+
+
+def _rank(item: pytest.Item, group: str | None) -> int:
+    """Files that start processes come after the group that is longest, and before all that is short."""
+    name = "e2e" if not group and item.get_closest_marker("e2e") else group
+    return _FIRST.index(name) if name else len(_FIRST)
 
 
 def _group(item: pytest.Item) -> str | None:
     """The group of tests that must share a process, because they share something that is slow to start."""
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
-    if item.get_closest_marker("e2e"):
-        return "processes"
     if item.path.is_relative_to(TESTS / "store") or "postgresql" in getattr(item, "fixturenames", ()):
         return "postgresql"
     return None
@@ -39,13 +49,12 @@ def _group(item: pytest.Item) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the groups first: a long group that starts late would leave the other worker idle."""
+    """Run long units first: one that starts late would leave the other worker idle."""
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
-    ranks = {group: rank for rank, group in enumerate(_FIRST)}
-    items.sort(key=lambda item: ranks.get(groups[item] or "", len(ranks)))
+    items.sort(key=lambda item: _rank(item, groups[item]))
 
 
 class _GroupsAndFiles(LoadGroupScheduling):

@@ -28,7 +28,7 @@ MIGRATIONS = 200
 STEPS = MIGRATIONS // SUBSCRIBERS  # migrations of each subscriber
 EVENTS = 1_980  # each matches the subscription of every subscriber
 MESSAGES = 400  # between subscribers
-NODE_KILLS, PIPELINE_KILLS = 6, 3  # the second kill of the pipeline hits it while it starts
+NODE_KILLS, PIPELINE_KILLS = 6, 2  # the second kill of the pipeline hits it while it starts
 # Client retries: long enough to survive a node's restart, short enough to continue soon after it.
 RETRIES = (0.1, 0.2, 0.4, *[0.5] * 100)
 

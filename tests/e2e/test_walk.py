@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from streams import running_stream
 
 from roamcast.client import Client, Letter
 from roamcast.lab.bench.processes import free_port, node, pipeline, until
@@ -23,7 +26,7 @@ WARM = "Select nearof() Where &context = temperature and &location in rang:loc(4
 EVERYTHING = "Select all() Where &location in circle(20, 0, 1 m) On @temperature > 0"
 
 
-def test_letters_follow_the_walker(tmp_path: Path) -> None:
+def test_letters_follow_the_walker(spark: SparkSession, tmp_path: Path) -> None:
     """Letters come from the nearest sensor only, none outside the hall, and crashes change nothing."""
     places = tmp_path / "places.geojson"
     shape = {"type": "Polygon", "coordinates": [HALL]}
@@ -32,7 +35,9 @@ def test_letters_follow_the_walker(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ("--space", "planar", "--places", str(places))
-    with node(tmp_path, port, *arguments) as the_node, pipeline(tmp_path) as the_pipeline:
+    with ExitStack() as opened:
+        the_node = opened.enter_context(node(tmp_path, port, *arguments))
+        the_pipeline = opened.enter_context(pipeline(tmp_path))
         sensors = {}
         for name, x in SENSORS.items():
             sensors[name] = Client(url, delays=RETRIES)
@@ -64,7 +69,7 @@ def test_letters_follow_the_walker(tmp_path: Path) -> None:
                 the_node.start()
             if step == 6:
                 the_pipeline.kill()
-                the_pipeline.start()
+                opened.enter_context(running_stream(spark, tmp_path))
         # Letters arrive in order: after the last one, no surplus letter can be on its way.
         last = sensors["t2"].publish({"readings": {"temperature": 1.0}}).last_seq
         expected["everything"].append(f"t2:{last}")

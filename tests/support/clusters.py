@@ -68,6 +68,7 @@ class StandaloneCluster:
     def _daemon(self, name: str, command: Sequence[str], *, hide: bool = False) -> Daemon:
         environment = {
             **os.environ,
+            "JAVA_TOOL_OPTIONS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),  # executors inherit no other option
             "JAVA_HOME": str(find_java()),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-scratch"),
