@@ -20,7 +20,7 @@ from roamcast.deliver.outbox import Outbox
 from roamcast.errors import UnavailableError
 from roamcast.lab.bench.processes import Process, pipeline, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 DOMAINS = ("north", "south", "west")
 SUBSCRIBERS = 10
@@ -162,7 +162,7 @@ def test_every_letter_follows_its_receiver_while_processes_are_killed(tmp_path: 
             )
 
         try:
-            until(is_complete, 250, "all letters to be in the mailboxes")
+            until(is_complete, 600, "all letters to be in the mailboxes")
         finally:
             done.set()
         for task in living:

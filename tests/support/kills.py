@@ -10,7 +10,7 @@ from collections.abc import Container
 from roamcast.deliver.outbox import Outbox
 from roamcast.lab.bench.processes import Process, until
 
-LIMIT = 120.0
+LIMIT = 300.0
 
 
 class Progress:
@@ -64,7 +64,7 @@ class PipelineKills:
         for kill in range(self.kills):
             is_starting = kill in self._while_starting
             if not is_starting:
-                until(lambda: self._last_batch() > killed_after[-1], 100, "the next batch")
+                until(lambda: self._last_batch() > killed_after[-1], LIMIT, "the next batch")
             self.progress.add("stages")
             threading.Event().wait(self._chance.uniform(0.0, 4.0 if is_starting else 0.5))  # when exactly is random
             self._process.kill()

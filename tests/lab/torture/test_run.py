@@ -9,7 +9,7 @@ from roamcast.lab.torture.run import SeedResult, TortureSummary, run_seed, run_s
 from roamcast.lab.torture.simulation import CRASHES, LETTERS, MIGRATIONS
 from roamcast.lab.torture.variants import CORRECT, VARIANTS
 
-SEEDS = range(1, 201)
+SEEDS = range(1, 81)  # `roamcast torture` runs more
 MOST_SEEDS = 100
 
 
@@ -37,7 +37,7 @@ def test_offices_crash_at_every_point_and_at_many_pairs(results: list[SeedResult
         summary.add(result)
     figures = summary.to_json()
     assert figures["crash_points"] == {"hit": len(POINTS), "of": len(POINTS)}
-    assert figures["crash_pairs"]["hit"] > 1_000
+    assert figures["crash_pairs"]["hit"] > 500
 
 
 def test_seed_gives_the_same_result_in_every_process(results: list[SeedResult]) -> None:

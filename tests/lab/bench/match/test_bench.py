@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from roamcast.lab.bench.match import bench, shards
 from roamcast.lab.bench.match.bench import measure_match, measure_partitioned
 from roamcast.lab.bench.match.data import MatchData
 from roamcast.lab.bench.match.equality import measure_equality
@@ -17,6 +18,14 @@ from roamcast.match.port import Events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the time of one run instead of the best of several."""
+    best = bench._best
+    monkeypatch.setattr(bench, "_best", lambda work, times=1: best(work, 1))
+    monkeypatch.setattr(shards, "_TIMES", 1)
 
 
 @pytest.mark.spark
