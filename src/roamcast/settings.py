@@ -44,6 +44,10 @@ class NodeLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     body: PositiveInt = Field(default=8 * 1024 * 1024, description="Bytes in a request body.")
+    anonymous_body: PositiveInt = Field(
+        default=256 * 1024,
+        description="Bytes in the body of a registration, an arrival or a bulk pull, which anybody may send.",
+    )
     bulk: PositiveInt = Field(default=10_000, description="Events or positions in a request.")
     event_terms: PositiveInt = Field(default=1_000, description="Terms of an event.")
     subscription_terms: PositiveInt = Field(default=64, description="Terms of a subscription.")

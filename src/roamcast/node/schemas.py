@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     RootModel,
     ValidationError,
@@ -31,7 +32,7 @@ from roamcast.settings import DOMAIN, NodeLimits
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
     "IntroductionIn", "JoinIn", "LetterIn", "MalformedError", "NumbersIn", "PositionIn", "PublishProofIn", "SceneIn",
-    "SubscriptionIn", "VouchIn", "input_error_of",
+    "SubscriptionIn", "VouchIn", "first_problem", "input_error_of", "list_length_error",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -39,6 +40,7 @@ HIGHEST_SEQ = 2**53 - 1
 
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = NodeLimits()
+_MOST_ERRORS = 1_000  # that are formatted
 
 
 def _invalid(kind: str, message: str, hint: str) -> PydanticCustomError:
@@ -180,7 +182,7 @@ class EventIn(_Located):
     seq: int | None = Field(default=None, ge=1, le=HIGHEST_SEQ)
     id: str | None = Field(default=None, min_length=1, max_length=256)
     time: Time | None = None
-    terms: Annotated[tuple[str, ...], AfterValidator(_event_terms)] = ()
+    terms: Annotated[tuple[str, ...], FailFast(), AfterValidator(_event_terms)] = ()
     readings: Annotated[dict[str, float], AfterValidator(_check_readings)] = {}
 
 
@@ -212,7 +214,7 @@ class SubscriptionIn(_In):
     id: Id | None = None
     lacl: str | None = None
     region: BoxIn | None = None
-    terms: Annotated[tuple[str, ...], AfterValidator(_subscription_terms)] = ()
+    terms: Annotated[tuple[str, ...], FailFast(), AfterValidator(_subscription_terms)] = ()
 
     @model_validator(mode="after")
     def _has_query(self) -> SubscriptionIn:
@@ -322,8 +324,8 @@ class PublishProofIn(_In):
 
 
 _Point = Annotated[tuple[float, float], Field()]
-_LineString = Annotated[tuple[_Point, ...], Field(min_length=2, max_length=1_000)]
-_Ring = Annotated[tuple[_Point, ...], Field(min_length=4, max_length=1_000)]
+_LineString = Annotated[tuple[_Point, ...], FailFast(), Field(min_length=2, max_length=1_000)]
+_Ring = Annotated[tuple[_Point, ...], FailFast(), Field(min_length=4, max_length=1_000)]
 
 
 class PointIn(_In):
@@ -338,7 +340,7 @@ class LineIn(_In):
 
 class AreaIn(_In):
     type: Literal["Polygon"]
-    coordinates: Annotated[tuple[_Ring, ...], Field(min_length=1, max_length=100)]
+    coordinates: Annotated[tuple[_Ring, ...], FailFast(), Field(min_length=1, max_length=100)]
 
 
 class FeatureIn(_In):
@@ -354,7 +356,7 @@ class SceneIn(_In):
 
     layer: str = Field(min_length=1, max_length=64)
     set: dict[Annotated[str, Field(max_length=256)], FeatureIn] = {}
-    remove: tuple[str, ...] = Field(default=(), max_length=100_000)
+    remove: Annotated[tuple[str, ...], FailFast(), Field(max_length=100_000)] = ()
     clear: bool = False
     ttl: float | None = Field(default=None, gt=0, le=3600)
 
@@ -372,10 +374,18 @@ class _HasErrors(Protocol):
     def errors(self) -> Sequence[Any]: ...
 
 
-def input_error_of(error: ValidationError | _HasErrors, name: str) -> InputError:
-    """The first validation error, with its path, such as `events[3].x`."""
-    problems = error.errors()
+def input_error_of(error: ValidationError | _HasErrors, name: str, most: int = 0) -> InputError:
+    """The first validation error, with its path, such as `events[3].x`. `most` is the limit of a list."""
+    problems: Sequence[Any]
+    if isinstance(error, ValidationError):
+        if error.error_count() > _MOST_ERRORS:  # pydantic cannot format just one of them
+            return InputError(f"{error.error_count()} errors", where=name or "body", hint="see /docs for the schema")
+        problems = error.errors(include_url=False, include_input=False)
+    else:
+        problems = error.errors()
     first = problems[0]
+    if most and first["type"] == "too_long" and not first["loc"]:
+        return list_length_error(first["ctx"]["actual_length"], name, most)
     message = _MESSAGES.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "json_invalid":
         return MalformedError(message, where="body", hint="send JSON in UTF-8")
@@ -383,6 +393,16 @@ def input_error_of(error: ValidationError | _HasErrors, name: str) -> InputError
     if len(problems) > 1:
         hint += f"; {len(problems) - 1} more error{'s' if len(problems) > 2 else ''}"
     return InputError(message, where=_path(name, first["loc"]), hint=hint)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first validation error as one line, with its path."""
+    first = input_error_of(error, "")
+    return f"{first.where}: {first.message}"
+
+
+def list_length_error(count: int, name: str, most: int) -> InputError:
+    return InputError(f"{count} {name} in one request", where=name, hint=f"send 1 to {most} in a request")
 
 
 def _path(name: str, steps: Sequence[str | int]) -> str:

@@ -155,3 +155,11 @@ def test_a_message_with_a_missing_field_is_never_misread(message: PeerMessage, d
     except InputError:
         return
     assert part in {"bookkeeping", "friends", "stamp", "move_proof"}
+
+
+def test_only_the_first_of_many_errors_is_reported() -> None:
+    """The error stays short, however many letters are invalid."""
+    content = {"receiver": "north.pier.ann", "letters": [0] * 500, "sender": "north", "epoch": 1, "incarnation": ""}
+    with pytest.raises(InputError, match=r"letters\[0\]") as caught:
+        decode(orjson.dumps({"messages": [["LetterBundle", content]]}))
+    assert len(caught.value.message) < 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -30,6 +30,8 @@ from roamcast.node.schemas import MalformedError, input_error_of
 __all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "handle_errors"]
 
 log = logging.getLogger(__name__)
+
+_LONGEST: Final = 1_000  # characters of a message, location or hint, which may quote the request
 
 
 class BodyTooLargeError(CapacityError):
@@ -94,7 +96,12 @@ def handle_errors(app: FastAPI) -> None:
 
 def error_json(error: RoamcastError) -> dict[str, Any]:
     """An error as JSON."""
-    content = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+    content = {
+        "code": error.code,
+        "message": _shorten(error.message),
+        "where": _shorten(error.where),
+        "hint": _shorten(error.hint),
+    }
     if isinstance(error, LaclError):
         content["where"] = error.where or "lacl"
         return {**content, "line": error.line, "column": error.column, "excerpt": error.excerpt}
@@ -123,7 +130,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
     code = "not_found" if error.status_code == 404 else "bad_input"
     hint = "see /docs for all paths"
-    content = {"code": code, "message": str(error.detail), "where": request.url.path, "hint": hint}
+    content = {"code": code, "message": str(error.detail), "where": _shorten(request.url.path), "hint": hint}
     return _response(error.status_code, content, error.headers)
 
 
@@ -131,6 +138,10 @@ async def _unexpected_error(request: Request, error: Exception) -> Response:
     # The server logs the traceback.
     hint = "see the log of the node"
     return _response(500, {"code": "internal", "message": "internal error", "where": None, "hint": hint})
+
+
+def _shorten(text: str | None) -> str | None:
+    return f"{text[:_LONGEST]}…" if text is not None and len(text) > _LONGEST else text
 
 
 def _response(status: int, content: Mapping[str, Any], headers: Any = None) -> Response:

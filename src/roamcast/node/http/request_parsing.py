@@ -1,65 +1,83 @@
-"""Parse request bodies: size limit, JSON, one value or a list."""
+"""Parse request bodies: size limit, JSON, one value or a list.
+
+Parsing stops at the first invalid element of a list, and large bodies are parsed off the event loop, so that no request
+holds up the others.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 
-from roamcast.errors import InputError
 from roamcast.node.http.errors import BodyTooLargeError
-from roamcast.node.schemas import input_error_of
+from roamcast.node.schemas import input_error_of, list_length_error
 from roamcast.node.service import Node
 from roamcast.settings import NodeLimits
 
-__all__ = ["BodyParser", "read_bytes"]
+__all__ = ["BodyParser", "parse_off_loop", "read_bytes"]
 
 T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R")
 
 _LIMITS = NodeLimits()
+_LARGE: Final = 64 * 1024  # bytes of a body that is parsed off the loop
 
 
 class BodyParser(Generic[T]):
     """Parses one kind of body, and describes it for /docs."""
 
-    def __init__(self, model: type[T], *, bulk: str | None = None) -> None:
-        """`bulk` is the name, in errors, of a list that is accepted in place of one value."""
+    def __init__(self, model: type[T], *, bulk: str | None = None, anonymous: bool = False) -> None:
+        """`bulk` is the name, in errors, of a list that is accepted in place of one value.
+
+        `anonymous`: anybody may send it, so it must be small.
+        """
+        self._model = model
         self._one: TypeAdapter[T] = TypeAdapter(model)
-        self._many: TypeAdapter[list[T]] = TypeAdapter(list[model])  # type: ignore[valid-type]  # a class at run time
         self._bulk = bulk
+        self._anonymous = anonymous
         self.openapi = {"requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}}
 
     async def read(self, request: Request, node: Node) -> T:
         """Read the body and parse one value."""
-        return self._one_of(await read_bytes(request, node), node.limits)
+        body = await self._read_bytes(request, node)
+        return await parse_off_loop(body, lambda: self.parse(body, node.limits))
 
-    def parse(self, body: bytes) -> T:
+    def parse(self, body: bytes, limits: NodeLimits = _LIMITS) -> T:
         """Parse one value."""
-        return self._one_of(body, _LIMITS)
-
-    async def read_bulk(self, request: Request, node: Node) -> tuple[list[T], bool]:
-        """Read the body and parse one value or a list; the values, and whether it was a list."""
-        body = await read_bytes(request, node)
-        limits = node.limits
-        if not body.lstrip().startswith(b"["):
-            return [self._one_of(body, limits)], False
-        name = self._bulk or ""
-        try:
-            many = self._many.validate_json(body, context=limits)
-        except ValidationError as error:
-            raise input_error_of(error, name) from None
-        if not 1 <= len(many) <= limits.bulk:
-            raise InputError(
-                f"{len(many)} {name} in one request", where=name, hint=f"send 1 to {limits.bulk} in a request"
-            )
-        return many, True
-
-    def _one_of(self, body: bytes, limits: NodeLimits) -> T:
         try:
             return self._one.validate_json(body, context=limits)
         except ValidationError as error:
             raise input_error_of(error, "") from None
+
+    async def read_bulk(self, request: Request, node: Node, most: int | None = None) -> tuple[list[T], bool]:
+        """Read the body and parse one value or a list; the values, and whether it was a list.
+
+        A list has at most `most` elements; by default, as many as the node's limit for bulk requests allows.
+        """
+        body = await self._read_bytes(request, node)
+        if not body.lstrip().startswith(b"["):
+            return [await parse_off_loop(body, lambda: self.parse(body, node.limits))], False
+        return await parse_off_loop(body, lambda: self.parse_list(body, most or node.limits.bulk, node.limits)), True
+
+    def parse_list(self, body: bytes, most: int, limits: NodeLimits = _LIMITS) -> list[T]:
+        """Parse a list of 1 to `most` values."""
+        name = self._bulk or ""
+        try:
+            values = _list_adapter(self._model, most).validate_json(body, context=limits)
+        except ValidationError as error:
+            raise input_error_of(error, name, most) from None
+        if not values:
+            raise list_length_error(0, name, most)
+        return values
+
+    async def _read_bytes(self, request: Request, node: Node) -> bytes:
+        limits = node.limits
+        return await read_bytes(request, node, min(limits.body, limits.anonymous_body) if self._anonymous else None)
 
     def _schema(self) -> dict[str, Any]:
         whole = self._one.json_schema()
@@ -67,9 +85,21 @@ class BodyParser(Generic[T]):
         return {"anyOf": [one, {"type": "array", "items": one}]} if self._bulk else one
 
 
-async def read_bytes(request: Request, node: Node) -> bytes:
-    """The whole body. Stops reading as soon as it is too large."""
-    most = node.limits.body
+@cache
+def _list_adapter(model: type[T], most: int) -> TypeAdapter[list[T]]:
+    """Stops at the first invalid element, and after `most`."""
+    checked: Any = Annotated[list[model], FailFast(), Field(max_length=most)]  # type: ignore[valid-type]  # a class at run time
+    return TypeAdapter(checked)
+
+
+async def parse_off_loop(body: bytes, parse: Callable[[], R]) -> R:
+    """Parse a body, on another thread if it is large: other requests are answered meanwhile."""
+    return await run_in_threadpool(parse) if len(body) > _LARGE else parse()
+
+
+async def read_bytes(request: Request, node: Node, most: int | None = None) -> bytes:
+    """The whole body, of at most `most` bytes. Stops reading as soon as it is too large."""
+    most = most or node.limits.body
     too_large = BodyTooLargeError(f"the body is larger than {most} bytes", where="body", hint="split the request")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > most:

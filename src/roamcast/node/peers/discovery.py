@@ -136,7 +136,8 @@ class Discovery:
         request = await asyncio.wrap_future(self._control.discovery_request(polling.node))
         body = encode(SourcesRequest(request, wait, self._at))
         try:
-            decoded = decode_response(await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA), self._space)
+            content = await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA)
+            decoded = await asyncio.to_thread(decode_response, content, self._space)
             response = decoded.response
             _check(response, peer)
         except Exception as error:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import LATEST
-from roamcast.node.schemas import ID
+from roamcast.node.schemas import ID, first_problem
 from roamcast.space import Space
 
 __all__ = ["SourcesRequest", "SourcesResponse", "decode_request", "decode_response", "encode"]
@@ -99,12 +99,12 @@ def _decode(adapter: TypeAdapter[T], body: bytes) -> T:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise _invalid(error) from error
+        raise _invalid(first_problem(error)) from None
 
 
-def _invalid(error: Exception) -> InputError:
+def _invalid(problem: Exception | str) -> InputError:
     return InputError(
-        f"not a discovery message: {error}", where="body", hint="run the same version of roamcast on both nodes"
+        f"not a discovery message: {problem}", where="body", hint="run the same version of roamcast on both nodes"
     )
 
 

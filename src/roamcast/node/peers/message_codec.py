@@ -16,6 +16,7 @@ from roamcast.deliver.port import Bookkeeping
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Letter
+from roamcast.node.schemas import first_problem
 from roamcast.ranges import HIGHEST, Ranges
 
 __all__ = ["decode", "encode", "size_of"]
@@ -36,8 +37,9 @@ def decode(body: bytes) -> list[PeerMessage]:
     try:
         return [_decode(kind, content) for kind, content in orjson.loads(body)["messages"]]
     except (ValidationError, ValueError, LookupError, TypeError, AttributeError, RoamcastError) as error:
+        problem = first_problem(error) if isinstance(error, ValidationError) else error
         raise InputError(
-            f"not an office message: {error}", where="body", hint="run the same version of roamcast on both nodes"
+            f"not an office message: {problem}", where="body", hint="run the same version of roamcast on both nodes"
         ) from error
 
 

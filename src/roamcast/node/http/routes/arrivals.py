@@ -12,7 +12,7 @@ from roamcast.node.schemas import ArrivalIn
 
 router = APIRouter(tags=["letters"])
 
-_ARRIVAL = BodyParser(ArrivalIn)
+_ARRIVAL = BodyParser(ArrivalIn, anonymous=True)
 
 
 @router.post("/arrivals", openapi_extra=_ARRIVAL.openapi)

@@ -21,7 +21,7 @@ from roamcast.store.registry.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
 
-_ENTITY = BodyParser(EntityIn)
+_ENTITY = BodyParser(EntityIn, anonymous=True)
 _ATTRIBUTES = BodyParser(AttributesIn)
 
 

@@ -69,7 +69,10 @@ async def trace_letter(
 
 
 def _message(node: Node, sender: str, letter: LetterIn) -> SendLetter:
-    body = orjson.dumps({"title": letter.title, "message": letter.message}).decode()
+    try:
+        body = orjson.dumps({"title": letter.title, "message": letter.message}).decode()
+    except orjson.JSONEncodeError as error:  # an integer that does not fit 64 bits
+        raise InputError(f"cannot be sent: {error}", where="message", hint="send large numbers as strings") from None
     if len(body) > node.limits.letter:
         raise InputError(
             f"the letter is larger than {node.limits.letter} bytes", where="message", hint="send a shorter message"

@@ -32,7 +32,7 @@ from roamcast.node.waiting import wait_for
 router = APIRouter(tags=["mailbox"])
 
 _ACK = BodyParser(AckIn)
-_PULL = BodyParser(PullIn, bulk="mailboxes")
+_PULL = BodyParser(PullIn, bulk="mailboxes", anonymous=True)
 _STREAM_LETTERS = 100  # in a message
 _HIGHEST = 2**63 - 1
 
@@ -99,13 +99,7 @@ async def pull_many(request: Request, node: TheNode) -> Response:
     Each mailbox is named once, by its token. `mailboxes` in the response has, in the same order, what pulling each
     alone would return, or an `error`; then nothing was acknowledged in that mailbox.
     """
-    pulls, _ = await _PULL.read_bulk(request, node)
-    if len(pulls) > node.limits.mailboxes:
-        raise InputError(
-            f"{len(pulls)} mailboxes in one request",
-            where="mailboxes",
-            hint=f"send at most {node.limits.mailboxes} in a request",
-        )
+    pulls, _ = await _PULL.read_bulk(request, node, node.limits.mailboxes)
     max_bytes = node.limits.pull_bytes // len(pulls)
     parts = await asyncio.gather(*(_pull_one(node, each, max_bytes) for each in pulls))
     return Response(f'{{"mailboxes":[{",".join(parts)}]}}', media_type="application/json")

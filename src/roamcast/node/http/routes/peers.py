@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.node.http.dependencies import TheNode, check_rate
-from roamcast.node.http.request_parsing import BodyParser, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
 from roamcast.node.peers.discovery_codec import decode_request, encode
 from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer
@@ -16,7 +16,7 @@ from roamcast.node.service import Node
 
 router = APIRouter(prefix="/office", include_in_schema=False)
 
-_JOIN = BodyParser(JoinIn)
+_JOIN = BodyParser(JoinIn, anonymous=True)
 _INTRODUCTION = BodyParser(IntroductionIn)
 _VOUCH = BodyParser(VouchIn)
 _PUBLISH_PROOF = BodyParser(PublishProofIn)
@@ -55,7 +55,7 @@ async def verify_publish_proof(request: Request, node: TheNode) -> Response:
 @router.post("/messages")
 async def messages(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
-    received = decode(body)
+    received = await parse_off_loop(body, lambda: decode(body))
     admitted = [await node.office.admission.admit(peer.domain, message) for message in received]
     node.office.actor.tell_all([message for message in admitted if message is not None])
     if not received:  # a greeting: the peer has started, or reaches us again
