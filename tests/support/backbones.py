@@ -105,7 +105,7 @@ class Station:
         self.urgent.update(self.backbone.apply_demand(effects))
 
     def _update_request(self, id: str, state: SubscriptionState | None) -> None:
-        """As a node does: the bind plan requests sources also while a life-control stops it."""
+        """As a node does: plan bind requests sources also while a life-control stops it."""
         query = self.queries[id][1]
         requests = state is not None and (plan_of(query) == "bind" or state is SubscriptionState.ACTIVE)
         if requests != (id in self.requesting):

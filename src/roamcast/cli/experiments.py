@@ -35,28 +35,28 @@ def simulate(
     from roamcast.collect.simulation.reports import message_stats, write_reports
     from roamcast.collect.simulation.results import run_figures
     from roamcast.collect.simulation.scenario import load_scenario, mule_names, sensor_names
-    from roamcast.collect.simulation.simulate import simulate
+    from roamcast.collect.simulation.simulate import simulate as run_simulation
     from roamcast.collect.simulation.traces import contact_lines, movement_lines, write_lines
 
     scenario = load_scenario(field)
     world, results = scenario.world, {}
     done = 0.0
 
-    def note(part: float) -> None:
+    def set_progress(fraction: float) -> None:
         nonlocal done
-        done = part
+        done = fraction
 
     with Progress("compiling") as progress:
         progress.measure = lambda: (round(100 * done), 100)
         for protocol in scenario.protocols:
             progress.say(f"simulating {protocol.name}")
-            results[protocol.name] = simulate(
+            results[protocol.name] = run_simulation(
                 world,
                 protocol,
                 scenario.radio,
                 contacts=scenario.contacts,
                 until_death=scenario.until_death,
-                progress=note,
+                progress=set_progress,
             )
     figures = {name: asdict(run_figures(result, scenario.radio.initial_j)) for name, result in results.items()}
     files = []

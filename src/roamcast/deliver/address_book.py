@@ -16,7 +16,7 @@ __all__ = ["AddressBook"]
 class AddressBook:
     """Among several reports about a subscriber the one of the latest epoch counts, in whatever order they arrive.
 
-    Once all is delivered, a subscriber is in a domain's address book if and only if that domain is among its friends.
+    Once all is delivered, a subscriber is an acquaintance of a domain if and only if that domain is among its friends.
     The office that serves the subscriber stores its friends first. Only that office can make an entry, by an
     AddressUpdate or a BundleReceipt, which is repeated until the entry is made.
     """
@@ -146,7 +146,7 @@ class AddressBook:
 
     def _is_wanted(self, name: str) -> bool:
         """Whether pending work needs to know where the subscriber is."""
-        return any(PendingWork(kind, name) in self._context.attempts for kind in (WorkKind.POST, WorkKind.CLAIM))
+        return any(self._context.is_scheduled(PendingWork(kind, name)) for kind in (WorkKind.POST, WorkKind.CLAIM))
 
     def _latest(self, name: str) -> LastKnownOffice | None:
         stored, hint = self._context.store.last_known(name), self._hints.get(name)

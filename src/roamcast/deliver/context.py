@@ -1,4 +1,4 @@
-"""What the parts of an office share: limits, store, retries, and the effects of the message being handled."""
+"""What the parts of an office share: limits, store, retries, and the effects of the input being handled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OfficeLimits:
 
 
 class OfficeContext:
-    """`attempts` counts the attempts at each scheduled work. It is not durable."""
+    """`attempts` counts the attempts at each work in progress. It is not durable."""
 
     def __init__(self, domain: str, store: OfficeStore, limits: OfficeLimits) -> None:
         self.domain = domain
@@ -54,6 +54,13 @@ class OfficeContext:
 
     def transmit(self, to: str, message: PeerMessage) -> None:
         self.effects.append(Transmit(to, message))
+
+    def is_scheduled(self, work: PendingWork) -> bool:
+        """Whether the work was attempted and a further attempt is scheduled: it is neither done nor given up.
+
+        After a restart or a failed transaction this is false until the next attempt.
+        """
+        return work in self.attempts
 
     def retry_later(self, work: PendingWork) -> None:
         """Schedule the next attempt, with exponential backoff."""

@@ -54,37 +54,37 @@ class Filing:
             self._context.emit(LettersReady(name))
         return FilingResult(accepted, rejected, len(plan.filed))
 
-    def pull(self, message: Pull) -> None:
+    def pull(self, request: Pull) -> None:
         """Hand out letters. A letter cannot expire after it was handed out; it stays until it is acknowledged."""
-        self.check_served(message.name)
-        if message.limit <= 0:
+        self.check_served(request.name)
+        if request.limit <= 0:
             raise InputError(
-                f"the limit must be at least 1, not {message.limit}", where="limit", hint="ask for at least one letter"
+                f"the limit must be at least 1, not {request.limit}", where="limit", hint="ask for at least one letter"
             )
-        expired = self._delete_overdue(message.name)
-        after = max(0, min(message.after, HIGHEST))
-        readable = self._context.store.readable(message.name, after, min(message.limit, HIGHEST))
-        letters = take_fitting(readable, message.size, lambda filed: filed.letter.body)
+        expired = self._delete_overdue(request.name)
+        after = max(0, min(request.after, HIGHEST))
+        readable = self._context.store.readable(request.name, after, min(request.limit, HIGHEST))
+        letters = take_fitting(readable, request.size, lambda filed: filed.letter.body)
         expiring = [filed for filed in letters if filed.letter.expires is not None]
         if expiring:
             kept = [FiledLetter(replace(letter, expires=None), offset) for letter, offset in expiring]
-            self._context.store.add_letters(message.name, kept)
-        waiting = self._context.store.loads((message.name,))[message.name].readable
-        self._context.emit(Pulled(message.name, tuple(letters), expired, waiting))
+            self._context.store.add_letters(request.name, kept)
+        waiting = self._context.store.loads((request.name,))[request.name].readable
+        self._context.emit(Pulled(request.name, tuple(letters), expired, waiting))
 
-    def acknowledge(self, message: Acknowledge) -> None:
-        self.check_served(message.name)
-        mailbox = self._context.store.mailboxes((message.name,)).get(message.name)
+    def acknowledge(self, request: Acknowledge) -> None:
+        self.check_served(request.name)
+        mailbox = self._context.store.mailboxes((request.name,)).get(request.name)
         next_offset = 1 if mailbox is None else mailbox.next_offset
-        if not 1 <= message.through < next_offset:
+        if not 1 <= request.through < next_offset:
             used = f"offsets 1 to {next_offset - 1}" if next_offset > 1 else "no letter yet"
             raise InputError(
-                f"there is no letter at offset {message.through}",
+                f"there is no letter at offset {request.through}",
                 where="through",
                 hint=f"this mailbox has had {used}",
             )
-        count = self._context.store.acknowledge(message.name, message.through)
-        self._context.emit(Acknowledged(message.name, count))
+        count = self._context.store.acknowledge(request.name, request.through)
+        self._context.emit(Acknowledged(request.name, count))
 
     def check_served(self, name: str) -> None:
         """Raise ElsewhereError unless the subscriber is served here."""
@@ -116,10 +116,9 @@ class Filing:
     def _split(self, letters: Iterable[Letter], crowded: dict[str, Mailbox]) -> tuple[list[Letter], list[Letter]]:
         """Letters there is room for, and the others."""
         limits = self._context.limits
-        rooms = {
-            name: [limits.mailbox_letters - load.readable, limits.held_letters - load.held]
-            for name, load in self._context.store.loads(crowded).items()
-        }
+        loads = self._context.store.loads(crowded)
+        readable_room = {name: limits.mailbox_letters - load.readable for name, load in loads.items()}
+        held_room = {name: limits.held_letters - load.held for name, load in loads.items()}
         received: dict[tuple[str, str], Ranges] = {}
         accepted: list[Letter] = []
         rejected: list[Letter] = []
@@ -130,12 +129,12 @@ class Filing:
             pair = letter.receiver, letter.sender
             numbers = received.get(pair) or crowded[letter.receiver].received.get(letter.sender, Ranges())
             if letter.number not in numbers:
-                room = rooms[letter.receiver]
-                kind = 0 if letter.number == numbers.first_gap else 1
-                if room[kind] <= 0:
+                becomes_readable = letter.number == numbers.first_gap
+                room = readable_room if becomes_readable else held_room
+                if room[letter.receiver] <= 0:
                     rejected.append(letter)
                     continue
-                room[kind] -= 1
+                room[letter.receiver] -= 1
                 received[pair] = numbers.add(letter.number)
             accepted.append(letter)
         return accepted, rejected

@@ -30,7 +30,8 @@ class LetterBundle:
 
     `known_epoch` is the epoch in which the receiver was last known to be where this goes. An office without the
     mailbox forwards the bundle only to where the receiver was in a later epoch. `stamp` lets the origin check that a
-    receipt comes from an office that has these letters; other offices return it unread.
+    receipt comes from an office that has these letters; other offices return it unread. It is set by `Admission` when
+    the message leaves the node.
     """
 
     receiver: str
@@ -114,7 +115,11 @@ class ChunkReceipt:
 
 @dataclass(frozen=True, slots=True)
 class AddressUpdate:
-    """The paper's AddressUpdate, to the home and to friend domains (`friend`). `move_proof` is that of the arrival."""
+    """The paper's AddressUpdate, to the home and to friend domains (`friend`).
+
+    `move_proof` is that of the arrival, only in messages to the home. It is set by `Admission` when the message leaves
+    the node.
+    """
 
     name: str
     office: str

@@ -54,13 +54,13 @@ class Migration:
         self._context = context
         self._address_book = address_book
         self._posting = posting
-        self._progress: dict[str, Cursor] = {}  # acknowledged by the other side; relearned after a crash
+        self._progress: dict[str, Cursor] = {}  # confirmed by receipts; learned again after a crash
 
     # Requests of the subscriber.
 
-    def register(self, message: Register) -> None:
+    def register(self, request: Register) -> None:
         """Create the subscriber: home entry and active mailbox."""
-        name = message.name
+        name = request.name
         self._check_home(name)
         stored = self._context.store.last_known(name)
         if stored is not None and stored.is_removed:
@@ -73,9 +73,9 @@ class Migration:
             self._posting.post_next(name)
         self._context.emit(Arrived(name, 1 if stored is None else stored.epoch))
 
-    def remove(self, message: Remove) -> None:
+    def remove(self, request: Remove) -> None:
         """Remove the subscriber. Only possible at its home, and only while its mailbox is there."""
-        name = message.name
+        name = request.name
         self._check_home(name)
         stored, tenure = self._context.store.last_known(name), self._context.tenure(name)
         if stored is not None and not stored.is_removed and (tenure is None or not tenure.complete):
@@ -90,9 +90,9 @@ class Migration:
             self._posting.drop_queue(name)
         self._context.emit(Removed(name))
 
-    def arrive(self, message: Arrive) -> None:
+    def arrive(self, request: Arrive) -> None:
         """Claim the mailbox, or confirm that it is here. Raises if the subscriber has arrived later elsewhere."""
-        name, epoch = message.name, message.epoch
+        name, epoch = request.name, request.epoch
         if epoch is not None and not 1 <= epoch < HIGHEST:
             raise InputError(
                 f"{epoch} is not a valid epoch", where="epoch", hint="use one more than that of the last arrival"
@@ -110,8 +110,8 @@ class Migration:
         claim = self._context.store.pending_claim(name) or PendingClaim(name, 0, None, "")
         if epoch is not None and epoch < claim.epoch:
             raise stale_arrival_error(name, self._context.domain, claim.epoch)
-        is_recall = claim.is_recall or message.is_recall
-        arrival = (epoch or claim.epoch, message.previous, "" if is_recall else message.move_proof)
+        is_recall = claim.is_recall or request.is_recall
+        arrival = (epoch or claim.epoch, request.previous, "" if is_recall else request.move_proof)
         self._context.store.put_claim(PendingClaim(name, *arrival, claim.asked_offices, is_recall))
         self._context.clear_attempts(PendingWork(WorkKind.CLAIM, name))
         self.send_claim(name)
@@ -129,12 +129,12 @@ class Migration:
         known, proven = self._address_book.known(name), self._address_book.known(name, proven=True)
         if claim.epoch == 0 and proven is not None:
             claim = replace(claim, epoch=proven.epoch + 1)
-        candidates = known and known.office, claim.previous, proven and proven.office
+        candidates = (known and known.office, claim.previous, proven and proven.office)
         offices = [office for office in candidates if office]  # also skips NO_OFFICE
-        asked = dict.fromkeys(offices if unanswered else offices[:1])
-        asked.pop(self._context.domain, None)
-        self._put_claim(replace(claim, asked_offices=claim.asked_offices | set(asked)))
-        for office in asked:
+        claimed_from = dict.fromkeys(offices if unanswered else offices[:1])
+        claimed_from.pop(self._context.domain, None)
+        self._put_claim(replace(claim, asked_offices=claim.asked_offices | set(claimed_from)))
+        for office in claimed_from:
             self._context.transmit(office, MailboxClaim(name, claim.epoch, self._context.domain, claim.move_proof))
         if not offices or unanswered:
             self._address_book.query_home(name)
@@ -160,7 +160,10 @@ class Migration:
     # The office that has the mailbox.
 
     def on_claim(self, message: MailboxClaim) -> None:
-        """Grant a claim of a later epoch than ours. Otherwise tell the claimant where the mailbox is."""
+        """Grant a claim of a later epoch than ours. Otherwise tell the claimant where the mailbox is.
+
+        While our own mailbox is incomplete, a later claim is ignored; the claimant repeats it.
+        """
         name = message.name
         tenure = self._context.tenure(name)
         if tenure is not None and tenure.leaving is None:
@@ -308,7 +311,7 @@ class Migration:
         return self._store_chunk(tenure, message)
 
     def _store_chunk(self, tenure: Tenure, message: MailboxChunk) -> Tenure:
-        """Store a chunk without the letters that the owner has acknowledged here meanwhile."""
+        """Store a chunk without the letters that the subscriber has acknowledged here meanwhile."""
         store, before = self._context.store, tenure
         if message.bookkeeping is not None and not before.active:
             store.add_bookkeeping(tenure.name, message.bookkeeping)
@@ -323,7 +326,7 @@ class Migration:
         return self._serve(tenure) if tenure.active and not before.active else tenure
 
     def _serve(self, tenure: Tenure) -> Tenure:
-        """All bookkeeping is here: start serving. The owner may have arrived again in the meantime."""
+        """All bookkeeping is here: start serving. The subscriber may have arrived again in the meantime."""
         claim = self._context.store.pending_claim(tenure.name)
         epoch = tenure.epoch if claim is None else max(tenure.epoch, claim.epoch)
         self._drop_claim(tenure.name)

@@ -1,4 +1,4 @@
-"""A post office as a state machine: messages in, effects out. No clock, threads, sockets or randomness of its own."""
+"""A post office as a state machine: takes inputs, returns effects. It has no clock, thread, socket or random source."""
 
 from __future__ import annotations
 
@@ -80,31 +80,31 @@ class Office:
     def domain(self) -> str:
         return self._context.domain
 
-    def handle(self, message: OfficeInput, now: int) -> list[OfficeEffect]:
-        """Handle one message in its own transaction. It is durable when this returns; only then carry out the effects.
+    def handle(self, input: OfficeInput, now: int) -> list[OfficeEffect]:
+        """Handle one input in its own transaction. It is durable when this returns; only then carry out the effects.
 
         `now` is the time of day, used for time to live; it may jump. Raises StorageError; then nothing has changed,
         and a message of another office can be treated as lost.
         """
-        (outcome,) = self.handle_all([message], now)
+        (outcome,) = self.handle_all([input], now)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def handle_all(self, messages: Sequence[OfficeInput], now: int) -> list[list[OfficeEffect] | Exception]:
-        """Handle many messages in one transaction (group commit). Returns the effects or the error of each.
+    def handle_all(self, inputs: Sequence[OfficeInput], now: int) -> list[list[OfficeEffect] | Exception]:
+        """Handle many inputs in one transaction (group commit). Returns the effects or the error of each.
 
-        Carry out no effect before this returns. A message that the store rejects fails alone; if the disk fails, all
+        Carry out no effect before this returns. An input that the store rejects fails alone; if the disk fails, all
         fail.
         """
         try:
             with self._context.store.transaction():
-                return [self._outcome(message, now) for message in messages]
+                return [self._outcome(input, now) for input in inputs]
         except Exception as error:
             self._context.attempts.clear()
-            if len(messages) == 1 or isinstance(error, StorageError):
-                return [self._reschedule(message, error) for message in messages]
-        return [self.handle_all([message], now)[0] for message in messages]
+            if len(inputs) == 1 or isinstance(error, StorageError):
+                return [self._reschedule(input, error) for input in inputs]
+        return [self.handle_all([input], now)[0] for input in inputs]
 
     def recover(self) -> list[OfficeEffect]:
         """Schedule all unfinished work. Call this at every start. Random delays avoid a burst of messages."""
@@ -112,76 +112,76 @@ class Office:
             pending = self._context.store.pending_work()
         return [ScheduleWork(work, 0, self._context.limits.first_retry) for work in pending]
 
-    def _outcome(self, message: OfficeInput, now: int) -> list[OfficeEffect] | Exception:
+    def _outcome(self, input: OfficeInput, now: int) -> list[OfficeEffect] | Exception:
         self._context.now = now
         self._context.effects = []
         try:
-            self._dispatch(message)
+            self._dispatch(input)
         except StorageError:
             raise
         except RoamcastError as error:
-            return self._reschedule(message, error)
+            return self._reschedule(input, error)
         return self._context.effects
 
-    def _reschedule(self, message: OfficeInput, error: Exception) -> list[OfficeEffect] | Exception:
-        """Schedule failed work again. Other messages are repeated by their senders."""
-        if not isinstance(message, WorkDue):
+    def _reschedule(self, input: OfficeInput, error: Exception) -> list[OfficeEffect] | Exception:
+        """Schedule failed work again. Other inputs are repeated by their senders."""
+        if not isinstance(input, WorkDue):
             return error
         self._context.effects = []
-        self._context.retry_later(message.work)
+        self._context.retry_later(input.work)
         return self._context.effects
 
-    def _dispatch(self, message: OfficeInput) -> None:
-        match message:
+    def _dispatch(self, input: OfficeInput) -> None:
+        match input:
             case LetterBundle():
-                self._posting.on_letter_bundle(message)
+                self._posting.on_letter_bundle(input)
             case BundleReceipt():
-                self._posting.on_bundle_receipt(message)
+                self._posting.on_bundle_receipt(input)
             case Pull():
-                self._filing.pull(message)
+                self._filing.pull(input)
             case Acknowledge(name):
-                self._filing.acknowledge(message)
-                if PendingWork(WorkKind.POST, name) in self._context.attempts:
+                self._filing.acknowledge(input)
+                if self._context.is_scheduled(PendingWork(WorkKind.POST, name)):
                     self._posting.post_next(name)  # there may be room now for queued letters
             case SendLetter():
-                self._posting.send(message)
+                self._posting.send(input)
             case SendLetters():
-                self._posting.send_all(message)
+                self._posting.send_all(input)
             case Deposit():
-                self._posting.deposit(message)
+                self._posting.deposit(input)
             case WorkDue(work):
                 self._on_work_due(work)
             case MailboxChunk():
-                self._migration.on_chunk(message)
+                self._migration.on_chunk(input)
             case ChunkReceipt():
-                self._migration.on_chunk_receipt(message)
+                self._migration.on_chunk_receipt(input)
             case Arrive():
-                self._migration.arrive(message)
+                self._migration.arrive(input)
             case MailboxClaim():
-                self._migration.on_claim(message)
+                self._migration.on_claim(input)
             case AddressUpdate():
-                self._address_book.on_address_update(message)
+                self._address_book.on_address_update(input)
             case AddressUpdateReceipt():
-                self._address_book.on_address_update_receipt(message)
+                self._address_book.on_address_update_receipt(input)
             case LocationQuery():
-                self._address_book.on_location_query(message)
+                self._address_book.on_location_query(input)
             case LocationReply():
-                self._on_location_reply(message)
+                self._on_location_reply(input)
             case Register():
-                self._migration.register(message)
+                self._migration.register(input)
             case Remove():
-                self._migration.remove(message)
+                self._migration.remove(input)
             case TraceLetter():
-                self._tracing.trace(message)
+                self._tracing.trace(input)
             case TraceQuery():
-                self._tracing.on_trace_query(message)
+                self._tracing.on_trace_query(input)
             case TraceReply():
-                self._context.emit(message)
+                self._context.emit(input)
 
     def _on_location_reply(self, message: LocationReply) -> None:
         name = message.name
-        is_posting = PendingWork(WorkKind.POST, name) in self._context.attempts
-        if not is_posting and PendingWork(WorkKind.CLAIM, name) not in self._context.attempts:
+        is_posting = self._context.is_scheduled(PendingWork(WorkKind.POST, name))
+        if not is_posting and not self._context.is_scheduled(PendingWork(WorkKind.CLAIM, name)):
             return  # nobody waits for this any more
         is_new = self._address_book.learn(name, message.office, message.epoch)
         self._migration.on_location_reply(message, is_new=is_new)

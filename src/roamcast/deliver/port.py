@@ -89,8 +89,8 @@ class Tenure:
 class Bookkeeping:
     """The state of a mailbox apart from its letters. It moves with the mailbox.
 
-    Letters through offset `acknowledged` were acknowledged. `sent` has the number of the owner's last letter to each
-    receiver. `expired` has, by sender, the letters whose time to live ended before they were read.
+    Letters through offset `acknowledged` were acknowledged. `sent` has the number of the subscriber's last letter to
+    each receiver. `expired` has, by sender, the letters whose time to live ended before they were read.
     """
 
     mailbox: Mailbox = field(default_factory=Mailbox)

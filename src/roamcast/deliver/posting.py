@@ -48,16 +48,16 @@ class Posting:
         self._filing = filing
         self._resume: dict[str, LetterKey] = {}  # where a queue continues, so that rejected letters do not block it
 
-    def send(self, message: SendLetter) -> None:
+    def send(self, request: SendLetter) -> None:
         """Numbers are dense: the next one is accepted, an earlier one is a duplicate, a later one is refused."""
-        self._context.emit(self._send_one(message))
+        self._context.emit(self._send_one(request))
 
-    def send_all(self, message: SendLetters) -> None:
+    def send_all(self, request: SendLetters) -> None:
         """Send one by one, unless all mailboxes are here and have room, which is the usual case."""
-        outcomes = self._send_together(message.letters)
+        outcomes = self._send_together(request.letters)
         if outcomes is None:
             outcomes = []
-            for letter in message.letters:
+            for letter in request.letters:
                 try:
                     outcomes.append(self._send_one(letter))
                 except StorageError:
@@ -66,12 +66,12 @@ class Posting:
                     outcomes.append(error)
         self._context.emit(LettersSent(tuple(outcomes)))
 
-    def _send_one(self, message: SendLetter) -> LetterSent:
-        self._filing.check_served(message.sender)
-        check_name(message.receiver)
-        store, receiver = self._context.store, message.receiver
-        last = store.last_sent(message.sender, receiver)
-        number = last + 1 if message.number is None else message.number
+    def _send_one(self, request: SendLetter) -> LetterSent:
+        self._filing.check_served(request.sender)
+        check_name(request.receiver)
+        store, receiver = self._context.store, request.receiver
+        last = store.last_sent(request.sender, receiver)
+        number = last + 1 if request.number is None else request.number
         if number > last + 1:
             raise ConflictError(
                 f"letter {number} is out of order",
@@ -79,60 +79,60 @@ class Posting:
                 hint=f"the next letter to this receiver has number {last + 1}",
             )
         if number == last + 1:
-            self._accept(message, number)
-            store.put_last_sent(message.sender, receiver, number)
-        return LetterSent(message.sender, receiver, number, number > last)
+            self._accept(request, number)
+            store.put_last_sent(request.sender, receiver, number)
+        return LetterSent(request.sender, receiver, number, number > last)
 
-    def _send_together(self, messages: Sequence[SendLetter]) -> list[LetterSent | RoamcastError] | None:
+    def _send_together(self, requests: Sequence[SendLetter]) -> list[LetterSent | RoamcastError] | None:
         """Returns None, and changes nothing, unless every letter can simply be filed here."""
         store = self._context.store
-        receivers, senders = {it.receiver for it in messages}, {it.sender for it in messages}
+        receivers, senders = {request.receiver for request in requests}, {request.sender for request in requests}
         tenures = store.tenures(receivers | senders)
         if not all((tenure := tenures.get(name)) is not None and tenure.complete for name in receivers):
             return None
         if not all((tenure := tenures.get(name)) is not None and tenure.active for name in senders):
             return None
-        if self._filing.crowded(receivers, len(messages)):
+        if self._filing.crowded(receivers, len(requests)):
             return None
         last_sent: dict[tuple[str, str], int] = {}
         letters: list[Letter] = []
         outcomes: list[LetterSent | RoamcastError] = []
-        for it in messages:
-            pair = it.sender, it.receiver
+        for request in requests:
+            pair = request.sender, request.receiver
             last = last_sent.get(pair)
             if last is None:
                 last = store.last_sent(*pair)
-            number = last + 1 if it.number is None else it.number
+            number = last + 1 if request.number is None else request.number
             if number > last + 1:
                 return None
             if number == last + 1:
                 last_sent[pair] = number
-                letters.append(self._letter(it, number))
+                letters.append(self._letter(request, number))
             outcomes.append(LetterSent(*pair, number, number > last))
         self._filing.file(letters)
         for pair, number in last_sent.items():
             store.put_last_sent(*pair, number)
         return outcomes
 
-    def deposit(self, message: Deposit) -> None:
+    def deposit(self, request: Deposit) -> None:
         """Queue what cannot be filed at once, so that one mailbox does not delay the others.
 
         These queues are unbounded: a refused letter would stay with the pipeline and block everything behind it.
         """
-        names = {letter.receiver for letter in message.letters}
+        names = {letter.receiver for letter in request.letters}
         for name in names:
             check_name(name)
-        for letter in message.letters:
+        for letter in request.letters:
             check_bounds(letter.number)
         here = {name for name, tenure in self._context.store.tenures(names).items() if tenure.complete}
         removed = {name for name in names - here if self._is_removed(name)}
-        accepted, rejected, new = self._filing.file([letter for letter in message.letters if letter.receiver in here])
+        accepted, rejected, new = self._filing.file([letter for letter in request.letters if letter.receiver in here])
         elsewhere = names - here - removed
-        later = [letter for letter in message.letters if letter.receiver in elsewhere] + rejected
+        later = [letter for letter in request.letters if letter.receiver in elsewhere] + rejected
         self._context.store.enqueue(later)
         for name in sorted({letter.receiver for letter in later}):
             self.start(name)
-        dropped = len(message.letters) - len(accepted) - len(later)
+        dropped = len(request.letters) - len(accepted) - len(later)
         self._context.emit(Deposited(len(accepted), len(later), len(accepted) - new, dropped))
 
     def drop_queue(self, receiver: str) -> None:
@@ -144,7 +144,7 @@ class Posting:
 
     def start(self, receiver: str) -> None:
         """Post the queue unless a bundle is in flight."""
-        if PendingWork(WorkKind.POST, receiver) not in self._context.attempts:
+        if not self._context.is_scheduled(PendingWork(WorkKind.POST, receiver)):
             self.post_next(receiver)
 
     def post_next(self, receiver: str, *, unanswered: bool = False) -> None:
@@ -190,7 +190,7 @@ class Posting:
     def on_bundle_receipt(self, message: BundleReceipt) -> None:
         """The other office has filed letters. Both sides become acquainted (the paper's AddressAdd)."""
         receiver = message.receiver
-        if message.friend or PendingWork(WorkKind.POST, receiver) in self._context.attempts:
+        if message.friend or self._context.is_scheduled(PendingWork(WorkKind.POST, receiver)):
             self._address_book.learn(receiver, message.from_office, message.epoch, acquaintance=message.friend)
         dequeued = self._context.store.dequeue(receiver, message.accepted)
         for sender in sorted({letter.sender for letter in dequeued}):
@@ -203,14 +203,14 @@ class Posting:
             self._context.clear_attempts(PendingWork(WorkKind.POST, receiver))
             self.start(receiver)
 
-    def _letter(self, message: SendLetter, number: int) -> Letter:
+    def _letter(self, request: SendLetter, number: int) -> Letter:
         now, here = self._context.now, self._context.domain
-        expires = None if message.ttl is None else now + message.ttl
-        return Letter(message.receiver, message.sender, number, message.body, message.title, here, now, expires)
+        expires = None if request.ttl is None else now + request.ttl
+        return Letter(request.receiver, request.sender, number, request.body, request.title, here, now, expires)
 
-    def _accept(self, message: SendLetter, number: int) -> None:
-        letter = self._letter(message, number)
-        store, limits, receiver = self._context.store, self._context.limits, message.receiver
+    def _accept(self, request: SendLetter, number: int) -> None:
+        letter = self._letter(request, number)
+        store, limits, receiver = self._context.store, self._context.limits, request.receiver
         tenure = self._context.tenure(receiver)
         if tenure is not None and tenure.complete:
             if self._filing.file([letter]).rejected:
@@ -221,8 +221,8 @@ class Posting:
             raise NotFoundError("there is no such subscriber", where=receiver, hint="check the receiver's name")
         if store.queue_length(receiver) >= limits.queue_letters:
             raise CapacityError("too many letters to this receiver are queued", where=receiver, hint=_LATER)
-        if store.unposted_count(message.sender) >= limits.unposted_letters:
-            raise CapacityError("too many letters of this sender are queued", where=message.sender, hint=_LATER)
+        if store.unposted_count(request.sender) >= limits.unposted_letters:
+            raise CapacityError("too many letters of this sender are queued", where=request.sender, hint=_LATER)
         store.enqueue([letter])
         self.start(receiver)
 

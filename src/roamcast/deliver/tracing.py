@@ -23,13 +23,13 @@ class Tracing:
         self._context = context
         self._address_book = address_book
 
-    def trace(self, message: TraceLetter) -> None:
-        key = LetterKey(message.sender, message.number)
-        queued = self._context.store.queued(message.receiver, LetterKey(key.sender, key.number - 1), 1)
+    def trace(self, request: TraceLetter) -> None:
+        key = LetterKey(request.sender, request.number)
+        queued = self._context.store.queued(request.receiver, LetterKey(key.sender, key.number - 1), 1)
         if queued and (queued[0].sender, queued[0].number) == key:
-            self._context.emit(TraceReply(message.ticket, LetterState.QUEUED, self._context.domain))
+            self._context.emit(TraceReply(request.ticket, LetterState.QUEUED, self._context.domain))
         else:
-            self.on_trace_query(TraceQuery(message, self._context.domain, 0))
+            self.on_trace_query(TraceQuery(request, self._context.domain, 0))
 
     def on_trace_query(self, message: TraceQuery) -> None:
         """Answer if the mailbox is here. Otherwise forward to where it was in a later epoch, or to the home."""

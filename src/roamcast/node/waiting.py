@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Waiters:
     """Those who wait for something new, by the name of what they wait for. Belongs to one event loop.
 
-    `stop` sets `stopped` and notifies every waiter.
+    `stop` sets `stopped` and notifies every waiter, also those that begin to wait later.
     """
 
     def __init__(self) -> None:

@@ -144,19 +144,19 @@ class BackboneModel(RuleBasedStateMachine):
         """A source is demanded by peers exactly if a reachable one is bound to it or may match its events."""
         linked = self.network.linked(station)
         silent = len(linked) < len(NODES) - 1
-        for news in station.registry:
+        for announcement in station.registry:
             named = any(
-                split_name(source) == (news.source, station.name)
+                split_name(source) == (announcement.source, station.name)
                 for other in linked
                 for bound in other.bound().values()
                 for source in bound
             )
-            could = (news.attributes or {}).get("context") == "light" and any(
+            could = (announcement.attributes or {}).get("context") == "light" and any(
                 plan_of(query) == "match" and id in other.requesting
                 for other in linked
                 for id, (_, query) in other.queries.items()
             )
-            demanded = station.backbone.announcer.is_demanded(news)
+            demanded = station.backbone.announcer.is_demanded(announcement)
             assert demanded or not (named or could)
             assert not demanded or named or could or silent  # unreachable peers keep their demand
 

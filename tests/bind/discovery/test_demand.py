@@ -1,4 +1,4 @@
-"""Which sources are demanded: by bindings here and at peers, and by requests of the match plan."""
+"""Which sources are demanded: by bindings here and at peers, and by requests of plan match."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_exceeding_the_capacity_later_removes_all_sources() -> None:
 
 
 def test_a_full_requester_makes_no_bind_requests() -> None:
-    """Requests of the match plan and demanded sources are still sent."""
+    """Requests of plan match and demanded sources are still sent."""
     pair = Pair(*"abcdef")
     pair.poll()
     assert pair.announcer.requests == 1

@@ -1,4 +1,4 @@
-"""Subscriptions start, stop and end: life-control, places, the match plan, removal."""
+"""Subscriptions start, stop and end: life-control, places, plan match, removal."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_life_control_may_test_attributes() -> None:
     assert node.states() == {"p": "active"}
 
 
-def test_the_match_plan_is_active_at_once() -> None:
+def test_plan_match_is_active_at_once() -> None:
     """It needs no source and no position."""
     node = Node()
     node.subscriber("ann")
@@ -121,7 +121,7 @@ def test_the_match_plan_is_active_at_once() -> None:
     ]
 
 
-def test_the_match_plan_obeys_its_life_control() -> None:
+def test_plan_match_obeys_its_life_control() -> None:
     """It starts and stops as its subscriber moves."""
     node = Node(STAGE)
     node.subscriber("ann", (50, 50))

@@ -368,7 +368,7 @@ class BindingModel(RuleBasedStateMachine):
 
     @invariant()
     def sources_with_bindings_are_demanded(self):
-        assert self.demanded == self.binder.demanded == set(itertools.chain.from_iterable(self.bound.values()))
+        assert self.demanded == self.binder.bound_sources == set(itertools.chain.from_iterable(self.bound.values()))
 
     @invariant()
     def positions_are_the_latest(self):

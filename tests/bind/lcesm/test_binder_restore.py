@@ -119,7 +119,7 @@ def test_a_subscription_that_is_still_stopped_has_no_effects() -> None:
     assert effects == []
 
 
-def test_the_match_plan_is_started_only_if_it_was_not_active() -> None:
+def test_plan_match_is_started_only_if_it_was_not_active() -> None:
     """According to the previous states."""
     subscribed = Subscribed("p", "ann", query("Select all() Where &terms has (fire)"))
     active = StateChanged("p", SubscriptionState.ACTIVE, None, 5)
@@ -171,5 +171,5 @@ def test_demand_continues_from_the_restored_bindings() -> None:
     """Only later changes are reported."""
     subscribed = Subscribed("p", "ann", query("Select Where &location in nearest(2)"))
     binder, _ = restore(source("a", 1), ANN, subscribed, bindings=[Bound("p", "a", 3)])
-    assert binder.demanded == {"a"}
+    assert binder.bound_sources == {"a"}
     assert binder.handle(source("b", 2), LATER) == [Bound("p", "b", LATER), SourceDemanded("b", LATER)]

@@ -169,13 +169,13 @@ def test_a_source_is_demanded_from_its_first_to_its_last_binding() -> None:
     line = Line(a=1.0, b=2.0)
     line.subscribe("p", line.agent(TWO, "ab"))
     line.subscribe("q", line.agent(ONE, "ab"))
-    assert set(line.manager.demanded) == {"a", "b"}
+    assert set(line.manager.bound_sources) == {"a", "b"}
     assert set(line.manager.demand_changes()) == {("a", True), ("b", True)}
     line.unsubscribe("p")
-    assert set(line.manager.demanded) == {"a"}
+    assert set(line.manager.bound_sources) == {"a"}
     assert line.manager.demand_changes() == [("b", False)]
     line.unsubscribe("q")
-    assert set(line.manager.demanded) == set()
+    assert set(line.manager.bound_sources) == set()
     assert line.manager.demand_changes() == [("a", False)]
 
 

@@ -8,7 +8,7 @@ from binding import places
 
 from roamcast.bind.lcesm.location_listener import LocationListener
 from roamcast.lacl.syntax import BoxRegion, Circle, Region, Within
-from roamcast.model import Box as Bounds
+from roamcast.model import Box
 from roamcast.space import PLANAR
 
 ROOM = Within("room")
@@ -53,9 +53,9 @@ def test_the_border_belongs_to_the_place() -> None:
 def test_an_entity_without_a_position_is_in_no_region() -> None:
     """Whatever the region."""
     listening = listener()
-    listening.register("p", 0, [ROOM, BoxRegion(Bounds(-9, -9, 9, 9))], *UNKNOWN)
+    listening.register("p", 0, [ROOM, BoxRegion(Box(-9, -9, 9, 9))], *UNKNOWN)
     assert not listening.is_inside("p", ROOM)
-    assert not listening.is_inside("p", BoxRegion(Bounds(-9, -9, 9, 9)))
+    assert not listening.is_inside("p", BoxRegion(Box(-9, -9, 9, 9)))
 
 
 def test_moves_of_unregistered_entities_are_no_events() -> None:
@@ -101,7 +101,7 @@ def test_cancelling_an_unknown_subscription_does_nothing() -> None:
 def test_a_batch_gives_the_same_events_as_single_moves() -> None:
     """With many entities and regions."""
     rng = np.random.default_rng(11)
-    regions: list[Region] = [ROOM, Within("hall"), Circle(3, 3, 2), BoxRegion(Bounds(1, 1, 4, 2)), Within("nowhere")]
+    regions: list[Region] = [ROOM, Within("hall"), Circle(3, 3, 2), BoxRegion(Box(1, 1, 4, 2)), Within("nowhere")]
     batch, single = listener(), listener()
     for entity in range(40):
         chosen = [region for region in regions if rng.random() < 0.5]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from roamcast.bind.lcesm.location_listener import ZoneTable, zone_of
 from roamcast.lacl.syntax import BoxRegion, Circle, Nearest, Within
-from roamcast.model import Box as Bounds
+from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, contains
 
@@ -52,7 +52,7 @@ def test_a_relative_region_has_no_zone() -> None:
 def test_points_are_tested_pair_by_pair() -> None:
     """Each with its own zone."""
     zones = ZoneTable(PLANAR, places(room=(0, 0, 2, 2)))
-    room, circle, box = zones.acquire([Within("room"), Circle(5, 5, 1), BoxRegion(Bounds(0, 0, 9, 9))])
+    room, circle, box = zones.acquire([Within("room"), Circle(5, 5, 1), BoxRegion(Box(0, 0, 9, 9))])
     numbers = np.array([circle, room, box, circle, room, circle], np.int32)
     x = np.array([5.9, 1.0, 9.0, 5.8, 3.0, np.nan])
     y = np.array([5.0, 1.0, 9.0, 5.8, 1.0, 5.0])

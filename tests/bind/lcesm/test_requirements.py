@@ -19,14 +19,14 @@ def row(id: str = "p", subscriber: int = ANN, text: str | None = None, *, match:
     return Requirement(id, subscriber, checked, agent, SubscriptionState.START, 0)
 
 
-def test_the_bind_plan_starts_in_state_start() -> None:
+def test_plan_bind_starts_in_state_start() -> None:
     """It waits for a source."""
     requirement = row()
     requirement.start()
     assert requirement.state is SubscriptionState.START
 
 
-def test_the_match_plan_starts_in_state_active() -> None:
+def test_plan_match_starts_in_state_active() -> None:
     """It needs no source."""
     requirement = row(match=True)
     requirement.start()
@@ -36,10 +36,10 @@ def test_the_match_plan_starts_in_state_active() -> None:
 def test_states_change_by_allowed_operations() -> None:
     """Others raise."""
     requirement = row()
-    requirement.apply(Operation.JOIN, found=True)
+    requirement.apply(Operation.JOIN, has_source=True)
     assert requirement.state is SubscriptionState.ACTIVE
     with pytest.raises(ConflictError):
-        requirement.apply(Operation.JOIN, found=True)
+        requirement.apply(Operation.JOIN, has_source=True)
 
 
 def test_only_a_stopped_subscription_does_not_run() -> None:

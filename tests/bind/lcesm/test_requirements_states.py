@@ -18,28 +18,28 @@ ALLOWED = {
     (Operation.QUIT, SubscriptionState.STOP): SubscriptionState.STOP,
 }
 PRECONDITIONS = {
-    Operation.JOIN: lambda found, satisfied: found,
-    Operation.INACTIVE: lambda found, satisfied: not satisfied,
-    Operation.ACTIVE: lambda found, satisfied: found,
-    Operation.QUIT: lambda found, satisfied: True,
+    Operation.JOIN: lambda has_source, satisfied: has_source,
+    Operation.INACTIVE: lambda has_source, satisfied: not satisfied,
+    Operation.ACTIVE: lambda has_source, satisfied: has_source,
+    Operation.QUIT: lambda has_source, satisfied: True,
 }
 CELLS = list(itertools.product(Operation, SubscriptionState, (False, True), (False, True)))
 
 
-@pytest.mark.parametrize(("operation", "state", "found", "satisfied"), CELLS)
+@pytest.mark.parametrize(("operation", "state", "has_source", "satisfied"), CELLS)
 def test_next_state_follows_the_table_of_the_paper(
-    operation: Operation, state: SubscriptionState, found: bool, satisfied: bool
+    operation: Operation, state: SubscriptionState, has_source: bool, satisfied: bool
 ) -> None:
     """Section 4.2; everything else is refused."""
-    if (operation, state) in ALLOWED and PRECONDITIONS[operation](found, satisfied):
-        assert next_state(operation, state, found=found, satisfied=satisfied) is ALLOWED[operation, state]
+    if (operation, state) in ALLOWED and PRECONDITIONS[operation](has_source, satisfied):
+        assert next_state(operation, state, has_source=has_source, satisfied=satisfied) is ALLOWED[operation, state]
     else:
         with pytest.raises(ConflictError, match=f"{operation} is not allowed in state {state}"):
-            next_state(operation, state, found=found, satisfied=satisfied)
+            next_state(operation, state, has_source=has_source, satisfied=satisfied)
 
 
 @pytest.mark.parametrize(
-    ("state", "lost", "found", "operations"),
+    ("state", "lost", "has_source", "operations"),
     [
         (SubscriptionState.START, False, True, [Operation.JOIN]),
         (SubscriptionState.START, False, False, []),
@@ -50,6 +50,6 @@ def test_next_state_follows_the_table_of_the_paper(
         (SubscriptionState.INACTIVE, False, False, []),
     ],
 )
-def test_next_operations(state: SubscriptionState, lost: bool, found: bool, operations: list[Operation]) -> None:
+def test_next_operations(state: SubscriptionState, lost: bool, has_source: bool, operations: list[Operation]) -> None:
     """Losing the source makes inactive, finding one makes active; a change of source is both."""
-    assert list(next_operations(state, lost=lost, found=found)) == operations
+    assert list(next_operations(state, lost=lost, has_source=has_source)) == operations

@@ -135,11 +135,12 @@ def test_a_batch_is_applied_completely_or_not_at_all(wrong: SourceMessage, error
     for id, x in (("gone", 1), ("there", 2), ("other", 3)):
         node.source(id, (x, 0))
     node.subscribe("p", "ann", "Select Where &location in nearest")
-    before = node.binder.statuses(), node.binder.agents(), node.binder.entity("there"), node.binder.demanded
+    binder = node.binder
+    before = binder.statuses(), binder.agents(), binder.entity("there"), binder.bound_sources
     good = [SourceRemoved("gone"), SourceRegistered("new", {}, Position("new", 0, 0, 1)), EntityMoved("there", 0, 0, 9)]
     with pytest.raises(error):
         node.binder.handle_sources([*good, wrong], 9)
-    assert (node.binder.statuses(), node.binder.agents(), node.binder.entity("there"), node.binder.demanded) == before
+    assert (binder.statuses(), binder.agents(), binder.entity("there"), binder.bound_sources) == before
     with pytest.raises(NotFoundError):
         node.binder.entity("new")
 

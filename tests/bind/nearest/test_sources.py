@@ -280,4 +280,4 @@ def test_demand_changes_are_reported_once() -> None:
     line.nearest.move(line.subscriber, 9.0, 0.0)
     assert sorted(line.nearest.demand_changes()) == [(line.source["a"], False), (line.source["b"], True)]
     line.nearest.remove_subscriptions(subscription)
-    assert line.nearest.demanded.tolist() == []
+    assert line.nearest.bound_sources.tolist() == []

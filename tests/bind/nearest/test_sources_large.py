@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from nearest_reference import join, leave
 
-from roamcast.bind.nearest.kernels.layout import Integers
+from roamcast.bind.nearest.kernels.layout import Int32s
 from roamcast.bind.nearest.rebinding import choose_source
 from roamcast.bind.nearest.sources import BindingChanges, NearestSources, Rule
 from roamcast.space import GEOGRAPHIC, PLANAR, Floats, Space
@@ -50,7 +50,7 @@ class Town:
             axis[entities] += self.rng.normal(0, way * self.side, moves)
         return self.nearest.move(entities, self.x[entities], self.y[entities])
 
-    def check_bindings(self, sample: Integers) -> None:
+    def check_bindings(self, sample: Int32s) -> None:
         """Measure every source; ANYOF may be bound to any one within the radius."""
         for s, bound in zip(sample.tolist(), self.nearest.source_of(self.subscriptions[sample]).tolist(), strict=True):
             sources = np.flatnonzero(self.member[:, self.group[s]])
@@ -108,7 +108,7 @@ def test_results_do_not_depend_on_lanes() -> None:
                 assert a.tolist() == b.tolist()
 
 
-def columns_of(changes: BindingChanges) -> tuple[Integers, Integers, Integers]:
+def columns_of(changes: BindingChanges) -> tuple[Int32s, Int32s, Int32s]:
     return changes.subscription, changes.old, changes.new
 
 

@@ -204,7 +204,7 @@ class Histories(RuleBasedStateMachine):
         expected = [handles.get(self.bound.get(number) or "", -1) for number in numbers]
         assert self.nearest.source_of(numbers).tolist() == expected
         assert binding_counts(self.nearest, sources) == [expected.count(source) for source in sources]
-        assert self.nearest.demanded.tolist() == sorted(set(expected) - {-1})
+        assert self.nearest.bound_sources.tolist() == sorted(set(expected) - {-1})
         for source in sources:
             bound_here = [number for number, bound in zip(numbers, expected, strict=True) if bound == source]
             assert sorted(self.nearest.bound_to(source)) == bound_here

@@ -139,7 +139,7 @@ def test_letters_of_a_pipeline_come_only_from_the_receivers_home(world: World, s
 def test_an_office_speaks_only_for_itself(world: World, message: PeerMessage) -> None:
     """The same message is believed of the office it names, and dropped if another one sends it."""
     if isinstance(message, BundleReceipt):
-        sent = world.admission.note_sent("south", LetterBundle(CLEO, (Letter(CLEO, ANN, 1, "{}"),), "north", 1))
+        sent = world.admission.prepare_to_send("south", LetterBundle(CLEO, (Letter(CLEO, ANN, 1, "{}"),), "north", 1))
         assert isinstance(sent, LetterBundle)
         message = BundleReceipt(CLEO, message.accepted, (), "south", 7, False, sent.stamp)
     assert world.admit("south", message) == message
@@ -154,7 +154,7 @@ def test_epochs_that_cannot_be_are_dropped(world: World) -> None:
 def test_a_receipt_needs_the_stamp_of_its_letters(world: World) -> None:
     """Only an office that was sent just these letters has it. Without an epoch, only the home may send it."""
     letters = tuple(Letter(CLEO, ANN, number, "{}") for number in (1, 2))
-    sent = world.admission.note_sent("west", LetterBundle(CLEO, letters, "north", 1))
+    sent = world.admission.prepare_to_send("west", LetterBundle(CLEO, letters, "north", 1))
     assert isinstance(sent, LetterBundle)
     first, second = LetterKey(ANN, 1), LetterKey(ANN, 2)
     good = BundleReceipt(CLEO, (first,), (second,), "west", 7, False, sent.stamp)
@@ -169,7 +169,7 @@ def test_a_receipt_needs_the_stamp_of_its_letters(world: World) -> None:
 
 def test_letters_of_other_offices_keep_their_stamp(world: World) -> None:
     passed_on = LetterBundle(CLEO, (), "west", 1, "their stamp")
-    assert world.admission.note_sent("south", passed_on) is passed_on
+    assert world.admission.prepare_to_send("south", passed_on) is passed_on
 
 
 def test_a_location_comes_from_the_home_or_an_office_that_was_asked(world: World) -> None:
@@ -178,7 +178,7 @@ def test_a_location_comes_from_the_home_or_an_office_that_was_asked(world: World
     assert world.admit("south", located) is located
     assert world.admit("south", denied) is denied
     assert world.admit("west", located) is None
-    world.admission.note_sent("west", MailboxClaim(CLEO, 3, "north", "proof"))
+    world.admission.prepare_to_send("west", MailboxClaim(CLEO, 3, "north", "proof"))
     assert world.admit("west", located) is located
     assert world.admit("west", denied) is None
     world.admission.note_refused(CLEO)
@@ -187,13 +187,13 @@ def test_a_location_comes_from_the_home_or_an_office_that_was_asked(world: World
 
 def test_a_chunk_receipt_comes_from_the_office_the_mailbox_goes_to(world: World) -> None:
     """Until it says that it has everything, or the mailbox is here again."""
-    world.admission.note_sent("south", MailboxChunk(ANN, 2, "north", START, (), False))
+    world.admission.prepare_to_send("south", MailboxChunk(ANN, 2, "north", START, (), False))
     some, all_of_it = ChunkReceipt(ANN, 2, START, False), ChunkReceipt(ANN, 2, START, True)
     assert world.admit("west", all_of_it) is None
     assert world.admit("south", some) is some
     assert world.admit("south", all_of_it) is all_of_it
     assert world.admit("south", all_of_it) is None
-    world.admission.note_sent("south", MailboxChunk(ANN, 3, "north", START, (), False))
+    world.admission.prepare_to_send("south", MailboxChunk(ANN, 3, "north", START, (), False))
     world.admission.note_arrived(ANN)
     assert world.admit("south", some) is None
 
@@ -234,12 +234,12 @@ def test_an_address_update_to_the_home_carries_the_move_proof(world: World) -> N
     """Of the epoch it is about, and to nobody else."""
     world.visit(epoch=5)
     update = AddressUpdate(CLEO, "north", 5, False)
-    sent = world.admission.note_sent("south", update)
+    sent = world.admission.prepare_to_send("south", update)
     assert isinstance(sent, AddressUpdate)
     assert sent.move_proof == world.visitors[CLEO].move_proof
-    assert world.admission.note_sent("west", update) is update
+    assert world.admission.prepare_to_send("west", update) is update
     earlier = AddressUpdate(CLEO, "north", 4, False)
-    assert world.admission.note_sent("south", earlier) is earlier
+    assert world.admission.prepare_to_send("south", earlier) is earlier
 
 
 def test_move_proofs_are_judged_by_local_knowledge(world: World) -> None:

@@ -58,7 +58,7 @@ def test_invalid_requests_are_refused(sent: SourcesRequest) -> None:
 
 
 @pytest.mark.parametrize(
-    "news",
+    "announcement",
     [
         replace(CAM, position=Position("cam", 1.0, 2.0, 10**18)),
         replace(CAM, position=Position("cam", 1e300, 2.0, 5)),
@@ -67,10 +67,11 @@ def test_invalid_requests_are_refused(sent: SourcesRequest) -> None:
     ],
     ids=["no such year", "nowhere", "no id", "too much"],
 )
-def test_invalid_sources_are_refused(news: SourceAnnouncement) -> None:
+def test_invalid_sources_are_refused(announcement: SourceAnnouncement) -> None:
     """A response must not stop a node for good."""
+    response = replace(RESPONSE.response, announcements=(announcement,))
     with pytest.raises(InputError):
-        decode_response(encode(RESPONSE._replace(response=replace(RESPONSE.response, announcements=(news,)))), PLANAR)
+        decode_response(encode(RESPONSE._replace(response=response)), PLANAR)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", orjson.dumps({"request": 1, "wait": 1, "at": None})])

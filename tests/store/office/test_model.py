@@ -150,7 +150,7 @@ class OfficeStoreMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Remove the rows of all deleted letters now."""
-        self.sql._delete_all_dead = True
+        self.sql._sweep_all = True
         with self.sql.transaction():
             self.sql.put_last_known(LastKnownOffice("somebody", "else", 1))
         with self.memory.transaction():
@@ -183,7 +183,7 @@ class OfficeStoreMachine(RuleBasedStateMachine):
         self.both(look)
         with self.sql.transaction():
             ((rows,),) = self.sql._session.rows("SELECT count(*) FROM letters")
-        assert self.sql._live + self.sql._dead == rows
+        assert self.sql._live + self.sql._deleted_rows == rows
         assert self.sql._live == sum(sum(load) for load in self.loads().values())
 
     def loads(self) -> dict[str, tuple[int, int]]:

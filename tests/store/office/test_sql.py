@@ -121,7 +121,7 @@ def test_returning_mailbox_has_none_of_its_old_letters(reopen: Callable[[], SqlO
         assert store.loads(["r"]) == {"r": MailboxLoad(1, 0)}
 
 
-def test_dead_letters_are_swept_and_live_ones_stay(
+def test_deleted_letters_are_swept_and_live_ones_stay(
     reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are never many more deleted letters than live ones."""
@@ -141,10 +141,10 @@ def test_dead_letters_are_swept_and_live_ones_stay(
     assert rows <= 100 + 100 + 20 + 10
     assert offsets(store, "a") == []
     assert offsets(store, "c") == [(number, number) for number in range(1, 101)]
-    assert (store._live, store._live + store._dead) == (100, rows)
+    assert (store._live, store._live + store._deleted_rows) == (100, rows)
 
 
-def test_lower_acknowledged_offset_does_not_show_dead_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
+def test_lower_acknowledged_offset_does_not_show_deleted_letters(reopen: Callable[[], SqlOfficeStore]) -> None:
     store = reopen()
     deliver(store, letters(1, 2, 3))
     with store.transaction():

@@ -57,7 +57,7 @@ class Backbone:
 
     @property
     def match_requests(self) -> Collection[SourceRequest]:
-        """The requests of local subscriptions of the match plan."""
+        """The requests of local subscriptions of plan match."""
         return self._requests["match"]
 
     def last_heard(self, peer: str) -> int | None:

@@ -15,7 +15,7 @@ __all__ = ["SourceDemand"]
 class SourceDemand:
     """The demanded and idle sources of this node.
 
-    A source is demanded while a binding here or at a peer names it, or while a running subscription of the match plan
+    A source is demanded while a binding here or at a peer names it, or while a running subscription of plan match
     may admit its events. New sources count as demanded until they are reviewed.
     """
 

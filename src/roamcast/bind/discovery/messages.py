@@ -42,8 +42,8 @@ class SourceRequest(NamedTuple):
     `condition` is in normal form and encoded as JSON, so that it can be compared, stored and sent as it is. The empty
     text admits every source.
 
-    Sources for the bind plan are announced wherever they are: the node of the subscriber decides which one is best.
-    Sources for the match plan are not announced; they are only asked to send events.
+    Sources for plan bind are announced wherever they are: the node of the subscriber decides which one is best.
+    Sources for plan match are not announced; they are only asked to send events.
     """
 
     plan: Plan

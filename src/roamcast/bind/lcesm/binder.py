@@ -67,9 +67,8 @@ class Binder:
         self._views = StatusViews(self._entities, self._requirements.table, self._bindings, self._listener)
 
     @property
-    def demanded(self) -> frozenset[str]:
-        """The sources with bindings."""
-        return frozenset(self._bindings.demanded)
+    def bound_sources(self) -> frozenset[str]:
+        return frozenset(self._bindings.bound_sources)
 
     @property
     def search_bytes(self) -> int:
@@ -151,7 +150,7 @@ class Binder:
         self._requirements.restore(previous.sources)
         rows = list(self._requirements.table.all())
         current = self._bindings.sources_of(rows)
-        return restore_effects(previous, rows, current, self.demanded, self._views.why, self._log.now)
+        return restore_effects(previous, rows, current, self.bound_sources, self._views.why, self._log.now)
 
     def status(self, subscription: str) -> SubscriptionStatus:
         """Raises NotFoundError."""
@@ -198,13 +197,14 @@ class Binder:
         """
         events = self._listener.move(moves.handles, moves.x, moves.y)
         to_start = self._requirements.review(self._requirements.concerned(events))
-        placed = [self._entities.at(handle) for handle in moves.handles[moves.is_first].tolist()]
-        placed_sources = (entity for entity in placed if entity.kind == "source")
-        leaving, joining = self._bindings.regroup(old_sources, [*new_sources, *placed_sources])
+        first_positioned = [self._entities.at(handle) for handle in moves.handles[moves.is_first].tolist()]
+        first_positioned_sources = (entity for entity in first_positioned if entity.kind == "source")
+        leaving, joining = self._bindings.regroup(old_sources, [*new_sources, *first_positioned_sources])
         changes = self._nearest.move(moves.handles, moves.x, moves.y, leaving=leaving, joining=joining)
         self._requirements.apply(self._bindings.source_changes(changes))
-        rows = [row for entity in placed for row in self._requirements.table.of_subscriber(entity.handle)]
-        self._requirements.start(to_start, rows)
+        table = self._requirements.table
+        rows_to_bind = [row for entity in first_positioned for row in table.of_subscriber(entity.handle)]
+        self._requirements.start(to_start, rows_to_bind)
 
     def _register(self, message: EntityRegistered) -> None:
         if message.id not in self._entities:

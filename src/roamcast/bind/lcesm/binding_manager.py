@@ -12,7 +12,7 @@ import numpy as np
 from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityTable
 from roamcast.bind.lcesm.messages import Attributes
 from roamcast.bind.nearest.arrays import NO_MEMBERSHIPS, Membership, Memberships
-from roamcast.bind.nearest.kernels.layout import Integers, Rule
+from roamcast.bind.nearest.kernels.layout import Int32s, Rule
 from roamcast.bind.nearest.sources import BindingChanges, NearestSources
 from roamcast.lacl import Query, holds, normalise
 from roamcast.lacl.conditions import Attribute
@@ -37,14 +37,14 @@ class SourceChoice:
 
 
 def choice_of(query: Query) -> SourceChoice:
-    """The choice that a checked query of the bind plan makes."""
+    """The choice that a checked query of plan bind makes."""
     match query.select.function, query.location:
         case str(function), RangLoc(radius):
             return SourceChoice(_RULES[function], radius)
         case _, Nearest(count):
             return SourceChoice(Rule.NEAREST, count=count)
         case _:
-            raise ValueError("not a checked query of the bind plan")
+            raise ValueError("not a checked query of plan bind")
 
 
 class SourceGroup:
@@ -207,17 +207,14 @@ class BindingManager:
         return [self._requirement(handle).id for handle in self._nearest.bound_to(source)]
 
     @property
-    def demanded(self) -> Iterator[str]:
-        """The sources with bindings."""
-        return map(self._entities.id, self._nearest.demanded.tolist())
+    def bound_sources(self) -> Iterator[str]:
+        return map(self._entities.id, self._nearest.bound_sources.tolist())
 
     def demand_changes(self) -> list[tuple[str, bool]]:
-        """The sources that became demanded (True) or idle since the last call."""
-        return [(self._entities.id(source), demanded) for source, demanded in self._nearest.demand_changes()]
+        """Sources that got their first binding (True) or lost their last since the last call."""
+        return [(self._entities.id(source), is_bound) for source, is_bound in self._nearest.demand_changes()]
 
-    def _previous_sources(
-        self, rows: Sequence[Requirement], previous: Mapping[Requirement, tuple[str, ...]]
-    ) -> Integers:
+    def _previous_sources(self, rows: Sequence[Requirement], previous: Mapping[Requirement, tuple[str, ...]]) -> Int32s:
         kept = [at for at, row in enumerate(rows) if row in previous and _agent(row).choice.rule is Rule.ANYOF]
         sources = np.full(len(rows), -1, np.int32)
         sources[kept] = self._entities.find([previous[rows[at]][0] for at in kept])
@@ -251,7 +248,9 @@ class BindingManager:
         self._nearest.remove_group(group.handle)
 
     def _lists_of(self, group: SourceGroup) -> list[list[SourceGroup]]:
-        """The lists a group is in: by each of its required attributes, or that of groups without any."""
+        """The lists a group is in: one for each of its required attributes, or the list of groups without required
+        attributes.
+        """
         return [self._by_attribute.setdefault(one, []) for one in group.required] or [self._without_attribute]
 
     def _admitting(self, attributes: Attributes) -> list[SourceGroup]:
@@ -291,12 +290,15 @@ def _columns(pairs: Iterable[Membership]) -> Memberships:
 
 
 def _agent(row: Requirement) -> Agent:
-    """Of a requirement of the bind plan."""
+    """Of a requirement of plan bind."""
     return cast(Agent, row.agent)
 
 
 def _required_attributes(condition: Condition | None) -> tuple[tuple[str, Attribute], ...]:
-    """Attributes of which everything that satisfies the condition has one; empty if there are no such."""
+    """Attributes such that every source that satisfies the condition has at least one of them.
+
+    Empty if there are none.
+    """
     for part in conjuncts(condition) if condition is not None else ():
         match part:
             case Compare(variable, "=", value):

@@ -52,12 +52,12 @@ class EffectLog:
         row.since = self.now
 
     def effects(self, demand: Iterable[tuple[str, bool]], why: Callable[[Requirement], str | None]) -> list[Effect]:
-        """All effects. `demand` has the sources that became demanded (True) or idle."""
+        """All effects. `demand` has the sources that got their first binding (True) or lost their last."""
         effects: list[Effect] = [*self._bindings()]
         for row, previous in self._touched.items():
             if row.state is not previous:
                 effects += _state_effects(row, previous, why(row), self.now)
-        effects += (_demand_effect(source, demanded, self.now) for source, demanded in demand)
+        effects += (_demand_effect(source, is_bound, self.now) for source, is_bound in demand)
         return effects
 
     def _bindings(self) -> Iterable[Bound | Unbound]:
@@ -117,7 +117,7 @@ class PreviousBindings:
                 row.since = max(changed.at, row.since) if row in self.sources else changed.at
 
     @property
-    def demanded(self) -> set[str]:
+    def bound_sources(self) -> set[str]:
         return {bound.source for bound in self.removed_bindings}.union(*self.sources.values())
 
 
@@ -125,7 +125,7 @@ def restore_effects(
     previous: PreviousBindings,
     rows: Iterable[Requirement],
     sources: Iterable[tuple[str, ...]],
-    demanded: frozenset[str],
+    bound_sources: frozenset[str],
     why: Callable[[Requirement], str | None],
     now: int,
 ) -> list[Effect]:
@@ -141,7 +141,7 @@ def restore_effects(
     for row, current in zip(rows, sources, strict=True):
         before = previous.sources.get(row, ())
         state = previous.states.get(row, SubscriptionState.ACTIVE if before else None)
-        row.restore(state, found=bool(current))
+        row.restore(state, has_source=bool(current))
         if row.state is state and (before == current or set(before) == set(current)):
             continue
         row.since = now
@@ -150,7 +150,8 @@ def restore_effects(
         if row.state is not state:
             states += _state_effects(row, state, why(row), now)
     effects = unbound + bound + states
-    effects += (_demand_effect(source, source in demanded, now) for source in sorted(previous.demanded ^ demanded))
+    changed = sorted(previous.bound_sources ^ bound_sources)
+    effects += (_demand_effect(source, source in bound_sources, now) for source in changed)
     return effects
 
 
@@ -164,5 +165,5 @@ def _state_effects(row: Requirement, previous: SubscriptionState | None, why: st
     return effects
 
 
-def _demand_effect(source: str, demanded: bool, now: int) -> Effect:
-    return SourceDemanded(source, now) if demanded else SourceIdle(source, now)
+def _demand_effect(source: str, is_bound: bool, now: int) -> Effect:
+    return SourceDemanded(source, now) if is_bound else SourceIdle(source, now)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from roamcast.bind.lcesm.messages import Attributes
 from roamcast.bind.nearest.arrays import grow
 from roamcast.bind.nearest.kernels.id_table import IdTable
-from roamcast.bind.nearest.kernels.layout import Integers, Rows
-from roamcast.bind.nearest.kernels.moves import CLOCK, accept_moves
+from roamcast.bind.nearest.kernels.layout import Int32s, Rows
+from roamcast.bind.nearest.kernels.moves import LAST_MOVE, accept_moves
 from roamcast.bind.nearest.sources import NearestSources, checked_points
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lacl.conditions import Attribute
@@ -62,7 +62,7 @@ class NewEntities:
 class EntityMoves:
     """New positions, one for each entity. `is_first` marks entities without a position before."""
 
-    handles: Integers
+    handles: Int32s
     x: Floats
     y: Floats
     is_first: npt.NDArray[np.bool_]
@@ -84,7 +84,7 @@ class EntityTable:
         self._nearest = nearest
         self._ids = ids
         self._attributes: list[Attributes] = []  # by handle
-        self._clock: Rows = np.zeros(0, CLOCK)  # by handle
+        self._last_moves: Rows = np.zeros(0, LAST_MOVE)  # by handle
         self._next_move = 1
         self._source_ids: list[str | None] = []  # by handle; None for subscribers, whose ids are only in the id table
         self._with_attribute: dict[tuple[str, Attribute], dict[int, None]] = {}
@@ -97,10 +97,10 @@ class EntityTable:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the times of positions."""
-        return self._clock.nbytes
+        """The memory of the times of positions and the numbers of moves."""
+        return self._last_moves.nbytes
 
-    def find(self, ids: Sequence[str]) -> Integers:
+    def find(self, ids: Sequence[str]) -> Int32s:
         """The handles of entities, or -1."""
         return self._ids.find(ids)
 
@@ -108,7 +108,7 @@ class EntityTable:
         """Raises NotFoundError."""
         return self.at(int(self.known([id], kind)[0]))
 
-    def known(self, ids: Sequence[str], kind: EntityKind | None = None) -> Integers:
+    def known(self, ids: Sequence[str], kind: EntityKind | None = None) -> Int32s:
         """The handles of entities. Raises NotFoundError for the first unknown one, or one of another kind."""
         handles = self._ids.find(ids)
         if len(unknown := np.flatnonzero(handles < 0)):
@@ -142,14 +142,14 @@ class EntityTable:
         """The sources with this attribute. Does not distinguish True from 1 and False from 0."""
         return self._with_attribute.get((name, value), {}).keys()
 
-    def add(self, kind: EntityKind, new: NewEntities) -> Integers:
+    def add(self, kind: EntityKind, new: NewEntities) -> Int32s:
         """Add entities and return their handles. Raises ConflictError for an id in use, InputError for a bad point."""
         x, y = self.checked(new.ids, new.x, new.y)
         handles = self._nearest.add_sources(new.ids, x, y) if kind == "source" else self._nearest.add_subscribers(x, y)
         self._ids.add(new.ids, handles)
         size = int(handles.max(initial=-1)) + 1
-        self._clock = grow(self._clock, size)
-        self._clock["time"][handles] = new.times
+        self._last_moves = grow(self._last_moves, size)
+        self._last_moves["time"][handles] = new.times
         self._attributes += [_NO_ATTRIBUTES] * (size - len(self._attributes))
         self._source_ids += [None] * (size - len(self._source_ids))
         for handle, id, attributes in zip(handles.tolist(), new.ids, new.attributes, strict=True):
@@ -179,26 +179,26 @@ class EntityTable:
 
     def forget_position(self, handle: int) -> None:
         """Erase a position. The caller updates the groups."""
-        self._clock["time"][handle] = BEFORE_ALL
+        self._last_moves["time"][handle] = BEFORE_ALL
 
     def position(self, entity: BinderEntity) -> Position | None:
         if not self.has_position(entity.handle):
             return None
         (x,), (y,) = self._nearest.positions(entity.handle)
-        return Position(entity.id, float(x), float(y), int(self._clock["time"][entity.handle]))
+        return Position(entity.id, float(x), float(y), int(self._last_moves["time"][entity.handle]))
 
     def has_position(self, handle: int) -> bool:
-        return bool(self._clock["time"][handle] != BEFORE_ALL)
+        return bool(self._last_moves["time"][handle] != BEFORE_ALL)
 
-    def have_position(self, handles: Integers) -> npt.NDArray[np.bool_]:
-        placed: npt.NDArray[np.bool_] = self._clock["time"][handles] != BEFORE_ALL
-        return placed
+    def have_position(self, handles: Int32s) -> npt.NDArray[np.bool_]:
+        has_position: npt.NDArray[np.bool_] = self._last_moves["time"][handles] != BEFORE_ALL
+        return has_position
 
-    def coordinates(self, handles: Integers) -> tuple[Floats, Floats]:
+    def coordinates(self, handles: Int32s) -> tuple[Floats, Floats]:
         """The coordinates of entities; NaN without a position."""
-        placed = self.have_position(handles)
+        has_position = self.have_position(handles)
         x, y = self._nearest.positions(handles)
-        return np.where(placed, x, np.nan), np.where(placed, y, np.nan)
+        return np.where(has_position, x, np.nan), np.where(has_position, y, np.nan)
 
     def move(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike, times: npt.ArrayLike) -> EntityMoves:
         """Accept moves in the given order, and ignore those older than a known position.
@@ -215,7 +215,7 @@ class EntityTable:
         handles = self.known(ids)
         xs, ys = self.checked(ids, xs, ys)
         rows, is_first = np.empty(len(handles), np.int32), np.empty(len(handles), np.bool_)
-        count = accept_moves(self._clock, self._next_move, handles, when, rows, is_first)
+        count = accept_moves(self._last_moves, self._next_move, handles, when, rows, is_first)
         self._next_move += count
         if count < len(handles):
             last = rows[:count]

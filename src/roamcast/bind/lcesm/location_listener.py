@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.bind.nearest.arrays import grow
-from roamcast.bind.nearest.kernels.layout import Integers, Rows
+from roamcast.bind.nearest.kernels.layout import Int32s, Rows
 from roamcast.lacl.syntax import BoxRegion, Circle, Region, Within
-from roamcast.model import Box as Bounds
+from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import Floats, Space, contains
 
@@ -30,8 +30,8 @@ _SHORTEST_RADIUS: Final = 6_335_439.0
 _MARGIN: Final = 1.003
 _ABSOLUTE_MARGIN: Final = 0.001  # metres
 
-_NOWHERE: Final = Bounds(math.nan, math.nan, math.nan, math.nan)
-_BOUNDS: Final = np.dtype([(side, "f8") for side in Bounds._fields])
+_NOWHERE: Final = Box(math.nan, math.nan, math.nan, math.nan)
+_BOUNDS: Final = np.dtype([(side, "f8") for side in Box._fields])
 _REGISTRATION: Final = np.dtype([("entity", "i4"), ("zone", "i4"), ("next", "i4"), ("inside", "?")])
 
 
@@ -56,7 +56,7 @@ class LocationListener:
         self._subscriptions = [""]  # by row
         self._free: list[int] = []
         self._table: Rows = np.zeros(1, _REGISTRATION)
-        self._first: Integers = np.zeros(0, np.int32)  # by entity
+        self._first: Int32s = np.zeros(0, np.int32)  # by entity
 
     def register(self, subscription: str, entity: int, regions: Sequence[Region], x: float, y: float) -> None:
         """Listen for an entity that is at (x, y), NaN if its position is not known. Regions must be distinct."""
@@ -84,12 +84,12 @@ class LocationListener:
         row = self._rows.get(subscription, {}).get(region, 0)
         return bool(self._table["inside"][row])
 
-    def move(self, entities: Integers, x: Floats, y: Floats) -> list[LocationEvent]:
+    def move(self, entities: Int32s, x: Floats, y: Floats) -> list[LocationEvent]:
         """Move entities, each at most once. Returns the arrivals and departures."""
         registered = np.flatnonzero(entities < len(self._first))
         rows, movers = self._registrations_of(entities[registered])
-        at = registered[movers]
-        inside = self._zones.contain(self._table["zone"][rows], x[at], y[at])
+        movers = registered[movers]
+        inside = self._zones.contain(self._table["zone"][rows], x[movers], y[movers])
         changed = np.flatnonzero(inside != self._table["inside"][rows])
         self._table["inside"][rows] = inside
         events = []
@@ -99,16 +99,16 @@ class LocationListener:
             events.append(LocationEvent(self._subscriptions[row], region, bool(inside[number])))
         return events
 
-    def _registrations_of(self, entities: Integers) -> tuple[Integers, npt.NDArray[np.intp]]:
+    def _registrations_of(self, entities: Int32s) -> tuple[Int32s, npt.NDArray[np.intp]]:
         """All registrations of entities, and for each the index of its entity."""
-        row, at = self._first[entities], np.arange(len(entities))
-        rows, ats = [row[:0]], [at[:0]]
-        while len(found := np.flatnonzero(row)):
-            row, at = row[found], at[found]
+        row, mover = self._first[entities], np.arange(len(entities))
+        rows, movers = [row[:0]], [mover[:0]]
+        while len(with_row := np.flatnonzero(row)):
+            row, mover = row[with_row], mover[with_row]
             rows.append(row)
-            ats.append(at)
+            movers.append(mover)
             row = self._table["next"][row]
-        return np.concatenate(rows), np.concatenate(ats)
+        return np.concatenate(rows), np.concatenate(movers)
 
     def _new_row(self, subscription: str) -> int:
         if not self._free:
@@ -134,7 +134,7 @@ class LocationListener:
 class Zone(NamedTuple):
     """A region with a bounding box. `contains` decides for points inside the box; None if all of them are inside."""
 
-    bounds: Bounds
+    bounds: Box
     contains: Callable[[Floats, Floats], npt.NDArray[np.bool_]] | None
 
 
@@ -192,7 +192,7 @@ class ZoneTable:
             del self._numbers[use.region]
             self._free.append(number)
 
-    def contain(self, numbers: Integers, x: Floats, y: Floats) -> npt.NDArray[np.bool_]:
+    def contain(self, numbers: Int32s, x: Floats, y: Floats) -> npt.NDArray[np.bool_]:
         """Whether zones contain points, pair by pair. No zone contains a NaN point."""
         bounds = self._bounds[numbers]
         inside = contains(bounds["min_x"], bounds["min_y"], bounds["max_x"], bounds["max_y"], x, y)
@@ -216,18 +216,18 @@ class ZoneTable:
         self._bounds[number] = use.zone.bounds
 
 
-def _planar_bounds(x: float, y: float, radius: float) -> Bounds:
+def _planar_bounds(x: float, y: float, radius: float) -> Box:
     """Slightly wider than the circle, for rounding errors."""
     reach = radius + 1e-9 * max(abs(x), abs(y), radius)
-    return Bounds(x - reach, y - reach, x + reach, y + reach)
+    return Box(x - reach, y - reach, x + reach, y + reach)
 
 
-def _geographic_bounds(x: float, y: float, radius: float) -> Bounds:
+def _geographic_bounds(x: float, y: float, radius: float) -> Box:
     angle = _MARGIN * (radius + _ABSOLUTE_MARGIN) / _SHORTEST_RADIUS
     south, north = y - math.degrees(angle), y + math.degrees(angle)
     if south <= -90 or north >= 90:
-        return Bounds(-180.0, max(south, -90.0), 180.0, min(north, 90.0))
+        return Box(-180.0, max(south, -90.0), 180.0, min(north, 90.0))
     # Where the meridians touch the circle, by the sine rule.
     width = math.degrees(math.asin(min(1.0, math.sin(angle) / math.cos(math.radians(y))))) * _MARGIN
     west, east = x - width, x + width
-    return Bounds(west + 360 if west < -180 else west, south, east - 360 if east > 180 else east, north)
+    return Box(west + 360 if west < -180 else west, south, east - 360 if east > 180 else east, north)

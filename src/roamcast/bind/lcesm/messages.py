@@ -126,7 +126,7 @@ class Unsubscribed:
 
 class SubscriptionState(StrEnum):
     START = "start"  # it runs, and its agent has not found a source yet
-    ACTIVE = "active"  # it has a source, or runs and is of the match plan
+    ACTIVE = "active"  # it has a source, or runs and is of plan match
     INACTIVE = "inactive"  # it has lost its source, and its agent looks for another
     STOP = "stop"  # it does not run
 
@@ -166,7 +166,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class MatchStarted:
-    """A subscription of the match plan starts to run."""
+    """A subscription of plan match starts to run."""
 
     subscription: str
     at: int
@@ -174,7 +174,7 @@ class MatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class MatchStopped:
-    """A subscription of the match plan stops running."""
+    """A subscription of plan match stops running."""
 
     subscription: str
     at: int
@@ -182,7 +182,10 @@ class MatchStopped:
 
 @dataclass(frozen=True, slots=True)
 class SourceDemanded:
-    """The source has a binding, and had none before."""
+    """The source is demanded by a binding of this node, and was not before.
+
+    `discovery/demand.py` adds plan match and peers.
+    """
 
     source: str
     at: int
@@ -190,7 +193,7 @@ class SourceDemanded:
 
 @dataclass(frozen=True, slots=True)
 class SourceIdle:
-    """The source has no binding any more."""
+    """The source has no binding of this node any more."""
 
     source: str
     at: int

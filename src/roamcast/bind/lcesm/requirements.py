@@ -40,24 +40,26 @@ _NEXT: Final[Mapping[tuple[Operation, SubscriptionState], SubscriptionState]] = 
 }
 
 
-def next_state(operation: Operation, state: SubscriptionState, *, found: bool, satisfied: bool) -> SubscriptionState:
+def next_state(
+    operation: Operation, state: SubscriptionState, *, has_source: bool, satisfied: bool
+) -> SubscriptionState:
     """The state after an operation. Raises ConflictError if it is not allowed.
 
-    `found`: the agent has found a qualifying source, as join and active require. `satisfied`: the location constraint
-    holds for the current source; inactive requires that it does not.
+    `has_source`: the agent has found a qualifying source, as join and active require. `satisfied`: the location
+    constraint holds for the current source; inactive requires that it does not.
     """
-    allowed = not satisfied if operation is Operation.INACTIVE else found or operation is Operation.QUIT
+    allowed = not satisfied if operation is Operation.INACTIVE else has_source or operation is Operation.QUIT
     if not allowed or (operation, state) not in _NEXT:
-        conditions = f"found={found}, satisfied={satisfied}"
+        conditions = f"has_source={has_source}, satisfied={satisfied}"
         raise ConflictError(f"{operation} is not allowed in state {state} ({conditions})", where="binding")
     return _NEXT[operation, state]
 
 
-def next_operations(state: SubscriptionState, *, lost: bool, found: bool) -> tuple[Operation, ...]:
-    """The operations of an agent when a subscription's source no longer qualifies (`lost`) or it has one (`found`)."""
+def next_operations(state: SubscriptionState, *, lost: bool, has_source: bool) -> tuple[Operation, ...]:
+    """The operations of an agent when a subscription's source no longer qualifies (`lost`), or when it has one."""
     if state is SubscriptionState.ACTIVE and lost:
-        return (Operation.INACTIVE, Operation.ACTIVE) if found else (Operation.INACTIVE,)
-    if state is SubscriptionState.ACTIVE or not found:
+        return (Operation.INACTIVE, Operation.ACTIVE) if has_source else (Operation.INACTIVE,)
+    if state is SubscriptionState.ACTIVE or not has_source:
         return ()
     return (Operation.JOIN,) if state is SubscriptionState.START else (Operation.ACTIVE,)
 
@@ -66,7 +68,7 @@ def next_operations(state: SubscriptionState, *, lost: bool, found: bool) -> tup
 class Requirement:
     """A subscription. Its life-control is in the query; `since` is when its state or its sources last changed.
 
-    `subscriber` is a handle. `agent` is None for the match plan: such a subscription is active while it runs. `handle`
+    `subscriber` is a handle. `agent` is None for plan match: such a subscription is active while it runs. `handle`
     is its handle in `NearestSources`, or -1. `earlier` is the previous requirement of the same subscriber.
     """
 
@@ -95,19 +97,19 @@ class Requirement:
         """Start to run. With an agent it waits for a source; without one it is active at once."""
         self.state = SubscriptionState.START if self.agent is not None else SubscriptionState.ACTIVE
 
-    def restore(self, previous: SubscriptionState | None, *, found: bool) -> None:
-        """Take the state that follows from the one before a restart. It has just started; `found`: it has a source."""
-        if found:
-            self.apply(Operation.JOIN, found=True)
+    def restore(self, previous: SubscriptionState | None, *, has_source: bool) -> None:
+        """Take the state that follows from the one before a restart. It has just started."""
+        if has_source:
+            self.apply(Operation.JOIN, has_source=True)
         elif self.state is SubscriptionState.START and previous in (
             SubscriptionState.ACTIVE,
             SubscriptionState.INACTIVE,
         ):
             self.state = SubscriptionState.INACTIVE
 
-    def apply(self, operation: Operation, *, found: bool = False, satisfied: bool = False) -> None:
+    def apply(self, operation: Operation, *, has_source: bool = False, satisfied: bool = False) -> None:
         """Change the state, see `next_state`. Raises ConflictError if the operation is not allowed."""
-        self.state = next_state(operation, self.state, found=found, satisfied=satisfied)
+        self.state = next_state(operation, self.state, has_source=has_source, satisfied=satisfied)
 
 
 class RequirementTable:
@@ -195,7 +197,7 @@ class RequirementManager:
             self.apply(self._bindings.bind_new([row]))
 
     def enter(self, messages: Sequence[Subscribed]) -> list[Requirement]:
-        """Add subscriptions to the table in their initial states. The caller has them bound.
+        """Add subscriptions to the table in their initial states. The caller binds them afterwards.
 
         Raises NotFoundError for an unknown subscriber, ConflictError for an id in use.
         """
@@ -244,16 +246,16 @@ class RequirementManager:
         Returns those to start. Pass them to `start` after all moves, so that they start with the right source.
         """
         rows = list(rows)
-        ended = [row for row in rows if row.runs and not self._should_run(row)]
-        for row in ended:
+        to_stop = [row for row in rows if row.runs and not self._should_run(row)]
+        for row in to_stop:
             self._log.touch(row)
             row.apply(Operation.QUIT)
-        self.apply(self._bindings.suspend([row for row in ended if row.agent is not None]))
+        self.apply(self._bindings.suspend([row for row in to_stop if row.agent is not None]))
         return [row for row in rows if not row.runs and self._should_run(row)]
 
-    def start(self, rows: Iterable[Requirement], placed: Iterable[Requirement] = ()) -> None:
-        """Start subscriptions, and bind the running ones of `placed`, whose subscribers got their first positions."""
-        to_bind = [row for row in placed if row.runs]
+    def start(self, rows: Iterable[Requirement], rows_to_bind: Iterable[Requirement] = ()) -> None:
+        """Start `rows`. Bind the running ones of `rows_to_bind`, whose subscribers have just got a first position."""
+        to_bind = [row for row in rows_to_bind if row.runs]
         for row in rows:
             self._log.touch(row)
             row.start()
@@ -268,8 +270,8 @@ class RequirementManager:
             row, lost = change.requirement, change.lost is not None
             if row.runs:
                 self._log.touch(row)
-                for operation in next_operations(row.state, lost=lost, found=change.has_source):
-                    row.apply(operation, found=change.has_source, satisfied=not lost)
+                for operation in next_operations(row.state, lost=lost, has_source=change.has_source):
+                    row.apply(operation, has_source=change.has_source, satisfied=not lost)
 
     def _should_run(self, row: Requirement) -> bool:
         condition = row.query.life_control

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.bind.nearest.kernels.layout import Integers, Rows
+from roamcast.bind.nearest.kernels.layout import Int32s, Rows
 
 __all__ = ["MIN_ROWS", "NO_INTEGERS", "NO_MEMBERSHIPS", "HandleAllocator", "Membership", "Memberships", "Run", "grow"]
 
@@ -44,7 +44,7 @@ class HandleAllocator:
         """One more than the highest handle ever allocated."""
         self._free: list[int] = []
 
-    def allocate(self, count: int) -> Integers:
+    def allocate(self, count: int) -> Int32s:
         split = max(len(self._free) - count, 0)
         reused = np.array(self._free[split:], np.int32)
         del self._free[split:]
@@ -52,5 +52,5 @@ class HandleAllocator:
         self.count += len(new)
         return np.concatenate([reused, new])
 
-    def release(self, handles: Integers) -> None:
+    def release(self, handles: Int32s) -> None:
         self._free += handles.tolist()

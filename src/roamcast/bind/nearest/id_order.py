@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roamcast.bind.nearest.kernels.layout import Longs
+from roamcast.bind.nearest.kernels.layout import Int64s
 from roamcast.errors import ConflictError
 
 __all__ = ["IdOrder"]
@@ -36,7 +36,7 @@ class IdOrder:
                 raise ConflictError(f"id {id!r} is already in use", hint="remove the other source first")
             seen.add(id)
 
-    def add(self, ids: Sequence[str], handles: Sequence[int], label: Longs) -> None:
+    def add(self, ids: Sequence[str], handles: Sequence[int], label: Int64s) -> None:
         """Add ids that `check` has accepted."""
         self._id_of.update(zip(handles, ids, strict=True))
         if len(ids) * _SORT_RATIO > len(self._ids) + _SORT_RATIO:
@@ -53,7 +53,7 @@ class IdOrder:
             at = bisect_left(self._ids, self._id_of.pop(handle))
             del self._ids[at], self._handles[at]
 
-    def _insert(self, id: str, handle: int, label: Longs) -> None:
+    def _insert(self, id: str, handle: int, label: Int64s) -> None:
         at = bisect_left(self._ids, id)
         lower, upper = self._handles[max(at - 1, 0) : at], self._handles[at : at + 1]
         self._ids.insert(at, id)
@@ -64,5 +64,5 @@ class IdOrder:
         if above - below < 2:
             self._label_all(label)
 
-    def _label_all(self, label: Longs) -> None:
+    def _label_all(self, label: Int64s) -> None:
         label[self._handles] = np.arange(len(self._ids)) * _GAP

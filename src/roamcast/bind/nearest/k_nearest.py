@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from roamcast.bind.nearest.arrays import Membership
-from roamcast.bind.nearest.kernels.layout import Integers
+from roamcast.bind.nearest.kernels.layout import Int32s
 from roamcast.bind.nearest.rebinding import BindingChanges, Rebinder
 from roamcast.space import Space
 
@@ -66,7 +66,7 @@ class KNearest:
             self._subscriptions.pop(subscription).group.subscriptions.remove(subscription)
         return changes
 
-    def select(self, subscriptions: Integers) -> list[int]:
+    def select(self, subscriptions: Int32s) -> list[int]:
         """Those of these subscriptions that are to several sources."""
         return [one for one in subscriptions.tolist() if one in self._subscriptions] if self._subscriptions else []
 
@@ -75,7 +75,7 @@ class KNearest:
             self._subscriptions[subscription].is_suspended = suspended
         return self._rebind(subscriptions)
 
-    def update(self, moved: Integers, leaving: Iterable[Membership], joining: Iterable[Membership]) -> BindingChanges:
+    def update(self, moved: Int32s, leaving: Iterable[Membership], joining: Iterable[Membership]) -> BindingChanges:
         """Update bindings after sources left and joined groups, and entities moved."""
         groups = set[int]()
         for source, group in leaving:
@@ -92,7 +92,7 @@ class KNearest:
         affected.update(number for number, one in self._subscriptions.items() if one.subscriber in movers)
         return self._rebind(affected)
 
-    def memberships_of(self, sources: Integers) -> list[Membership]:
+    def memberships_of(self, sources: Int32s) -> list[Membership]:
         """The memberships of these sources in groups for several sources."""
         return [
             (one, number) for number, group in self._groups.items() for one in sources.tolist() if one in group.sources

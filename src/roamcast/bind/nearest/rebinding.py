@@ -1,4 +1,7 @@
-"""The search arrays, and how bindings change: mark subscriptions that may be affected, check them, report changes."""
+"""The search arrays, and how bindings change: mark subscriptions that may be affected, check them, report changes.
+
+Tree entries have chart positions (see `kernels.search`).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from roamcast.bind.nearest.kernels.layout import (
     MEMBER,
     SUBSCRIPTION,
     UNLIMITED,
-    Integers,
-    Longs,
+    Int32s,
+    Int64s,
     Rows,
     Rule,
     SearchArrays,
@@ -44,9 +47,9 @@ class BindingChanges:
     A subscription to one source has one row. A subscription to several has a row for each source lost or gained.
     """
 
-    subscription: Integers
-    old: Integers
-    new: Integers
+    subscription: Int32s
+    old: Int32s
+    new: Int32s
 
     def __len__(self) -> int:
         return len(self.subscription)
@@ -56,14 +59,14 @@ class BindingChanges:
         return cls(NO_INTEGERS, NO_INTEGERS, NO_INTEGERS)
 
     @classmethod
-    def of(cls, subscription: Integers, old: Integers, new: Integers) -> BindingChanges:
+    def of(cls, subscription: Int32s, old: Int32s, new: Int32s) -> BindingChanges:
         """Leave out rows without a change, and sort by subscription."""
         rows = np.flatnonzero(old != new)
         rows = rows[np.argsort(subscription[rows], kind="stable")]
         return cls(subscription[rows], old[rows], new[rows])
 
 
-def choose_source(rule: Rule, radius: float, distance: Floats, order: Longs, bindings: npt.NDArray[np.integer]) -> int:
+def choose_source(rule: Rule, radius: float, distance: Floats, order: Int64s, bindings: npt.NDArray[np.integer]) -> int:
     """Choose a source by its distance in metres or its bindings. Returns its row, or -1.
 
     A distance equal to the radius is within it. Ties go to the lowest `order`.
@@ -87,8 +90,8 @@ class Rebinder:
         self._lanes = lanes
         self._run = run
         self.entity: Rows = np.zeros(MIN_ROWS, ENTITY)
-        self.label: Longs = np.zeros(0, np.int64)
-        self.bindings: Integers = np.zeros(0, np.int32)
+        self.label: Int64s = np.zeros(0, np.int64)
+        self.bindings: Int32s = np.zeros(0, np.int32)
         self.members, self.subscriptions = PackedTrees(MEMBER), PackedTrees(SUBSCRIPTION)
         self.rule: npt.NDArray[np.int8] = np.zeros(0, np.int8)
         self.radius: Floats = np.zeros(0, np.float64)
@@ -98,20 +101,20 @@ class Rebinder:
         arrays = (self.entity, self.label, self.bindings, self.rule, self.radius)
         return self.members.nbytes + self.subscriptions.nbytes + sum(rows.nbytes for rows in arrays)
 
-    def set_entities(self, entities: Integers, x: Floats, y: Floats) -> None:
+    def set_entities(self, entities: Int32s, x: Floats, y: Floats) -> None:
         """Enter new entities."""
         self.entity = grow(self.entity, int(entities.max(initial=-1)) + 1)
         rows = np.zeros(len(x), ENTITY)
         rows["x"], rows["y"], rows["budget"], rows["member"], rows["subscription"] = x, y, UNLIMITED, -1, -1
         self.entity[entities] = rows
 
-    def set_sources(self, sources: Integers) -> None:
+    def set_sources(self, sources: Int32s) -> None:
         """Give entities a label and a count of bindings."""
         size = int(sources.max(initial=-1)) + 1
         self.label, self.bindings = grow(self.label, size), grow(self.bindings, size)
         self.bindings[sources] = 0
 
-    def add_subscriptions(self, subscribers: Integers, groups: Integers, rules: Rows, radii: Floats) -> Integers:
+    def add_subscriptions(self, subscribers: Int32s, groups: Int32s, rules: Rows, radii: Floats) -> Int32s:
         """Add suspended subscriptions. Returns their handles."""
         subscriptions = self.subscriptions.add(subscribers, groups, self.entity["subscription"])
         size = self.subscriptions.count
@@ -119,7 +122,7 @@ class Rebinder:
         self.rule[subscriptions], self.radius[subscriptions] = rules, radii
         return subscriptions
 
-    def resume(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
+    def resume(self, subscriptions: Int32s, previous: Int32s) -> BindingChanges:
         """Bind subscriptions. Those with ANYOF keep their `previous` source (or -1) if it still qualifies."""
         rows = self._charted(self.subscriptions.item["entity"][subscriptions], SUBSCRIPTION)
         rows["safe"], rows["near"], rows["far"], rows["bound"], rows["marked"] = -1, -np.inf, -1, -1, 1
@@ -130,14 +133,14 @@ class Rebinder:
         self.subscriptions.add_entries(subscriptions, rows, self.entity)
         return self._check(NO_INTEGERS, subscriptions, new=True)
 
-    def suspend(self, subscriptions: Integers) -> BindingChanges:
+    def suspend(self, subscriptions: Int32s) -> BindingChanges:
         """Unbind subscriptions until they are resumed."""
         old = self.sources_of(subscriptions)
         self.subscriptions.remove_entries(subscriptions)
         np.subtract.at(self.bindings, old[old >= 0], 1)
         return BindingChanges.of(subscriptions, old, np.full(len(old), -1, np.int32))
 
-    def sources_of(self, subscriptions: Integers) -> Integers:
+    def sources_of(self, subscriptions: Int32s) -> Int32s:
         """The source of each subscription, or -1."""
         sources = np.full(len(subscriptions), -1, np.int32)
         entries = self.subscriptions.item["entry"][subscriptions]
@@ -146,11 +149,11 @@ class Rebinder:
         sources[with_entry[members >= 0]] = self.members.item["entity"][members[members >= 0]]
         return sources
 
-    def move(self, entities: Integers, x: Floats, y: Floats) -> tuple[Integers, Integers]:
+    def move(self, entities: Int32s, x: Floats, y: Floats) -> tuple[Int32s, Int32s]:
         """Set positions. Returns the sources that moved and the subscriptions to check; pass them to `rebind`."""
         arrays, lanes = self._search_arrays(), self._lanes if len(entities) > _FEW else 1
 
-        def move_lane(lane: int) -> tuple[Integers, Integers]:
+        def move_lane(lane: int) -> tuple[Int32s, Int32s]:
             moved, marks = np.empty(len(entities), np.int32), np.empty(self.subscriptions.count, np.int32)
             sources, subscriptions = move_entities(arrays, lane, lanes, entities, x, y, moved, marks)
             return moved[:sources], marks[:subscriptions]
@@ -158,9 +161,7 @@ class Rebinder:
         moved, marks = (np.concatenate(parts) for parts in zip(*self._run(move_lane, range(lanes)), strict=True))
         return moved, marks
 
-    def rebind(
-        self, moved: Integers, marks: Integers, leaving: Integers, sources: Integers, groups: Integers
-    ) -> BindingChanges:
+    def rebind(self, moved: Int32s, marks: Int32s, leaving: Int32s, sources: Int32s, groups: Int32s) -> BindingChanges:
         """Update bindings after `move`; at the same time memberships end (`leaving`) and sources join groups."""
         members = self.members.items_of(np.unique(moved), self.entity["member"])
         if not len(sources) and not len(leaving):
@@ -174,7 +175,7 @@ class Rebinder:
         self.members.remove(leaving, self.entity["member"])
         return changes
 
-    def _charted(self, entities: Integers, entry: np.dtype[np.void]) -> Rows:
+    def _charted(self, entities: Int32s, entry: np.dtype[np.void]) -> Rows:
         """New entries at the chart positions of entities."""
         rows = np.zeros(max(len(entities), MIN_ROWS), entry)
         geographic = self._space.name == "geographic"
@@ -194,8 +195,11 @@ class Rebinder:
             *(s.item, s.tree, s.entry, s.box),
         )
 
-    def _check(self, members: Integers, marks: Integers, *, new: bool = False) -> BindingChanges:
-        """Check marked subscriptions, and those affected by members that moved, joined or left."""
+    def _check(self, members: Int32s, marks: Int32s, *, new: bool = False) -> BindingChanges:
+        """Check marked subscriptions, and those affected by members that moved, joined or left.
+
+        With `new` the subscriptions had no binding before: a previous source that they keep is reported as gained.
+        """
         if not len(members) and not len(marks):
             return BindingChanges.none()
         arrays = self._search_arrays()
@@ -259,7 +263,7 @@ class Rebinder:
         near = source >= 0 and self._distance(subscription, sources)[0] <= self.radius[subscription]
         return int(self.members.find(sources, group, self.entity["member"])[0]) if near else -1
 
-    def _distance(self, subscription: int, sources: Integers) -> Floats:
+    def _distance(self, subscription: int, sources: Int32s) -> Floats:
         here, there = self.entity[self.subscriptions.item["entity"][subscription]], self.entity[sources]
         return self._space.distance(here["x"], here["y"], there["x"], there["y"])
 
@@ -268,14 +272,14 @@ class Rebinder:
 class _CheckPlan:
     """Members and marked subscriptions to check, sorted by group; `first_…` delimit those of each group."""
 
-    groups: Integers
-    members: Integers
-    first_member: Longs
-    marks: Integers
-    first_mark: Longs
+    groups: Int32s
+    members: Int32s
+    first_member: Int64s
+    marks: Int32s
+    first_mark: Int64s
 
     @classmethod
-    def of(cls, member_group: Integers, members: Integers, mark_group: Integers, marks: Integers) -> _CheckPlan:
+    def of(cls, member_group: Int32s, members: Int32s, mark_group: Int32s, marks: Int32s) -> _CheckPlan:
         members = members[np.argsort(member_group[members], kind="stable")]
         marks = marks[np.argsort(mark_group[marks], kind="stable")]
         groups = np.union1d(member_group[members], mark_group[marks])
@@ -283,7 +287,7 @@ class _CheckPlan:
         first_mark = np.append(np.searchsorted(mark_group[marks], groups), len(marks))
         return cls(groups, members, first_member, marks, first_mark)
 
-    def part(self, start: int, end: int) -> tuple[Integers, Longs, Longs]:
+    def part(self, start: int, end: int) -> tuple[Int32s, Int64s, Int64s]:
         """The groups from start to end, with their delimiters."""
         return self.groups[start:end], self.first_member[start : end + 1], self.first_mark[start : end + 1]
 

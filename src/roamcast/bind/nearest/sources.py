@@ -18,7 +18,7 @@ from roamcast.bind.nearest.arrays import (
 )
 from roamcast.bind.nearest.id_order import IdOrder
 from roamcast.bind.nearest.k_nearest import KNearest
-from roamcast.bind.nearest.kernels.layout import Integers, Rule
+from roamcast.bind.nearest.kernels.layout import Int32s, Rule
 from roamcast.bind.nearest.rebinding import BindingChanges, Rebinder
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.space import Floats, Space
@@ -47,12 +47,12 @@ class NearestSources:
 
     def __init__(self, space: Space, *, lanes: int = 1, run: Run = map) -> None:
         self._rebinder = Rebinder(space, lanes, run)
-        self._several = KNearest(space, self._rebinder)
+        self._k_nearest = KNearest(space, self._rebinder)
         self._entities, self._groups = HandleAllocator(), HandleAllocator()
         self._kind: npt.NDArray[np.int8] = np.zeros(0, np.int8)  # by entity
-        self._subscribed: Integers = np.zeros(0, np.int32)  # by group: number of subscriptions; -1: no such group
+        self._subscribed: Int32s = np.zeros(0, np.int32)  # by group: number of subscriptions; -1: no such group
         self._order = IdOrder()
-        self._demanded: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # by source: as last reported
+        self._was_bound: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # by source: as last reported
         self._rebound: set[int] = set()  # sources that were lost or gained since then
 
     @property
@@ -67,25 +67,19 @@ class NearestSources:
 
     # Entities and groups
 
-    def add_sources(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> Integers:
+    def add_sources(self, ids: Sequence[str], x: npt.ArrayLike, y: npt.ArrayLike) -> Int32s:
         """Add sources, in no group yet. Returns their handles. Raises ConflictError for an id that is in use."""
         self._order.check(ids)
-        sources = self.add_subscribers(x, y)
+        sources = self._add_entities(x, y, _SOURCE)
         self._rebinder.set_sources(sources)
-        self._kind[sources] = _SOURCE
         self._order.add(ids, sources.tolist(), self._rebinder.label)
-        self._demanded = grow(self._demanded, len(self._rebinder.bindings))
-        self._demanded[sources] = False
+        self._was_bound = grow(self._was_bound, len(self._rebinder.bindings))
+        self._was_bound[sources] = False
         return sources
 
-    def add_subscribers(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Integers:
+    def add_subscribers(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Int32s:
         """Add entities without ids. Returns their handles."""
-        points = checked_points(x, y)
-        entities = self._entities.allocate(len(points[0]))
-        self._rebinder.set_entities(entities, *points)
-        self._kind = grow(self._kind, self._entities.count)
-        self._kind[entities] = _SUBSCRIBER
-        return entities
+        return self._add_entities(x, y, _SUBSCRIBER)
 
     def remove(self, entities: npt.ArrayLike) -> BindingChanges:
         """Remove entities with their memberships and subscriptions."""
@@ -94,7 +88,7 @@ class NearestSources:
             self._rebinder.subscriptions.items_of(entities, self._rebinder.entity["subscription"])
         )
         members = self._rebinder.members.items_of(entities, self._rebinder.entity["member"])
-        changes = self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, members, self._several.memberships_of(entities))
+        changes = self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, members, self._k_nearest.memberships_of(entities))
         for entity in entities.tolist():
             self._order.remove(entity)
             self._rebound.discard(entity)
@@ -110,7 +104,7 @@ class NearestSources:
         self._subscribed = grow(self._subscribed, group + 1)
         self._subscribed[group] = 0
         if count > 1:
-            self._several.add_group(group, count)
+            self._k_nearest.add_group(group, count)
         return group
 
     def remove_group(self, group: int) -> None:
@@ -118,8 +112,8 @@ class NearestSources:
         count = self._subscribed[self._known_groups(group)][0]
         if count:
             raise ConflictError(f"group {group} has {count} subscriptions", hint="remove them first")
-        if group in self._several:
-            self._several.remove_group(group)
+        if group in self._k_nearest:
+            self._k_nearest.remove_group(group)
         self._update(NO_INTEGERS, _NO_POINTS, _NO_POINTS, self._rebinder.members.members_of(group))
         self._subscribed[group] = -1
         self._groups.release(np.array([group]))
@@ -128,7 +122,7 @@ class NearestSources:
         rows = self._rebinder.entity[self._known(entities)]
         return rows["x"], rows["y"]
 
-    def groups_of(self, source: int) -> Integers:
+    def groups_of(self, source: int) -> Int32s:
         """The groups for one source that a source is in, ascending."""
         members = self._rebinder.members.items_of(self._known(source), self._rebinder.entity["member"])
         return np.sort(self._rebinder.members.item["group"][members])
@@ -144,7 +138,7 @@ class NearestSources:
         *,
         suspended: npt.ArrayLike = False,
         previous: npt.ArrayLike = -1,
-    ) -> tuple[Integers, BindingChanges]:
+    ) -> tuple[Int32s, BindingChanges]:
         """Add subscriptions, each with a rule and (except for NEAREST) a radius in metres. Returns their handles.
 
         `suspended` tells which of them not to bind yet. `previous` are sources from before a restart: subscriptions
@@ -157,7 +151,7 @@ class NearestSources:
         subscriptions = self._rebinder.add_subscriptions(*columns)
         np.add.at(self._subscribed, columns[1], 1)
         for row in self._rows_of_several(columns[1]).tolist():
-            self._several.add(int(subscriptions[row]), int(columns[0][row]), int(columns[1][row]))
+            self._k_nearest.add(int(subscriptions[row]), int(columns[0][row]), int(columns[1][row]))
         to_bind = ~np.broadcast_to(np.asarray(suspended, np.bool_), subscriptions.shape)
         kept = np.broadcast_to(np.asarray(previous, np.int32), subscriptions.shape)[to_bind]
         kept = np.where(self._are_known(kept), kept, -1).astype(np.int32)
@@ -165,8 +159,8 @@ class NearestSources:
 
     def remove_subscriptions(self, subscriptions: npt.ArrayLike) -> BindingChanges:
         handles = np.unique(self._known_subscriptions(subscriptions))
-        several = self._count(self._several.remove(self._several.select(handles)))
-        changes = self._combine(several, self._rebinder.suspend(handles))
+        several_changes = self._count(self._k_nearest.remove(self._k_nearest.select(handles)))
+        changes = self._combine(several_changes, self._rebinder.suspend(handles))
         np.subtract.at(self._subscribed, self._rebinder.subscriptions.item["group"][handles], 1)
         self._rebinder.subscriptions.remove(handles, self._rebinder.entity["subscription"])
         return changes
@@ -180,24 +174,24 @@ class NearestSources:
     def suspend(self, subscriptions: npt.ArrayLike) -> BindingChanges:
         """Unbind subscriptions until they are resumed."""
         handles = np.unique(self._known_subscriptions(subscriptions))
-        several = self._count(self._several.set_suspended(self._several.select(handles), suspended=True))
-        return self._combine(several, self._rebinder.suspend(handles))
+        several_changes = self._count(self._k_nearest.set_suspended(self._k_nearest.select(handles), suspended=True))
+        return self._combine(several_changes, self._rebinder.suspend(handles))
 
-    def source_of(self, subscriptions: npt.ArrayLike) -> Integers:
+    def source_of(self, subscriptions: npt.ArrayLike) -> Int32s:
         """The source of each subscription, or -1 (also for subscriptions to several sources)."""
         return self._rebinder.sources_of(self._known_subscriptions(subscriptions))
 
     def sources_of_several(self, subscription: int) -> list[int]:
         """The sources of a subscription to several sources, by id."""
-        return self._several.sources_of(subscription)
+        return self._k_nearest.sources_of(subscription)
 
     def bound_to(self, source: int) -> list[int]:
         """The subscriptions that are bound to a source."""
         groups = self.groups_of(source).tolist()
         candidates = [self._rebinder.subscriptions.members_of(group) for group in groups]
-        subscriptions: Integers = np.concatenate([NO_INTEGERS, *candidates])
+        subscriptions: Int32s = np.concatenate([NO_INTEGERS, *candidates])
         bound: list[int] = subscriptions[self._rebinder.sources_of(subscriptions) == source].tolist()
-        return bound + self._several.bound_to(source)
+        return bound + self._k_nearest.bound_to(source)
 
     # Moves and demand
 
@@ -219,48 +213,59 @@ class NearestSources:
             raise InputError(
                 f"{len(handles)} entities and {len(points[0])} points", hint="pass a point for each entity"
             )
-        members, left = self._members(leaving)
-        new, joined = self._new_members(joining)
-        return self._update(handles, *points, members, left, new, joined)
+        members, leaving_several = self._members(leaving)
+        new, joining_several = self._new_members(joining)
+        return self._update(handles, *points, members, leaving_several, new, joining_several)
 
     @property
-    def demanded(self) -> Integers:
+    def bound_sources(self) -> Int32s:
         """The sources with bindings."""
         return np.flatnonzero(self._rebinder.bindings > 0).astype(np.int32)
 
     def demand_changes(self) -> list[tuple[int, bool]]:
-        """Sources that became demanded (True) or idle since the last call, by handle."""
+        """Sources that got their first binding (True) or lost their last since the last call, by handle."""
         if not self._rebound:
             return []
         sources = np.array(sorted(self._rebound), np.int32)
         self._rebound.clear()
-        demanded = self._rebinder.bindings[sources] > 0
-        changed = demanded != self._demanded[sources]
-        self._demanded[sources] = demanded
-        return list(zip(sources[changed].tolist(), demanded[changed].tolist(), strict=True))
+        is_bound = self._rebinder.bindings[sources] > 0
+        changed = is_bound != self._was_bound[sources]
+        self._was_bound[sources] = is_bound
+        return list(zip(sources[changed].tolist(), is_bound[changed].tolist(), strict=True))
+
+    def _add_entities(self, x: npt.ArrayLike, y: npt.ArrayLike, kind: int) -> Int32s:
+        points = checked_points(x, y)
+        entities = self._entities.allocate(len(points[0]))
+        self._rebinder.set_entities(entities, *points)
+        self._kind = grow(self._kind, self._entities.count)
+        self._kind[entities] = kind
+        return entities
 
     def _update(
         self,
-        entities: Integers,
+        entities: Int32s,
         x: Floats,
         y: Floats,
-        leaving: Integers,
-        left: Sequence[Membership] = (),
-        joining: tuple[Integers, Integers] = (NO_INTEGERS, NO_INTEGERS),
-        joined: Sequence[Membership] = (),
+        leaving: Int32s,
+        leaving_several: Sequence[Membership] = (),
+        joining: tuple[Int32s, Int32s] = (NO_INTEGERS, NO_INTEGERS),
+        joining_several: Sequence[Membership] = (),
     ) -> BindingChanges:
-        """Move, then update subscriptions to several sources, then the others: ANYOF counts the bindings of all."""
-        moved, marks = self._rebinder.move(entities, x, y)
-        several = self._count(self._several.update(entities, left, joined))
-        return self._combine(several, self._rebinder.rebind(moved, marks, leaving, *joining))
+        """Move, then update subscriptions to several sources, then the others: ANYOF counts the bindings of all.
 
-    def _resume(self, subscriptions: Integers, previous: Integers) -> BindingChanges:
-        to_several = self._several.select(subscriptions)
-        several = self._count(self._several.set_suspended(to_several, suspended=False))
+        `leaving` and `joining` are for groups for one source, the others for groups for several.
+        """
+        moved, marks = self._rebinder.move(entities, x, y)
+        several_changes = self._count(self._k_nearest.update(entities, leaving_several, joining_several))
+        return self._combine(several_changes, self._rebinder.rebind(moved, marks, leaving, *joining))
+
+    def _resume(self, subscriptions: Int32s, previous: Int32s) -> BindingChanges:
+        to_several = self._k_nearest.select(subscriptions)
+        several_changes = self._count(self._k_nearest.set_suspended(to_several, suspended=False))
         if to_several:
             single = ~np.isin(subscriptions, to_several)
             subscriptions, previous = subscriptions[single], previous[single]
-        return self._combine(several, self._rebinder.resume(subscriptions, previous))
+        return self._combine(several_changes, self._rebinder.resume(subscriptions, previous))
 
     def _count(self, changes: BindingChanges) -> BindingChanges:
         """Count bindings to several sources, which the rebinder does not know of."""
@@ -280,21 +285,21 @@ class NearestSources:
 
     # Checks
 
-    def _rows_of_several(self, groups: Integers) -> npt.NDArray[np.intp]:
+    def _rows_of_several(self, groups: Int32s) -> npt.NDArray[np.intp]:
         """The rows of groups for several sources."""
-        several = [group for group in np.unique(groups).tolist() if group in self._several]
+        several = [group for group in np.unique(groups).tolist() if group in self._k_nearest]
         return np.flatnonzero(np.isin(groups, several)) if several else np.empty(0, np.intp)
 
-    def _members(self, pairs: Memberships) -> tuple[Integers, list[Membership]]:
-        """Existing memberships, and those in groups for several sources."""
+    def _members(self, pairs: Memberships) -> tuple[Int32s, list[Membership]]:
+        """Of these pairs: the handles of existing memberships, and the pairs whose groups are for several sources."""
         if pairs is NO_MEMBERSHIPS:
             return NO_INTEGERS, []
         columns = np.stack(np.broadcast_arrays(self._known(pairs[0]), self._known_groups(pairs[1])))
         members = self._rebinder.members.find(columns[0], columns[1], self._rebinder.entity["member"])
         return np.unique(members[members >= 0]), self._of_several(columns)
 
-    def _new_members(self, pairs: Memberships) -> tuple[tuple[Integers, Integers], list[Membership]]:
-        """Memberships that do not exist yet, and those in groups for several sources."""
+    def _new_members(self, pairs: Memberships) -> tuple[tuple[Int32s, Int32s], list[Membership]]:
+        """Of these pairs: those that are not memberships yet, and those whose groups are for several sources."""
         if pairs is NO_MEMBERSHIPS:
             return (NO_INTEGERS, NO_INTEGERS), []
         columns = np.stack(np.broadcast_arrays(self._known_sources(pairs[0]), self._known_groups(pairs[1])))
@@ -303,29 +308,29 @@ class NearestSources:
         is_new = self._rebinder.members.find(columns[0], columns[1], self._rebinder.entity["member"]) < 0
         return (columns[0, is_new], columns[1, is_new]), several
 
-    def _of_several(self, columns: Integers) -> list[Membership]:
+    def _of_several(self, columns: Int32s) -> list[Membership]:
         return [(source, group) for source, group in columns[:, self._rows_of_several(columns[1])].T.tolist()]
 
-    def _are_known(self, entities: Integers) -> npt.NDArray[np.bool_]:
+    def _are_known(self, entities: Int32s) -> npt.NDArray[np.bool_]:
         known = (entities >= 0) & (entities < self._entities.count)
         known[known] = self._kind[entities[known]] != _UNUSED
         return known
 
-    def _known(self, entities: npt.ArrayLike) -> Integers:
+    def _known(self, entities: npt.ArrayLike) -> Int32s:
         handles = np.atleast_1d(np.asarray(entities, np.int32))
         return _checked("entity", handles, self._entities.count, lambda h: self._kind[h] != _UNUSED)
 
-    def _known_sources(self, sources: npt.ArrayLike) -> Integers:
+    def _known_sources(self, sources: npt.ArrayLike) -> Int32s:
         handles = self._known(sources)
         if len(others := handles[self._kind[handles] != _SOURCE]):
             raise InputError(f"entity {others[0]} is not a source", hint="add it with add_sources")
         return handles
 
-    def _known_groups(self, groups: npt.ArrayLike) -> Integers:
+    def _known_groups(self, groups: npt.ArrayLike) -> Int32s:
         handles = np.atleast_1d(np.asarray(groups, np.int32))
         return _checked("group", handles, self._groups.count, lambda h: self._subscribed[h] >= 0)
 
-    def _known_subscriptions(self, subscriptions: npt.ArrayLike) -> Integers:
+    def _known_subscriptions(self, subscriptions: npt.ArrayLike) -> Int32s:
         handles = np.atleast_1d(np.asarray(subscriptions, np.int32))
         item = self._rebinder.subscriptions.item
         return _checked("subscription", handles, self._rebinder.subscriptions.count, lambda h: item["entity"][h] >= 0)
@@ -342,9 +347,7 @@ def checked_points(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
     return points
 
 
-def _checked(
-    what: str, handles: Integers, count: int, is_used: Callable[[Integers], npt.NDArray[np.bool_]]
-) -> Integers:
+def _checked(what: str, handles: Int32s, count: int, is_used: Callable[[Int32s], npt.NDArray[np.bool_]]) -> Int32s:
     """Raises NotFoundError for the first handle that is not in use."""
     known = (handles >= 0) & (handles < count)
     if known.all():

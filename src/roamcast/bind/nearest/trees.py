@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.bind.nearest.arrays import MIN_ROWS, HandleAllocator, grow
-from roamcast.bind.nearest.kernels.layout import BOX, FANOUT, FIRST_BOX, ITEM, TREE, Integers, Rows
+from roamcast.bind.nearest.kernels.layout import BOX, FANOUT, FIRST_BOX, ITEM, TREE, Int32s, Rows
 from roamcast.bind.nearest.kernels.trees import (
     append_entries,
     build_boxes,
@@ -55,23 +55,23 @@ class PackedTrees:
         """Make sure that the trees up to this one exist."""
         self.tree = grow(self.tree, tree + 1)
 
-    def members_of(self, tree: int) -> Integers:
+    def members_of(self, tree: int) -> Int32s:
         """The items with an entry in this tree."""
         return self._entries_of(np.array([tree], np.int32))["item"].copy()
 
-    def items_of(self, entities: Integers, head: Integers) -> Integers:
+    def items_of(self, entities: Int32s, head: Int32s) -> Int32s:
         """All items of these entities."""
         items = np.empty(list_items(self.item, head, entities, entities[:0]), np.int32)
         list_items(self.item, head, entities, items)
         return items
 
-    def find(self, entities: Integers, groups: Integers, head: Integers) -> Integers:
+    def find(self, entities: Int32s, groups: Int32s, head: Int32s) -> Int32s:
         """The item of each of these entities in a group, pair by pair, or -1."""
         items = np.empty(len(entities), np.int32)
         find_items(self.item, head, np.ascontiguousarray(entities), np.ascontiguousarray(groups), items)
         return items
 
-    def add(self, entities: Integers, groups: Integers, head: Integers) -> Integers:
+    def add(self, entities: Int32s, groups: Int32s, head: Int32s) -> Int32s:
         """Add items without entries. Returns their handles."""
         items = self._handles.allocate(len(entities))
         self.item = grow(self.item, self._handles.count)
@@ -81,14 +81,14 @@ class PackedTrees:
         link_items(self.item, head, items)
         return items
 
-    def remove(self, items: Integers, head: Integers) -> None:
+    def remove(self, items: Int32s, head: Int32s) -> None:
         """Remove items whose entries were removed before."""
         unlink_items(self.item, head, items)
         self.item["entity"][items] = -1
         self.item["entry"][items] = -1
         self._handles.release(items)
 
-    def add_entries(self, items: Integers, rows: Rows, entity: Rows) -> None:
+    def add_entries(self, items: Int32s, rows: Rows, entity: Rows) -> None:
         """Give items entries in their trees. The caller grows the boxes when it sets their positions."""
         rows["item"] = items
         trees = self.item["group"][items]
@@ -102,18 +102,18 @@ class PackedTrees:
         append_entries(self.item, self.tree, items, entries)
         self.entry[entries] = rows
 
-    def remove_entries(self, items: Integers) -> None:
+    def remove_entries(self, items: Int32s) -> None:
         """Remove the entries of those items that have one."""
         remove_entries(self.item, self.tree, self.entry["item"], items)
 
-    def sort_worn(self, trees: Integers, entity: Rows) -> None:
+    def sort_worn(self, trees: Int32s, entity: Rows) -> None:
         """Sort those of these trees that have changed much."""
         rows = self.tree[trees]
         worn = trees[rows["churn"] * _MAX_CHURN > rows["live"] + 8 * FANOUT]
         if len(worn):
             self._sort(np.unique(worn), self.entry[:0], entity)
 
-    def _sort(self, trees: Integers, new: Rows, entity: Rows) -> None:
+    def _sort(self, trees: Int32s, new: Rows, entity: Rows) -> None:
         """Sort the entries of trees, with new ones, along a Hilbert curve, and compute their boxes."""
         compact = self._abandoned > self._allotted_entries // 2
         if compact:
@@ -139,7 +139,7 @@ class PackedTrees:
         item, x, y, z, reach = (self.entry[name] for name in ("item", "x", "y", "z", "reach"))
         build_boxes(self.tree, trees, item, x, y, z, reach, self.box)
 
-    def _entries_of(self, trees: Integers) -> Rows:
+    def _entries_of(self, trees: Int32s) -> Rows:
         rows = np.empty(int(self.tree["live"][trees].sum()), np.int32)
         live_entries(self.tree, trees, self.entry["item"], rows)
         return self.entry[rows]
@@ -149,7 +149,7 @@ class PackedTrees:
         self.tree["capacity"] = 0
         self._allotted_entries = self._allotted_boxes = self._abandoned = 0
 
-    def _reserve(self, trees: Integers, count: npt.NDArray[np.intp]) -> None:
+    def _reserve(self, trees: Int32s, count: npt.NDArray[np.intp]) -> None:
         """Allot new pieces to those of these trees whose capacity is less than `count` entries."""
         small = count > self.tree["capacity"][trees]
         trees, count = trees[small], count[small]

@@ -14,7 +14,7 @@ from roamcast.collect.simulation.field import FieldWorld, cells_of
 __all__ = ["Communities", "find_communities", "isolated_sensors"]
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 
 
 class Communities(NamedTuple):
@@ -25,13 +25,13 @@ class Communities(NamedTuple):
     Communities are numbered by their lowest member. `size` is the number of cells with members.
     """
 
-    start: Integers
-    neighbour: Integers
+    start: Int32s
+    neighbour: Int32s
     square: Floats
-    of: Integers
-    first: Integers
-    member: Integers
-    size: Integers
+    of: Int32s
+    first: Int32s
+    member: Int32s
+    size: Int32s
 
 
 def find_communities(world: FieldWorld) -> Communities:
@@ -82,7 +82,7 @@ def _communities(
     )
 
 
-def _lowest(label: Integers) -> npt.NDArray[np.int64]:
+def _lowest(label: Int32s) -> npt.NDArray[np.int64]:
     """For each sensor, the lowest sensor with the same label."""
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     return first[inverse]

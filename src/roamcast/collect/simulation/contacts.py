@@ -14,22 +14,22 @@ from roamcast.collect.simulation.mobility import Legs
 __all__ = ["Contacts", "Entries", "cell_entries", "find_contacts"]
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 
 
 class Entries(NamedTuple):
     """Entries of mules into cells (column, row), ordered by mule and time."""
 
-    mule: Integers
+    mule: Int32s
     time: Floats
-    cell: Integers
+    cell: Int32s
 
 
 class Contacts(NamedTuple):
     """Contacts: a mule is in reach of a sensor from `begin` until `end`. Ordered by mule, begin, sensor."""
 
-    mule: Integers
-    sensor: Integers
+    mule: Int32s
+    sensor: Int32s
     begin: Floats
     end: Floats
 
@@ -63,7 +63,7 @@ def find_contacts(world: FieldWorld, entries: Entries) -> Contacts:
     return Contacts(contact[order, 0], contact[order, 1], begin[order], end[order])
 
 
-def _sensors_by_cell(world: FieldWorld) -> tuple[Integers, Integers]:
+def _sensors_by_cell(world: FieldWorld) -> tuple[Int32s, Int32s]:
     """The start index of each cell, row by row, and the sensors ordered by cell."""
     column, row = cells_of(world.field, world.x, world.y)
     cell = row * world.field.cells + column

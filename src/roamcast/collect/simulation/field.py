@@ -13,7 +13,7 @@ from roamcast.collect.simulation.mobility import Legs, random_waypoint
 __all__ = ["Field", "FieldWorld", "Radio", "SensorEvents", "cells_of", "draw_world"]
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class SensorEvents(NamedTuple):
     """All events in the order of creation, which is the order of their numbers."""
 
     time: Floats
-    sensor: Integers
-    a1: Integers
-    a2: Integers
+    sensor: Int32s
+    a1: Int32s
+    a2: Int32s
 
 
 class FieldWorld(NamedTuple):
@@ -81,12 +81,12 @@ class FieldWorld(NamedTuple):
     y: Floats
     legs: Legs
     events: SensorEvents
-    want: Integers
+    want: Int32s
     seed: int
     """Seed for random choices of the protocol: the shape of the heads' trees."""
 
 
-def cells_of(field: Field, x: Floats, y: Floats) -> tuple[Integers, Integers]:
+def cells_of(field: Field, x: Floats, y: Floats) -> tuple[Int32s, Int32s]:
     """Column and row of each point. The far borders belong to the last cells."""
     last = field.cells - 1
     column, row = (np.clip(np.floor(at * field.cells / field.side), 0, last).astype(np.int32) for at in (x, y))

@@ -51,7 +51,7 @@ def build_field_state(
     )
     occurrence = {name: getattr(schedule, name) for name in ("tick", "kind", "mule", "target")}
     return layout.FieldState(
-        clock=np.array([0, 0, 0, 0, 0, 0, -1, NEVER], np.int64),
+        progress=_progress_at_start(),
         counts=np.zeros(len(layout.COUNTS), np.int64),
         rules=_rules(world, protocol, cet, radio, schedule),
         times=schedule.clock.times,
@@ -138,7 +138,7 @@ def build_epidemic_state(
         relay_pending=np.zeros(nodes, np.int32),
         received_at=np.full(nodes, -1, np.int64),
         arrived=np.zeros((nodes, 2), np.int64),
-        state=np.zeros(2, np.int64),
+        counters=np.zeros(2, np.int64),
     )
 
 
@@ -153,6 +153,13 @@ def _rows(record: np.dtype[np.void], count: int, **columns: npt.NDArray[np.gener
     for name, values in columns.items():
         rows[name] = values
     return rows
+
+
+def _progress_at_start() -> npt.NDArray[np.int64]:
+    progress = np.zeros(len(layout.PROGRESS), np.int64)
+    progress[layout.DEATH] = -1
+    progress[layout.RETRY_TICK] = NEVER
+    return progress
 
 
 def _quiet(cet: CET, schedule: Schedule) -> int:

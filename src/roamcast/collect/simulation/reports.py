@@ -22,7 +22,9 @@ def message_stats(result: SimulationResult) -> dict[str, float]:
     """Return the figures of ONE's MessageStatsReport.
 
     An event can have several receivers: `created` counts events, `delivered` and `delivery_prob` count pairs of an
-    event and a mule that wants it. `relayed` counts all transfers, `removed` copies that queue rules removed.
+    event and a mule that wants it. `relayed` counts all transfers, `dropped` own or kept copies that found the queue
+    full or became too old, `removed` copies with more than alpha successes, and relayed ones that expired or whose
+    contact ended.
     """
     counts, delivered = result.counts, len(result.delivered)
     return {

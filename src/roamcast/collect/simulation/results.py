@@ -70,15 +70,15 @@ def run_figures(result: SimulationResult, initial_j: float) -> RunFigures:
     counts, pairs = result.counts, len(result.delivered)
     created = max(1, counts["created"])
     return RunFigures(
-        pairs / result.wanted if result.wanted else 0.0,
-        counts["by_owner"] / created,
-        counts["to_mules"] / created,
-        counts["hops"] / created,
-        _mean(result.delay_s),
-        float(np.median(result.delay_s)) if pairs else 0.0,
-        _mean(result.delivered[:, 3]),
-        float(initial_j - result.energy.min(initial=initial_j)),
-        None if result.first_death_s is None else result.first_death_s / 86_400,
+        delivery_ratio=pairs / result.wanted if result.wanted else 0.0,
+        copies=counts["by_owner"] / created,
+        copies_to_mules=counts["to_mules"] / created,
+        copies_all_hops=counts["hops"] / created,
+        delay_s=_mean(result.delay_s),
+        delay_median_s=float(np.median(result.delay_s)) if pairs else 0.0,
+        hopcount=_mean(result.delivered[:, 3]),
+        joules_most=float(initial_j - result.energy.min(initial=initial_j)),
+        lifetime_days=None if result.first_death_s is None else result.first_death_s / 86_400,
     )
 
 

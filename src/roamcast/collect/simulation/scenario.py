@@ -50,12 +50,12 @@ class FieldScenario:
 
 
 def mule_names(count: int) -> list[str]:
-    """Names of the entities in traces."""
+    """The names of the mules in traces."""
     return [f"m{number}" for number in range(count)]
 
 
 def sensor_names(count: int) -> list[str]:
-    """Names of the entities in traces."""
+    """The names of the sensors in traces."""
     return [f"s{number}" for number in range(count)]
 
 

@@ -21,7 +21,7 @@ __all__ = ["NEVER", "Occurrence", "Schedule", "TickClock", "legs_from_contacts",
 
 Floats = npt.NDArray[np.float64]
 Ticks = npt.NDArray[np.int64]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 
 NEVER = 1 << 62
 """A tick that is never reached."""
@@ -52,8 +52,8 @@ class TickClock(NamedTuple):
             return np.ceil(time * self.rate).astype(np.int64)
         return np.searchsorted(self.times, time, "left")
 
-    def last(self, time: Floats) -> Ticks:
-        """The first tick that has not ended at `time`: a contact that ends then is usable before this tick."""
+    def usable_before(self, time: Floats) -> Ticks:
+        """The first tick that is too late for transfers in a contact that ends at `time`."""
         if isfinite(self.rate):
             return np.floor(time * self.rate).astype(np.int64)
         return np.searchsorted(self.times, time, "left")
@@ -80,13 +80,13 @@ class Schedule(NamedTuple):
     clock: TickClock
     legs: Legs
     tick: Ticks
-    kind: Integers
-    mule: Integers
-    target: Integers
+    kind: Int32s
+    mule: Int32s
+    target: Int32s
     created: Ticks
     leg_first: Ticks
     leg_contact: Ticks
-    sensor: Integers
+    sensor: Int32s
     until: Ticks
     max_reach: int
     """Maximum number of sensors in reach of a mule at the same time."""
@@ -106,7 +106,7 @@ def make_schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedu
         entries = Entries(np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 2), np.int32))
         legs = legs_from_contacts(contacts)
     clock = make_clock(world, contacts, entries, legs)
-    begin, end = clock.first(contacts.begin), clock.last(contacts.end)
+    begin, end = clock.first(contacts.begin), clock.usable_before(contacts.end)
     usable = begin < end
     mule, sensor, begin, end = contacts.mule[usable], contacts.sensor[usable], begin[usable], end[usable]
     leg_begin, leg_end = clock.first(legs.start), np.maximum(clock.first(legs.end), clock.first(legs.start) + 1)
@@ -117,22 +117,24 @@ def make_schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedu
         (begin, Occurrence.UP, mule, sensor),
         (clock.first(entries.time), Occurrence.ENTER, entries.mule, np.full(len(entries.mule), -1, np.int32)),
     )
-    tick, who, target = (np.concatenate([part[at] for part in parts]) for at in (0, 2, 3))
-    kind = np.concatenate([np.full(len(part[0]), part[1], np.int32) for part in parts])
-    order = np.lexsort((target, who, kind, tick))
+    tick = np.concatenate([ticks for ticks, _, _, _ in parts])
+    kind = np.concatenate([np.full(len(ticks), occurrence, np.int32) for ticks, occurrence, _, _ in parts])
+    occurrence_mule = np.concatenate([mules for _, _, mules, _ in parts])
+    target = np.concatenate([targets for _, _, _, targets in parts])
+    order = np.lexsort((target, occurrence_mule, kind, tick))
     return Schedule(
-        clock,
-        legs,
-        tick[order],
-        kind[order],
-        who[order],
-        target[order],
-        clock.first(events.time),
-        leg_first,
-        leg_contact,
-        sensor,
-        end,
-        _max_at_once(mule, begin, end),
+        clock=clock,
+        legs=legs,
+        tick=tick[order],
+        kind=kind[order],
+        mule=occurrence_mule[order],
+        target=target[order],
+        created=clock.first(events.time),
+        leg_first=leg_first,
+        leg_contact=leg_contact,
+        sensor=sensor,
+        until=end,
+        max_reach=_max_at_once(mule, begin, end),
     )
 
 
@@ -161,7 +163,7 @@ def legs_from_contacts(contacts: Contacts) -> Legs:
 
 
 def _contacts_of_legs(
-    leg_mule: Integers, leg_begin: Ticks, leg_end: Ticks, mule: Integers, begin: Ticks, end: Ticks
+    leg_mule: Int32s, leg_begin: Ticks, leg_end: Ticks, mule: Int32s, begin: Ticks, end: Ticks
 ) -> tuple[Ticks, Ticks]:
     """For each leg, the contacts of its mule that share a tick with it."""
     first, rows = [0], []
@@ -176,7 +178,7 @@ def _contacts_of_legs(
     return np.array(first, np.int64), np.concatenate(rows).astype(np.int64) if rows else np.zeros(0, np.int64)
 
 
-def _max_at_once(mule: Integers, begin: Ticks, end: Ticks) -> int:
+def _max_at_once(mule: Int32s, begin: Ticks, end: Ticks) -> int:
     change = np.concatenate([np.ones(len(begin), np.int64), -np.ones(len(end), np.int64)])
     order = np.lexsort((-change, np.concatenate([begin, end]), np.concatenate([mule, mule])))
     return int(np.cumsum(change[order]).max(initial=0))

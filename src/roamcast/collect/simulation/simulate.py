@@ -22,7 +22,7 @@ __all__ = ["simulate"]
 
 Rows = npt.NDArray[np.int64]
 
-_CHUNKS = 200
+_PROGRESS_STEPS = 200
 
 
 def simulate(
@@ -56,35 +56,36 @@ def simulate(
     delivered, transfers = [], []
     status, ticks = REACHED_TICK, schedule.clock.ticks
     for until in _stop_ticks(ticks):
-        status = BUFFERS_FULL
+        status = BUFFERS_FULL  # run at least once
         while status == BUFFERS_FULL:
             if epidemic is None:
                 status = run_ticks(state, until, max_transfers, until_death)
             else:
                 status = run_epidemic(state, epidemic, until, until_death)
-            delivered.append(_drain(state.delivered, state.clock, layout.DELIVERED))
-            transfers.append(_drain(state.log, state.clock, layout.LOGGED))
+            delivered.append(_drain(state.delivered, state.progress, layout.DELIVERED))
+            transfers.append(_drain(state.log, state.progress, layout.LOGGED))
         if progress is not None:
             progress(until / max(1, ticks))
         if status == SENSOR_DIED:
             break
-    last = int(state.clock[layout.TICK]) if status == SENSOR_DIED else ticks - 1
+    last = int(state.progress[layout.TICK]) if status == SENSOR_DIED else ticks - 1
     drop_all_expired(state, last)
     held, under_way = (
         _count_copies(state) if epidemic is None else (int(epidemic.queue_length[: field.sensors].sum()), 0)
     )
     counts: dict[str, int] = dict(zip(layout.COUNTS, state.counts.tolist(), strict=True))
+    rows = np.concatenate(delivered)
     return SimulationResult(
-        counts,
-        rows := np.concatenate(delivered),
-        schedule.clock.ends(rows[:, 0]) - world.events.time[rows[:, 2]],
-        state.sensor["energy"][: field.sensors].copy(),
-        held,
-        under_way,
-        _end_time(schedule, int(state.clock[layout.DEATH])),
-        count_wanted_pairs(world, counts["created"]),
-        _end_time(schedule, last) or 0.0,
-        np.concatenate(transfers) if log else None,
+        counts=counts,
+        delivered=rows,
+        delay_s=schedule.clock.ends(rows[:, 0]) - world.events.time[rows[:, 2]],
+        energy=state.sensor["energy"][: field.sensors].copy(),
+        held=held,
+        under_way=under_way,
+        first_death_s=_end_time(schedule, int(state.progress[layout.DEATH])),
+        wanted=count_wanted_pairs(world, counts["created"]),
+        ended_s=_end_time(schedule, last) or 0.0,
+        transfers=np.concatenate(transfers) if log else None,
     )
 
 
@@ -98,17 +99,17 @@ def _max_transfers(world: FieldWorld, protocol: Protocol, communities: Communiti
 
 
 def _stop_ticks(ticks: int) -> Iterator[int]:
-    return (ticks * step // _CHUNKS for step in range(1, _CHUNKS + 1))
+    return (ticks * step // _PROGRESS_STEPS for step in range(1, _PROGRESS_STEPS + 1))
 
 
-def _drain(rows: Rows, clock: Rows, counter: int) -> Rows:
-    drained = rows[: clock[counter]].copy()
-    clock[counter] = 0
+def _drain(rows: Rows, progress: Rows, counter: int) -> Rows:
+    drained = rows[: progress[counter]].copy()
+    progress[counter] = 0
     return drained
 
 
 def _count_copies(state: layout.FieldState) -> tuple[int, int]:
-    """Count copies in queues: those of owners and keepers, and relayed ones."""
+    """Count copies in queues: those of owners, and relayed ones."""
     in_use = np.arange(state.copy.shape[1]) < state.sensor["queue_length"][:-1, None]
     own = int((in_use & (state.copy["for_mule"] < 0)).sum())
     return own, int(in_use.sum()) - own

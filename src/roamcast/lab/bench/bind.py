@@ -44,7 +44,7 @@ from roamcast.space import PLANAR
 __all__ = ["BindWorkload", "bench_bind"]
 
 Report = Callable[[str], None]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 _SIDE = 100_000.0  # metres
@@ -94,7 +94,7 @@ class BindWorkload:
         for row, context in enumerate(self.context.tolist()):
             yield Subscribed(_subscription(row), self.id(self.sources + row), queries[row % 2][context])
 
-    def batches(self, count: int, size: int) -> Iterator[tuple[Integers, Floats, Floats]]:
+    def batches(self, count: int, size: int) -> Iterator[tuple[Int32s, Floats, Floats]]:
         """Moves of distinct entities, in random order. Also updates the positions of the workload."""
         by_sources = round(size * _BY_SOURCES)
         for _ in range(count):
@@ -106,7 +106,7 @@ class BindWorkload:
             self.y[entities] = np.clip(self.y[entities] + length * np.sin(angle), 0, _SIDE)
             yield entities, self.x[entities], self.y[entities]
 
-    def reference(self, subscriptions: Integers) -> Integers:
+    def reference(self, subscriptions: Int32s) -> Int32s:
         """The sources of these subscriptions by an exhaustive search, or -1."""
         expected = np.empty(len(subscriptions), np.int32)
         for row, subscription in enumerate(subscriptions.tolist()):
@@ -218,7 +218,7 @@ def _peer(workload: BindWorkload, pool: ThreadPoolExecutor) -> KDTrees:
     return KDTrees(workload.x, workload.y, workload.context_of_source, workload.context, workload.radius, pool)
 
 
-def _restore(binder: Binder, workload: BindWorkload, bound: Integers) -> list[Effect]:
+def _restore(binder: Binder, workload: BindWorkload, bound: Int32s) -> list[Effect]:
     """Restore as after a restart, with bindings and states that have different times."""
     bindings = (
         Bound(_subscription(row), workload.id(source), row) for row, source in enumerate(bound.tolist()) if source >= 0
@@ -230,7 +230,7 @@ def _restore(binder: Binder, workload: BindWorkload, bound: Integers) -> list[Ef
     return binder.restore(workload.messages(), bindings, states, 0)
 
 
-def _bound(binder: Binder, subscriptions: Integers) -> Integers:
+def _bound(binder: Binder, subscriptions: Int32s) -> Int32s:
     """The sources of these subscriptions, or -1."""
     sources = [binder.status(_subscription(row)).sources for row in subscriptions.tolist()]
     return np.array([int(named[0].removeprefix("source-")) if named else -1 for named in sources], np.int32)

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
 
 __all__ = ["KDTrees"]
 
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 
@@ -29,8 +29,8 @@ class KDTrees:
         self,
         x: Floats,
         y: Floats,
-        context_of_source: Integers,
-        context: Integers,
+        context_of_source: Int32s,
+        context: Int32s,
         radius: Floats,
         pool: ThreadPoolExecutor,
     ) -> None:
@@ -49,7 +49,7 @@ class KDTrees:
                 _ContextTree(sources, of_context, points[sources], points[subscribers], radius[of_context])
             )
 
-    def move(self, entities: Integers, x: Floats, y: Floats) -> Integers:
+    def move(self, entities: Int32s, x: Floats, y: Floats) -> Int32s:
         """Move entities, each at most once. Returns the subscriptions whose source changed."""
         context = self._context[entities]
         order = np.argsort(context, kind="stable")
@@ -57,14 +57,14 @@ class KDTrees:
         cuts = np.searchsorted(context[order], np.arange(len(self._contexts) + 1))
         rows, is_source = self._row[entities], entities < self._split
 
-        def work(number: int) -> Integers:
+        def work(number: int) -> Int32s:
             part = slice(cuts[number], cuts[number + 1])
             row, point, source = rows[part], points[part], is_source[part]
             return self._contexts[number].move(row[source], point[source], row[~source], point[~source])
 
         return np.concatenate(list(self._pool.map(work, range(len(self._contexts)))))
 
-    def bound(self) -> Integers:
+    def bound(self) -> Int32s:
         """The source of every subscription, or -1."""
         bound = np.empty(len(self._context) - self._split, np.int32)
         for context in self._contexts:
@@ -90,11 +90,11 @@ class _ContextTree:
         self._distance, self._nearest = self._tree.query(subscribers)
         self._moved = np.zeros(len(sources), np.bool_)
 
-    def bound(self, rows: npt.NDArray[np.intp]) -> Integers:
+    def bound(self, rows: npt.NDArray[np.intp]) -> Int32s:
         """The source of each of these subscribers, or -1."""
         return np.where(self._distance[rows] <= self._radius[rows], self._ids[self._nearest[rows]], np.int32(-1))
 
-    def move(self, source: Integers, source_at: Floats, subscriber: Integers, subscriber_at: Floats) -> Integers:
+    def move(self, source: Int32s, source_at: Floats, subscriber: Int32s, subscriber_at: Floats) -> Int32s:
         """Move sources and subscribers. Returns the subscriptions whose source changed."""
         self._subscribers[subscriber] = subscriber_at
         stale = np.zeros(len(self._subscribers), np.bool_)
@@ -109,5 +109,5 @@ class _ContextTree:
         rows = np.flatnonzero(stale)
         before = self.bound(rows)
         self._distance[rows], self._nearest[rows] = self._tree.query(self._subscribers[rows])
-        changed: Integers = self.subscriptions[rows[before != self.bound(rows)]]
+        changed: Int32s = self.subscriptions[rows[before != self.bound(rows)]]
         return changed

@@ -57,7 +57,7 @@ class _LifecycleSubscription:
     """What the binder does not keep of a subscription with a lifecycle.
 
     `blocked` is its lifecycle while it cannot be served; the binder does not have it then. `interest` is what it looks
-    for in sources now.
+    for in sources now. `later_binding_body` is the body of a binding other than the first, once it was needed.
     """
 
     subscriber: str
@@ -67,12 +67,13 @@ class _LifecycleSubscription:
     state: SubscriptionState
     blocked: Lifecycle | None
     interest: SourceRequest | None = None
-    binding: str = ""
+    later_binding_body: str = ""
 
     def binding_body(self) -> str:
         """The body of a binding other than the first; encoded once."""
-        self.binding = self.binding or BindingBody.of(self.query.query, self.subscriber, initial=False).to_json()
-        return self.binding
+        if not self.later_binding_body:
+            self.later_binding_body = BindingBody.of(self.query.query, self.subscriber, initial=False).to_json()
+        return self.later_binding_body
 
 
 class BinderAdapter:
@@ -87,7 +88,7 @@ class BinderAdapter:
         self._agents: Counter[str] = Counter()
         self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
         self.states: Counter[str] = Counter()
-        self.bindings = 0
+        self.binding_count = 0
         self._interest: Counter[SourceRequest] = Counter()
         self._demand: list[Effect] = []
 
@@ -106,9 +107,9 @@ class BinderAdapter:
         see `changed_places`.
         """
         adapter = cls(queries)
-        for around in registry.subscriptions_with_moving_region():
-            if around.in_pipeline:
-                adapter._moving_regions.setdefault(around.subscriber, set()).add(around.id)
+        for subscription in registry.subscriptions_with_moving_region():
+            if subscription.in_pipeline:
+                adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
         subscriptions, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
         messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
         states = []
@@ -124,10 +125,10 @@ class BinderAdapter:
                 states.append(
                     StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
-        adapter.bindings = len(bindings)
+        adapter.binding_count = len(bindings)
         update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
         update.changes += adapter._new_reasons(subscriptions)
-        adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.demanded]
+        adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
         for source_condition, count in registry.count_without_lifecycle().items():
             adapter.adjust_interest(source_condition, count)
         return adapter, update
@@ -136,8 +137,7 @@ class BinderAdapter:
         return subscription in self._subscriptions
 
     @property
-    def agents(self) -> int:
-        """The number of agents."""
+    def agent_count(self) -> int:
         return len(self._agents)
 
     def handle(self, message: Message, at: int) -> ControlUpdate:
@@ -220,7 +220,8 @@ class BinderAdapter:
             id, subscription.subscriber, query.text, query.plan, subscription.state, (), blocked.since, blocked.why
         )
 
-    def where(self, entity: str) -> EntityStatus:
+    def entity_status(self, entity: str) -> EntityStatus:
+        """What the binder knows of an entity: its position and bindings. Raises NotFoundError."""
         return self._binder.entity(entity)
 
     def binding_record(self, bound: Bound) -> Record:
@@ -243,8 +244,9 @@ class BinderAdapter:
         """Plan match is interested in sources while it is active. Plan bind is interested also while life-control stops
         it, so that the best source of all nodes is known when it starts.
         """
-        looks = subscription.query.plan == "bind" or subscription.state is SubscriptionState.ACTIVE
-        interest = request_of(subscription.query.query) if runs and subscription.blocked is None and looks else None
+        is_interested = subscription.query.plan == "bind" or subscription.state is SubscriptionState.ACTIVE
+        is_interested = is_interested and runs and subscription.blocked is None
+        interest = request_of(subscription.query.query) if is_interested else None
         if interest != subscription.interest:
             for request, times in ((subscription.interest, -1), (interest, 1)):
                 if request is not None:
@@ -277,11 +279,11 @@ class BinderAdapter:
                         first_active.append(subscription)
                     update.changes.append(effect)
                     update.records.append(record)
-                    self.bindings += 1
+                    self.binding_count += 1
                 case Unbound(id, source, at):
                     update.changes.append(effect)
                     update.records.append(Record(UNBINDING, source, id=id, time=at))
-                    self.bindings -= 1
+                    self.binding_count -= 1
                 case StateChanged(id, state):
                     update.changes.append(effect)
                     subscription = self._subscriptions[id]

@@ -18,37 +18,43 @@ _CHUNK = 10_000  # records in an append, or subscriptions in memory
 class ControlOutbox:
     """Journals control records in the order of their changes, at least once. Repeated records are harmless.
 
-    `behind`: records may wait in the registry. `done` is the row up to which they are journalled and can be deleted
-    there.
+    `behind`: records may wait in the registry. Records up to `journalled_ticket` are journalled and can be deleted
+    there; 0 for none.
     """
 
     def __init__(self, registry: RegistryStore, journal: JournalWriter) -> None:
         self._registry = registry
         self._journal = journal
         self.behind = True
-        self.done = 0
+        self.journalled_ticket = 0
 
-    def send(self, records: Sequence[Record], last_row: int) -> None:
-        """Journal the records just stored, up to `last_row`, and all that wait. Raises StorageError; then they wait."""
+    def send(self, records: Sequence[Record], last_ticket: int) -> None:
+        """Journal the records just stored, up to `last_ticket`, and all that wait.
+
+        If it raises StorageError, the records stay in the control outbox and are journalled later.
+        """
         if self.behind:
             self.catch_up()
         elif records:
             self.behind = True
             self._journal.append(records).result()
-            self.behind, self.done = False, last_row
+            self.behind, self.journalled_ticket = False, last_ticket
 
     def catch_up(self) -> None:
-        """Journal all records that wait. Raises StorageError; then the rest waits."""
-        while waiting := self._registry.control_outbox(after=self.done, limit=_CHUNK):
+        """Journal all records that wait.
+
+        If it raises StorageError, the others stay in the control outbox and are journalled later.
+        """
+        while waiting := self._registry.control_outbox(after=self.journalled_ticket, limit=_CHUNK):
             self._journal.append([record for _, record in waiting]).result()
-            self.done = waiting[-1][0]
+            self.journalled_ticket = waiting[-1][0]
         self.behind = False
 
     def forget(self) -> None:
         """Delete journalled records from the registry."""
-        if self.done:
-            self._registry.trim_outbox(self.done)
-            self.done = 0
+        if self.journalled_ticket:
+            self._registry.trim_outbox(self.journalled_ticket)
+            self.journalled_ticket = 0
 
     def inform_pipeline(self, pipeline: str, adapter: BinderAdapter, at: int) -> None:
         """If this pipeline is a new one, journal everything in force again."""

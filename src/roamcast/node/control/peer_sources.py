@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from roamcast.bind.discovery.backbone import Backbone
@@ -25,7 +25,7 @@ class Notifications(NamedTuple):
     """Who to notify: nodes that wait for our response, nodes to send a request to, own sources with new demand."""
 
     waiting_nodes: frozenset[str] = frozenset()
-    nodes_to_ask: frozenset[str] = frozenset()
+    nodes_to_poll: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
 
     def __or__(self, other: Notifications) -> Notifications:
@@ -102,9 +102,9 @@ class PeerSources:
         self._demand.reset_bindings()
         self._update(adapter, (source.source for source in self._own))
 
-    def note_group(self, adapter: BinderAdapter, entities: Iterable[Entity | None], ids: Iterable[str]) -> None:
-        """Note what a request group changed: the entities with these ids; None is removed."""
-        sources = [id for id, entity in zip(ids, entities, strict=True) if entity is None or entity.kind == "source"]
+    def note_group(self, adapter: BinderAdapter, entities: Mapping[str, Entity | None]) -> None:
+        """Note the entities that a request group changed, by id; None if it was removed."""
+        sources = [id for id, entity in entities.items() if entity is None or entity.kind == "source"]
         self._pending |= Notifications(waiting_nodes=self.backbone.announcer.announce(sources))
         self._update(adapter, sources)
 
@@ -119,14 +119,14 @@ class PeerSources:
     def _update(self, adapter: BinderAdapter, sources: Iterable[str]) -> None:
         """Take over the adapter's changes of interest and demand. These sources have changed, too."""
         interest, effects = adapter.take_interest_changes()
-        nodes_to_ask = set(self.backbone.apply_demand(effects))
+        nodes_to_poll = set(self.backbone.apply_demand(effects))
         review = [*sources, *self._demand.apply(effects)]
         for request, times in interest.items():
             was_matching = request in self.backbone.match_requests
-            nodes_to_ask.update(self.backbone.add_requests(request, times) if times else ())
+            nodes_to_poll.update(self.backbone.add_requests(request, times) if times else ())
             if was_matching != (request in self.backbone.match_requests):
                 review += (one.source for one in self._own if request.admits(one.attributes or {}))
-        self._pending |= Notifications(nodes_to_ask=frozenset(nodes_to_ask))
+        self._pending |= Notifications(nodes_to_poll=frozenset(nodes_to_poll))
         self._review(review)
 
     def _warn_of_full_nodes(self) -> None:

@@ -14,8 +14,7 @@ from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import MAX_BYTES, LaclError, Plan, Query, check, parse, plan_of, to_text
 from roamcast.lacl.errors import SpanError
 from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
-from roamcast.model import Box as ModelBox
-from roamcast.model import Subscription
+from roamcast.model import Box, Subscription
 from roamcast.places import Places
 from roamcast.settings import NodeLimits
 from roamcast.space import Space
@@ -79,10 +78,10 @@ class Queries:
             return cached
         query = check(parse(text), places=self.places, space=self.space)
         try:
-            self._check(query)
+            self._check_limits(query)
         except SpanError as error:
             raise LaclError.at(text, error) from None
-        checked = self._checked(query)
+        checked = self._canonical(query)
         self._put_in_cache(text, checked)
         return checked
 
@@ -106,14 +105,14 @@ class Queries:
         unknown = [repr(place) for place in subscription.places if place not in self.places.names]
         return f"no place named {' or '.join(unknown)} is known here" if unknown else None
 
-    def of_region(self, box: ModelBox | None, terms: Sequence[str]) -> CheckedQuery:
+    def of_region(self, box: Box | None, terms: Sequence[str]) -> CheckedQuery:
         """All events in the box with all the terms. At least one of the two is given; both have been checked."""
         parts: list[Condition] = []
         if box is not None:
             parts.append(Inside(_LOCATION, BoxRegion(box)))
         if terms:
             parts.append(Has(_TERMS, tuple(map(Text, terms))))
-        return self._checked(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))
+        return self._canonical(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))
 
     def body_of(self, query: Query) -> str | None:
         """The body of its control record; None for plan bind."""
@@ -121,7 +120,8 @@ class Queries:
             return None
         return SubscriptionBody.of(query, self.places, self.space).to_json()
 
-    def _check(self, query: Query) -> None:
+    def _check_limits(self, query: Query) -> None:
+        """Raises SpanError."""
         terms = [term for test in leaves(query.where) if isinstance(test, Has) for term in test.terms]
         most = self._limits.subscription_terms
         if len(terms) > most:
@@ -132,7 +132,8 @@ class Queries:
                 message = f"a term has {len(term.value)} characters; 1 to {self._limits.term_length} are allowed"
                 raise SpanError(message, term.span, hint="use a shorter term")
 
-    def _checked(self, query: Query) -> CheckedQuery:
+    def _canonical(self, query: Query) -> CheckedQuery:
+        """The query with its canonical text. Raises InputError if that is too long."""
         text = to_text(query)
         if (cached := self._cached(text)) is not None:
             return cached

@@ -190,7 +190,7 @@ class ControlWriter:
             return {}
         states = {state: adapter.states.get(state, 0) for state in ("start", "active", "inactive", "stop")}
         states["active"] += self._without_lifecycle
-        return {**states, "bindings": adapter.bindings, "agents": adapter.agents}
+        return {**states, "bindings": adapter.binding_count, "agents": adapter.agent_count}
 
     def close(self) -> None:
         """Handle what waits, then refuse. Idempotent."""
@@ -232,7 +232,7 @@ class ControlWriter:
             group = RequestGroup(self._registry, self.entities, self._current_adapter(), self._clock)
             completions = [group.apply(each) for each in submissions]
             group.flush_moves()
-            last_row = self._store(group.update)
+            last_ticket = self._store(group.update)
             if changing:
                 self._pause = 0.0
         except Exception as error:  # nobody must wait forever
@@ -246,7 +246,7 @@ class ControlWriter:
                 self._adapter = None
                 self._rebuild()
             if changing:
-                self._send(group, last_row)
+                self._send(group, last_ticket)
             if not self._outbox.behind:
                 self.peer_sources.publish()
         except Exception as error:
@@ -267,18 +267,21 @@ class ControlWriter:
             self._outbox.catch_up()
 
     def _store(self, update: ControlUpdate) -> int:
-        """The outbox row of the last record, 0 without records."""
+        """The ticket of the last record, 0 without records."""
         changes = [*update.changes, *update.records]
         return self._apply(changes) if changes else 0
 
     def _apply(self, changes: Sequence[Change]) -> int:
-        last_row = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.done)
-        self._outbox.done = 0
-        return last_row
+        last_ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.journalled_ticket)
+        self._outbox.journalled_ticket = 0
+        return last_ticket
 
-    def _send(self, group: RequestGroup, last_row: int) -> None:
-        """Journal what the group did. Raises StorageError; then it is done later."""
-        self._outbox.send(group.update.records, last_row)
+    def _send(self, group: RequestGroup, last_ticket: int) -> None:
+        """Journal what the group did.
+
+        If it raises StorageError, the records stay in the control outbox and are journalled later.
+        """
+        self._outbox.send(group.update.records, last_ticket)
         if group.pipeline is not None:
             self._outbox.inform_pipeline(group.pipeline, group.adapter(), self._clock.now())
         self._erase_mailboxes()
@@ -290,7 +293,7 @@ class ControlWriter:
                 self.entities.remove(id)
             else:
                 self.entities.put(entity)
-        self.peer_sources.note_group(group.adapter(), group.entities.values(), group.entities)
+        self.peer_sources.note_group(group.adapter(), group.entities)
         self._to_erase += group.removed_subscribers
         self._without_lifecycle += group.without_lifecycle
         self._metrics.moves_accepted.inc(group.accepted_moves)

@@ -1,6 +1,6 @@
 """The office actor: the one thread that runs a node's post office.
 
-Messages that arrive while others are handled form a group. A group is one transaction of the office's store. Its
+Inputs that arrive while others are handled form a group. A group is one transaction of the office's store. Its
 effects leave only after the commit.
 """
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SOON = 0.1  # seconds
-_GROUP = 1_000  # messages
+_GROUP = 1_000  # inputs
 _LETTERS = 10_000  # in the deposits of a group: readers must not wait long for writers
 
 Outlet = Callable[[Sequence[Transmit | Notice]], None]
@@ -73,9 +73,9 @@ class OfficeActor:
         """Send effects to `outlet` from now on. Earlier effects are lost; the office repeats what matters."""
         self._outlet = outlet
 
-    def tell(self, message: OfficeInput) -> Future[Reply | None]:
-        """The office's reply; None for a message without one. The future raises what the office refuses."""
-        return self._commits.submit(message)
+    def tell(self, input: OfficeInput) -> Future[Reply | None]:
+        """The office's reply; None for an input without one. The future raises what the office refuses."""
+        return self._commits.submit(input)
 
     def tell_all(self, messages: Sequence[OfficeInput]) -> None:
         """Handle messages of other offices. Their replies are dropped."""
@@ -96,26 +96,26 @@ class OfficeActor:
 
     def _handle(self, group: Sequence[Submission[_Request]]) -> None:
         due = [] if self._commits.is_closed else self._timers.pop_due()
-        messages: list[tuple[OfficeInput, Future[Any]]] = [(WorkDue(work), Future()) for work in due]
+        inputs: list[tuple[OfficeInput, Future[Any]]] = [(WorkDue(work), Future()) for work in due]
         queries: list[Submission[_StoreQuery]] = []
         for request, future in group:
             if isinstance(request, _StoreQuery):
                 queries.append(Submission(request, future))
             else:
-                messages.append((request, future))
-        if messages:
-            self._handle_messages(messages)
+                inputs.append((request, future))
+        if inputs:
+            self._handle_inputs(inputs)
         if queries:
             self._answer(queries)
 
-    def _handle_messages(self, messages: Sequence[tuple[OfficeInput, Future[Any]]]) -> None:
-        outcomes = self._office.handle_all([message for message, _ in messages], self._clock())
-        for (message, future), outcome in zip(messages, outcomes, strict=True):
+    def _handle_inputs(self, inputs: Sequence[tuple[OfficeInput, Future[Any]]]) -> None:
+        outcomes = self._office.handle_all([input for input, _ in inputs], self._clock())
+        for (input, future), outcome in zip(inputs, outcomes, strict=True):
             if isinstance(outcome, StorageError):
-                fail([Submission(message, future)], outcome)
+                fail([Submission(input, future)], outcome)
             elif isinstance(outcome, Exception):
                 if not isinstance(outcome, RoamcastError):
-                    log.error("unexpected error while handling %s", type(message).__name__, exc_info=outcome)
+                    log.error("unexpected error while handling %s", type(input).__name__, exc_info=outcome)
                 future.set_exception(outcome)
             else:
                 future.set_result(next((effect for effect in outcome if isinstance(effect, Reply)), None))
@@ -155,12 +155,12 @@ class _Timers:
         self._versions: dict[PendingWork, int] = {}
         self._last_version = 0
 
-    def set(self, wake: ScheduleWork) -> None:
+    def set(self, schedule: ScheduleWork) -> None:
         with self._lock:
             self._last_version += 1
-            self._versions[wake.work] = self._last_version
-            seconds = self._rng.randint(wake.earliest, wake.latest) / 1_000_000
-            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_version, wake.work))
+            self._versions[schedule.work] = self._last_version
+            seconds = self._rng.randint(schedule.earliest, schedule.latest) / 1_000_000
+            heapq.heappush(self._heap, (time.monotonic() + seconds, self._last_version, schedule.work))
 
     def hurry(self) -> None:
         """Let every timer run within `_SOON` seconds."""

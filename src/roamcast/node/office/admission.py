@@ -131,7 +131,8 @@ class Admission:
         """Raises PermissionDeniedError unless the subscriber has proved its move, UnavailableError if unknown.
 
         Local knowledge decides; else the subscriber's home; while that is away, the previous office. The latter is not
-        believed about a subscriber that is served here or on record: it could open another's mailbox.
+        believed about a subscriber that is served here or whose arrival is recorded here: it could open another's
+        mailbox.
         """
         verdict = await run_in_threadpool(self.judge_move, name, epoch, move_proof)
         home_error: RoamcastError | None = None
@@ -152,10 +153,10 @@ class Admission:
                 "invalid move proof", where=name, hint="use the subscriber's name and its current token"
             )
 
-    def note_sent(self, to: str, message: PeerMessage) -> PeerMessage:
-        """Remember what a later answer will be judged by; returns the message to send.
+    def prepare_to_send(self, to: str, message: PeerMessage) -> PeerMessage:
+        """The message to send: own letters get a stamp, an address update to the home the subscriber's move proof.
 
-        Own letters get a stamp. An address update to the home gets the subscriber's move proof.
+        Remembers what a later answer will be judged by.
         """
         match message:
             case LetterBundle(receiver, letters, origin) if origin == self._names.domain:
@@ -193,7 +194,7 @@ class Admission:
         """Believed if it comes from the office that it names as its sender."""
         return message if message.from_office == peer else None
 
-    async def _letters_taken(self, peer: str, message: BundleReceipt) -> PeerMessage | None:
+    async def _bundle_receipt(self, peer: str, message: BundleReceipt) -> PeerMessage | None:
         """Believed if it comes from an office that has the mailbox, or the home, and is for letters with our stamp."""
         if message.from_office != peer or not (message.epoch > 0 or home_of(message.receiver) == peer):
             return None
@@ -235,7 +236,7 @@ class Admission:
             return None
         return message if verdict == "yes" else None
 
-    async def _chunk_taken(self, peer: str, message: ChunkReceipt) -> PeerMessage | None:
+    async def _chunk_receipt(self, peer: str, message: ChunkReceipt) -> PeerMessage | None:
         """Believed if it comes from the office that the mailbox is handed to."""
         if self._handing_over.get(message.name) != peer:
             return None
@@ -253,7 +254,7 @@ class Admission:
         return "yes" if verdict == "yes" else "no" if verdict == "no" else "unknown"
 
     async def _is_here(self, name: str) -> bool:
-        """Whether the subscriber is served here or on record."""
+        """Whether the subscriber is served here, or its arrival is recorded here."""
         if self._visitors.find(name) is not None:
             return True
         tenures = await asyncio.wrap_future(self._actor.query(lambda store: store.tenures((name,))))
@@ -269,12 +270,12 @@ _Rule = Callable[[Admission, str, Any], Awaitable[PeerMessage | None]]
 
 _RULES: Final[Mapping[type[Any], _Rule]] = {
     LetterBundle: Admission._letters,
-    BundleReceipt: Admission._letters_taken,
+    BundleReceipt: Admission._bundle_receipt,
     LocationQuery: Admission._sender_itself,
     LocationReply: Admission._location,
     MailboxClaim: Admission._claim,
     MailboxChunk: Admission._sender_itself,
-    ChunkReceipt: Admission._chunk_taken,
+    ChunkReceipt: Admission._chunk_receipt,
     AddressUpdate: Admission._address_update,
     AddressUpdateReceipt: Admission._sender_itself,
     TraceQuery: Admission._any_peer,

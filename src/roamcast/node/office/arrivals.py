@@ -7,7 +7,7 @@ import logging
 
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import Name, stale_arrival_error
+from roamcast.deliver.addressing import check_name, stale_arrival_error
 from roamcast.deliver.requests import ArrivalRefused, Arrive, Arrived, Departed
 from roamcast.errors import ElsewhereError, RoamcastError, UnavailableError
 from roamcast.node.office.actor import OfficeActor
@@ -38,11 +38,11 @@ class Arrivals:
         Raises PermissionDeniedError for an invalid move proof, and ElsewhereError if the subscriber has arrived
         somewhere in this epoch or a later one.
         """
-        Name.parse(name)
+        check_name(name)
         move_proof = str(MoveProof.parse(move_proof))
         before = self._visitors.find(name)
         await self._admission.check_arrival(name, epoch, move_proof, previous)
-        known_epoch = await run_in_threadpool(self._visitors.announce, name, epoch, move_proof, secret, before)
+        known_epoch = await run_in_threadpool(self._visitors.record_arrival, name, epoch, move_proof, secret, before)
         if known_epoch:
             raise stale_arrival_error(name, self._domain, known_epoch)
         try:
@@ -66,7 +66,7 @@ class Arrivals:
                 waiting.set_result(outcome)
 
     async def depart(self, departed: Departed) -> None:
-        """Invalidate the token of a visitor whose mailbox was handed over."""
+        """Invalidate the token of a visitor whose mailbox was granted to another office."""
         try:
             await run_in_threadpool(self._visitors.leave, departed.name, departed.epoch, departed.office)
         except RoamcastError as error:

@@ -114,7 +114,7 @@ class PostOffice:
         for effect in effects:
             match effect:
                 case Transmit(to, message):
-                    self.sender.send(to, self.admission.note_sent(to, message))
+                    self.sender.send(to, self.admission.prepare_to_send(to, message))
                 case LettersReady(name):
                     self.waiters.notify([name])
                 case Departed(name):
@@ -153,7 +153,7 @@ class PostOffice:
         task.add_done_callback(self._tasks.discard)
 
     async def _join(self, url: str, code: str) -> None:
-        """Join once; a later start finds the peer on record. Raises the refusal; retries if the node is away."""
+        """Join once; a later start finds the peer in the peer file. Raises the refusal; retries if the node is away."""
         if any(peer.invitation == Invitation.read(code)[0] for peer in self.peers.all()):
             return
         try:

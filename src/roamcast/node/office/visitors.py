@@ -1,4 +1,4 @@
-"""Visitors, that is subscribers of other domains served here, in memory: lookups never wait for the disk."""
+"""Subscribers that have arrived at this node, in memory: lookups never wait for the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["Visitors"]
 
 
 class Visitors:
-    """The visitors and their tokens. Reads never block; changes wait for the disk. Thread-safe."""
+    """Visitors and their tokens. Reads never block; changes wait for the disk. Thread-safe.
+
+    At its home, a subscriber that has come back from another domain is among them, too.
+    """
 
     def __init__(self, store: SqlVisitors) -> None:
         self._store = store
@@ -39,10 +42,10 @@ class Visitors:
         """The departure of the visitor that had this token."""
         return self._departed.get(token_hash)
 
-    def announce(self, name: str, epoch: int, move_proof: str, secret: str, before: Visitor | None) -> int:
+    def record_arrival(self, name: str, epoch: int, move_proof: str, secret: str, before: Visitor | None) -> int:
         """Record an arrival whose move proof is valid. A token that the visitor has stays valid.
 
-        Returns 0, or the epoch on record if that is not lower than the given one. An arrival may be repeated with the
+        Returns 0, or the recorded epoch if that is not lower than the given one. An arrival may be repeated with the
         same epoch and secret; the move proof alone is not enough, as the previous office has seen it. Raises
         UnavailableError if the record has changed since `before`, when the move proof was checked.
         """
@@ -68,7 +71,7 @@ class Visitors:
             return token
 
     def leave(self, name: str, epoch: int, office: str | None = None) -> None:
-        """The mailbox was handed to `office` in this epoch. Its token now leads to that office."""
+        """The mailbox was granted to `office` in this epoch. The visitor's token now leads to that office."""
         with self._lock:
             visitor = self._visitors.get(name)
             if visitor is not None and visitor.epoch < epoch:

@@ -97,7 +97,7 @@ class Discovery:
 
     def _notify(self, notifications: Notifications) -> None:
         self.waiters.notify([*map(_waiter_name, notifications.waiting_nodes), *notifications.sources])
-        for node in notifications.nodes_to_ask:
+        for node in notifications.nodes_to_poll:
             if (polling := self._polling.get(node)) is not None:
                 polling.urgent.set()
 

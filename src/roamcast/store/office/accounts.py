@@ -24,9 +24,9 @@ LetterRun = tuple[str, int, int]
 
 @dataclass(slots=True)
 class MailboxRow:
-    """A mailbox without its letters. Letters up to offset `acknowledged` are deleted; `readable` and `held` are live.
+    """A mailbox without its letters. Letters up to offset `acknowledged` are deleted.
 
-    `run` is the run of the letter filed last, if known.
+    `readable` and `held` count the live letters of each kind. `run` is the run of the letter filed last, if known.
     """
 
     id: int

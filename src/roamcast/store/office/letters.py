@@ -30,7 +30,8 @@ _SWEEP_ROWS = 1_000  # rows to visit in a sweep, plus four for each letter ackno
 class LetterTables(AccountTables):
     """New letters are kept until `_flush_letters`, which runs before every read.
 
-    `_live` and `_dead` count all rows; `_swept` is the progress of the current sweep.
+    `_live` and `_deleted_rows` count the rows of live and of deleted letters in all mailboxes. `_swept` is the progress
+    of the current sweep: the id of the last row visited.
     """
 
     def __init__(self) -> None:
@@ -39,9 +40,9 @@ class LetterTables(AccountTables):
         self._released: list[tuple[Any, ...]] = []
         self._acknowledged_count = 0  # in this transaction
         self._live = 0
-        self._dead = 0
+        self._deleted_rows = 0
         self._swept = 0
-        self._delete_all_dead = False  # set when the disk is full, or a mailbox was erased
+        self._sweep_all = False  # sweep until no deleted row is left: the disk is full, or a mailbox was erased
 
     def file(self, plan: FilingPlan) -> None:
         rows: dict[str, MailboxRow] = {}
@@ -125,7 +126,7 @@ class LetterTables(AccountTables):
         row.readable -= count
         self._mark_changed(row)
         self._acknowledged_count += count
-        self._mark_dead(count)
+        self._mark_deleted(count)
         return count
 
     def expire(self, name: str, letters: Sequence[FiledLetter]) -> None:
@@ -145,14 +146,14 @@ class LetterTables(AccountTables):
         if row is not None and bookkeeping.acknowledged < row.acknowledged:
             # Remove the rows of deleted letters, which a lower `acknowledged` would make visible again.
             self._flush_letters()
-            self._dead -= self._session.run(_DELETE_ACKNOWLEDGED, row.id, row.acknowledged)
+            self._deleted_rows -= self._session.run(_DELETE_ACKNOWLEDGED, row.id, row.acknowledged)
         self._replace_bookkeeping(name, bookkeeping)
 
     def drop_mailbox(self, name: str) -> None:
         self._flush_letters()
         row = self._drop_account(name)
         if row is not None:
-            self._mark_dead(row.readable + row.held)
+            self._mark_deleted(row.readable + row.held)
 
     def erase_mailbox(self, name: str) -> None:
         """Remove the rows of all letters now, deleted or live. Letters of earlier stays go with the next sweeps."""
@@ -164,12 +165,12 @@ class LetterTables(AccountTables):
         deleted = self._session.run("DELETE FROM letters WHERE mailbox = ? AND mailbox_offset IS NOT NULL", row.id)
         deleted += self._session.run("DELETE FROM letters WHERE mailbox = ? AND mailbox_offset IS NULL", row.id)
         self._live -= alive
-        self._dead -= deleted - alive
-        self._delete_all_dead = True
+        self._deleted_rows -= deleted - alive
+        self._sweep_all = True
 
-    def _mark_dead(self, count: int) -> None:
+    def _mark_deleted(self, count: int) -> None:
         self._live -= count
-        self._dead += count
+        self._deleted_rows += count
 
     def _flush_letters(self) -> None:
         if self._filed:
@@ -190,15 +191,15 @@ class LetterTables(AccountTables):
         A dropped mailbox may leave very many of them. They are removed gradually, so that nobody has to wait.
         """
         count, self._acknowledged_count = _SWEEP_ROWS + 4 * self._acknowledged_count, 0
-        if self._dead <= (0 if self._delete_all_dead else self._live + _SLACK):
-            self._delete_all_dead = False
+        if self._deleted_rows <= (0 if self._sweep_all else self._live + _SLACK):
+            self._sweep_all = False
             return
         row = self._session.row(_SWEEP_END, self._swept, count)
         end = row[0] if row else None
         if end is None:
             self._swept = 0
         else:
-            self._dead -= self._session.run(_SWEEP, self._swept, end)
+            self._deleted_rows -= self._session.run(_SWEEP, self._swept, end)
             self._swept = end
 
     def _select(self, name: str, sql: str, parameters: Any) -> list[FiledLetter]:

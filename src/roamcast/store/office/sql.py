@@ -53,7 +53,7 @@ class SqlOfficeStore(LetterTables, QueueTables):
         except BaseException as error:
             self._forget()
             if isinstance(error, StorageError):
-                self._delete_all_dead = True
+                self._sweep_all = True
             raise
         finally:
             self._open = None
@@ -68,7 +68,7 @@ class SqlOfficeStore(LetterTables, QueueTables):
         row = self._session.row(sql) or (0, 0, 0, 0, 0)
         if row[0] != self._changes:
             self._forget()
-            self._changes, self._mailbox_count, self._live, self._dead, self._swept = row
+            self._changes, self._mailbox_count, self._live, self._deleted_rows, self._swept = row
 
     def _finish(self) -> None:
         self._flush_accounts()
@@ -76,7 +76,7 @@ class SqlOfficeStore(LetterTables, QueueTables):
         if not self._session.wrote:
             return
         self._sweep()
-        counters = (self._changes + 1, self._mailbox_count, self._live, self._dead, self._swept)
+        counters = (self._changes + 1, self._mailbox_count, self._live, self._deleted_rows, self._swept)
         self._session.run(_PUT_COUNTERS, *counters)
         self._changes += 1
 

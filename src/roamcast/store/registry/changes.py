@@ -46,7 +46,7 @@ __all__ = ["apply_changes"]
 
 
 def apply_changes(connection: Connection, changes: Sequence[Change]) -> int:
-    """Apply changes in order. Returns the outbox row of the last control record, 0 if there is none."""
+    """Apply changes in order. Returns the ticket of the last control record, 0 if there is none."""
     for kind, run in groupby(changes, type):
         _APPLIERS[kind](connection, list(run))
     if not any(isinstance(change, Record) for change in changes):

@@ -29,11 +29,11 @@ class RegistryStore(Protocol):
     """
 
     def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
-        """Apply all changes in order, or none. Returns the outbox row of the last control record, 0 if there is none.
+        """Apply all changes in order, or none. Returns the ticket of the last control record, 0 if there is none.
 
-        `at` is the time of the changes; `latest` never decreases. Also removes the rows up to `journalled` from the
-        outbox. Raises ConflictError for an id or a token that is taken, and NotFoundError for an
-        unknown entity or subscription.
+        The ticket is the number of a record in the outbox. `at` is the time of the changes; `latest` never decreases.
+        Also removes the records up to ticket `journalled` from the outbox. Raises ConflictError for an id or a token
+        that is taken, and NotFoundError for an unknown entity or subscription.
         """
 
     def entity(self, id: str) -> Entity:
@@ -86,10 +86,10 @@ class RegistryStore(Protocol):
         """Delete bindings that ended before a time, oldest first, at most `limit`. Returns how many."""
 
     def control_outbox(self, *, after: int = 0, limit: int | None = None) -> list[tuple[int, Record]]:
-        """Control records not known to be journalled, with rising row numbers above `after`; at most `limit`."""
+        """Control records not known to be journalled, with rising tickets above `after`; at most `limit`."""
 
     def trim_outbox(self, through: int) -> None:
-        """Remove the rows up to and including this one from the outbox."""
+        """Remove the records up to and including this ticket from the outbox."""
 
     def latest(self) -> int:
         """The latest time of any change; 0 before the first."""

@@ -54,7 +54,7 @@ subscriptions = Table(
     Column("since", BigInteger),
     Column("was_active", Boolean),
     Column("has_moving_region", Boolean, nullable=False),
-    Column("source", SortedText, nullable=False),
+    Column("source", SortedText, nullable=False),  # the condition on its sources as JSON; "" for none
     Index("subscriptions_of", "subscriber", "id"),
 )
 _lifecycle = subscriptions.c.state.is_not(None)
@@ -85,7 +85,7 @@ control_outbox = Table(
     _tables,
     Column("ticket", BigSerial, primary_key=True),
     Column("record", SortedText, nullable=False),  # JSON object
-    sqlite_autoincrement=True,  # row numbers are never reused
+    sqlite_autoincrement=True,  # tickets are never reused
 )
 
 visitors = Table(

@@ -73,12 +73,12 @@ class SqlRegistry:
 
     def apply(self, changes: Sequence[Change], *, at: int, journalled: int = 0) -> int:
         with self._writing() as connection:
-            last_row = apply_changes(connection, changes)
+            last_ticket = apply_changes(connection, changes)
             if journalled:
                 connection.execute(control_outbox.delete().where(control_outbox.c.ticket <= journalled))
             if at > int(_meta(connection, LATEST) or 0):
                 connection.execute(meta.update().filter_by(name=LATEST).values(value=str(at)))
-            return last_row
+            return last_ticket
 
     def entity(self, id: str) -> Entity:
         rows = self._rows(select(entities).filter_by(id=id).where(_registered))

@@ -1,4 +1,4 @@
-"""Credentials of subscribers of other domains that are, or were, served here."""
+"""Credentials of subscribers that have arrived here: of other domains, or back at their home."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from roamcast.bind.nearest.arrays import Run, grow
 from roamcast.bind.nearest.kernels import inlined
-from roamcast.bind.nearest.kernels.layout import Integers, Longs
+from roamcast.bind.nearest.kernels.layout import Int32s, Int64s
 from roamcast.compiled import inline_kernel, kernel
 from roamcast.errors import ConflictError
 
@@ -59,8 +59,8 @@ class IdTable:
         self._lanes = lanes
         self._run = run
         self._text = bytearray(_END)
-        self._start: Longs = np.zeros(0, np.int64)  # by handle: the start of its id in the text, or 0
-        self._slots: Longs = np.full(8, _FREE, np.int64)
+        self._start: Int64s = np.zeros(0, np.int64)  # by handle: the start of its id in the text, or 0
+        self._slots: Int64s = np.full(8, _FREE, np.int64)
         self._used = 0  # slots that are not free
         self._count = 0
         self._removed = 0  # bytes of removed ids
@@ -73,7 +73,7 @@ class IdTable:
         start = int(self._start[handle])
         return self._text[start : self._text.index(_END_BYTE, start)].decode("utf-8", "surrogatepass")
 
-    def find(self, ids: Sequence[str]) -> Integers:
+    def find(self, ids: Sequence[str]) -> Int32s:
         """The handles of ids, or -1."""
         handles, scratch = np.empty(len(ids), np.int32), np.empty(len(ids), np.int64)
         id_bytes, ends = _concatenate(ids)
@@ -86,7 +86,7 @@ class IdTable:
         list(self._run(find_lane, range(lanes)))
         return handles
 
-    def add(self, ids: Sequence[str], handles: Integers) -> None:
+    def add(self, ids: Sequence[str], handles: Int32s) -> None:
         """Assign ids to handles that have none. Raises ConflictError at the first duplicate; those before it stay."""
         self._reserve(len(ids))
         self._start = grow(self._start, int(handles.max(initial=-1)) + 1)
@@ -121,7 +121,7 @@ class IdTable:
             self._slots, self._used = slots, self._count
 
 
-def _concatenate(ids: Sequence[str]) -> tuple[_Bytes, Longs]:
+def _concatenate(ids: Sequence[str]) -> tuple[_Bytes, Int64s]:
     """The ids as one text, each followed by one more byte, and where they end."""
     text, separator = "\n".join(ids) + "\n", ord("\n")
     if text.count("\n") == len(ids):
@@ -202,7 +202,7 @@ def _equals(text: _Bytes, start: int, id_bytes: _Bytes, begin: int, end: int) ->
 
 
 @inline_kernel
-def _probe(slots: Longs, start: Longs, text: _Bytes, hash_: int, id_bytes: _Bytes, begin: int, end: int) -> int:
+def _probe(slots: Int64s, start: Int64s, text: _Bytes, hash_: int, id_bytes: _Bytes, begin: int, end: int) -> int:
     """The slot of an id, or ~slot of a free one where it may be inserted."""
     at = hash_ & (slots.size - 1)
     while slots[at] != _FREE:
@@ -217,13 +217,13 @@ def find_ids(
     first: int,
     last: int,
     key: _Key,
-    slots: Longs,
-    start: Longs,
+    slots: Int64s,
+    start: Int64s,
     text: _Bytes,
     id_bytes: _Bytes,
-    ends: Longs,
-    scratch: Longs,
-    handles: Integers,
+    ends: Int64s,
+    scratch: Int64s,
+    handles: Int32s,
 ) -> None:
     """Write the handles of the ids from `first` to `last` of a concatenation, or -1 for unknown ids.
 
@@ -252,7 +252,7 @@ def find_ids(
 
 
 @kernel
-def insert_ids(key: _Key, slots: Longs, start: Longs, text: _Bytes, handles: Integers) -> int:
+def insert_ids(key: _Key, slots: Int64s, start: Int64s, text: _Bytes, handles: Int32s) -> int:
     """Insert handles whose ids are in the text already. Stops at a duplicate id; returns how many were inserted."""
     for i in range(handles.size):
         begin = start[handles[i]]
@@ -266,7 +266,7 @@ def insert_ids(key: _Key, slots: Longs, start: Longs, text: _Bytes, handles: Int
 
 
 @kernel
-def delete_id(key: _Key, slots: Longs, start: Longs, text: _Bytes, handle: int) -> int:
+def delete_id(key: _Key, slots: Int64s, start: Int64s, text: _Bytes, handle: int) -> int:
     """Delete a handle that is in the table. Returns the length of its id."""
     begin = start[handle]
     end = _end_of(text, begin)
@@ -275,7 +275,7 @@ def delete_id(key: _Key, slots: Longs, start: Longs, text: _Bytes, handle: int) 
 
 
 @kernel
-def rehash(key: _Key, slots: Longs, start: Longs, text: _Bytes, larger: Longs) -> None:
+def rehash(key: _Key, slots: Int64s, start: Int64s, text: _Bytes, larger: Int64s) -> None:
     """Copy all handles to a larger table of free slots."""
     for slot in slots:
         if slot >= 0:
@@ -287,7 +287,7 @@ def rehash(key: _Key, slots: Longs, start: Longs, text: _Bytes, larger: Longs) -
 
 
 @kernel
-def pack_ids(text: _Bytes, start: Longs, packed: _Bytes) -> None:
+def pack_ids(text: _Bytes, start: Int64s, packed: _Bytes) -> None:
     """Copy the ids in use one after another, and update their starts. The first byte is unused."""
     n = 1
     packed[0] = _END_BYTE

@@ -21,8 +21,8 @@ __all__ = [
     "TREE",
     "UNLIMITED",
     "Floats",
-    "Integers",
-    "Longs",
+    "Int32s",
+    "Int64s",
     "Record",
     "Rows",
     "Rule",
@@ -34,8 +34,8 @@ Rows: TypeAlias = npt.NDArray[Any]
 """An array of one of the record types below."""
 Record: TypeAlias = Any
 """One of its records, by reference."""
-Integers: TypeAlias = npt.NDArray[np.int32]
-Longs: TypeAlias = npt.NDArray[np.int64]
+Int32s: TypeAlias = npt.NDArray[np.int32]
+Int64s: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -139,8 +139,8 @@ class SearchArrays(NamedTuple):
 
     geographic: bool
     entity: Rows
-    label: Longs  # by source: labels are ordered as the ids are
-    bindings: Integers  # by source: the number of subscriptions bound to it
+    label: Int64s  # by source: labels are ordered as the ids are
+    bindings: Int32s  # by source: the number of subscriptions bound to it
     members: Rows
     member_tree: Rows
     member_entry: Rows

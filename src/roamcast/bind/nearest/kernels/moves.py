@@ -1,4 +1,6 @@
-"""A batch of moves: accept them, move entities, find the few subscriptions to check, check them, report changes."""
+"""A batch of moves, or of new subscriptions: accept moves, move entities, find the few subscriptions to check, check
+them, report changes.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from roamcast.bind.nearest.kernels.layout import (
     FIRST_BOX,
     UNLIMITED,
     Floats,
-    Integers,
-    Longs,
+    Int32s,
+    Int64s,
     Record,
     Rows,
     Rule,
@@ -46,7 +48,7 @@ from roamcast.compiled import inline_kernel, kernel
 from roamcast.model import BEFORE_ALL
 
 __all__ = [
-    "CLOCK",
+    "LAST_MOVE",
     "accept_moves",
     "bind_anyof",
     "bind_to",
@@ -56,7 +58,7 @@ __all__ = [
     "move_entities",
 ]
 
-CLOCK: Final = np.dtype(
+LAST_MOVE: Final = np.dtype(
     [
         ("time", "i8"),  # of the last position; BEFORE_ALL without one
         ("move", "i8"),  # the number of the last accepted move
@@ -71,7 +73,7 @@ _ROUND: Final = 1e-13  # relative slack of comparisons
 
 @kernel
 def accept_moves(
-    clock: Rows, first_move: int, handles: Integers, times: Longs, rows: Integers, is_first: npt.NDArray[np.bool_]
+    last_moves: Rows, first_move: int, handles: Int32s, times: Int64s, rows: Int32s, is_first: npt.NDArray[np.bool_]
 ) -> int:
     """Find the last valid move of each entity in a batch. Moves older than the entity's position are ignored.
 
@@ -80,20 +82,20 @@ def accept_moves(
     """
     n = 0
     for i in range(handles.size):
-        c = clock[handles[i]]
-        if times[i] < c.time:
+        last = last_moves[handles[i]]
+        if times[i] < last.time:
             continue
-        if c.move < first_move:
-            is_first[n] = c.time == BEFORE_ALL
-            c.move = first_move + n
+        if last.move < first_move:
+            is_first[n] = last.time == BEFORE_ALL
+            last.move = first_move + n
             n += 1
-        rows[c.move - first_move] = i
-        c.time = times[i]
+        rows[last.move - first_move] = i
+        last.time = times[i]
     return n
 
 
 @kernel
-def chart_positions(geographic: bool, entity: Rows, entities: Integers, x: Floats, y: Floats, z: Floats) -> None:
+def chart_positions(geographic: bool, entity: Rows, entities: Int32s, x: Floats, y: Floats, z: Floats) -> None:
     """Write the chart positions of entities."""
     for i in range(entities.size):
         e = entity[entities[i]]
@@ -105,11 +107,11 @@ def move_entities(
     arrays: SearchArrays,
     lane: int,
     lanes: int,
-    entities: Integers,
+    entities: Int32s,
     x: Floats,
     y: Floats,
-    moved: Integers,
-    marks: Integers,
+    moved: Int32s,
+    marks: Int32s,
 ) -> tuple[int, int]:
     """Set the positions of a lane's entities.
 
@@ -151,11 +153,11 @@ def move_entities(
 @kernel
 def check_bindings(
     arrays: SearchArrays,
-    groups: Integers,
-    first_member: Longs,
-    members: Integers,
-    first_mark: Longs,
-    marks: Integers,
+    groups: Int32s,
+    first_member: Int64s,
+    members: Int32s,
+    first_mark: Int64s,
+    marks: Int32s,
     previous: Rows,
     checked: Rows,
 ) -> int:
@@ -275,7 +277,7 @@ def _note_source(s: Record, chord: float) -> bool:
 
 
 @kernel
-def collect_changes(arrays: SearchArrays, checked: Rows, rows: Integers) -> int:
+def collect_changes(arrays: SearchArrays, checked: Rows, rows: Int32s) -> int:
     """Count the bindings that changed, and update budgets.
 
     Writes the rows of `checked` whose binding changed or is still to be chosen. Returns how many.
@@ -310,7 +312,7 @@ def bind_to(arrays: SearchArrays, subscription: int, bound: int) -> None:
 
 
 @kernel
-def bind_anyof(arrays: SearchArrays, subscriptions: Integers) -> int:
+def bind_anyof(arrays: SearchArrays, subscriptions: Int32s) -> int:
     """Bind subscriptions with ANYOF in turn. Stops at the first uncertain one; returns how many were bound."""
     for i in range(subscriptions.size):
         item = arrays.subscriptions[subscriptions[i]]

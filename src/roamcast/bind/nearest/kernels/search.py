@@ -252,18 +252,19 @@ def nearest(
 
 
 @inline_kernel
-def choose_within(
-    arrays: SearchArrays, group: int, subscription: int, x: float, y: float, z: float
-) -> tuple[int, bool]:
-    """The membership for REMOTEOF or ANYOF within the radius, and whether the choice is uncertain."""
-    tree, s = arrays.member_tree[group], arrays.subscription_entry[subscription]
+def choose_within(arrays: SearchArrays, group: int, k: int, x: float, y: float, z: float) -> tuple[int, bool]:
+    """The membership for the subscription in entry `k` (REMOTEOF or ANYOF), and whether the choice is uncertain.
+
+    Its subscriber is at (x, y, z).
+    """
+    tree, s = arrays.member_tree[group], arrays.subscription_entry[k]
     radius, remote, here = s.radius, s.rule == _REMOTEOF, arrays.entity[s.entity]
     best, source, merit, rival, uncertain = -1, -1, -inf, -inf, False
     inside, outside = chord_within(arrays.geographic, radius), chord_beyond(arrays.geographic, radius)
     leaf = next_leaf(tree, arrays.member_box, long(-1), x, y, z, outside)
     while leaf >= 0:
-        for k in range(leaf_start(tree, leaf), leaf_end(tree, leaf)):
-            m = arrays.member_entry[k]
+        for j in range(leaf_start(tree, leaf), leaf_end(tree, leaf)):
+            m = arrays.member_entry[j]
             c = squared(m.x - x, m.y - y, m.z - z)
             if m.item < 0 or c > outside * outside:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roamcast.bind.nearest.kernels import inlined
-from roamcast.bind.nearest.kernels.layout import FANOUT, FANOUT_BITS, FIRST_BOX, Floats, Integers, Longs, Rows
+from roamcast.bind.nearest.kernels.layout import FANOUT, FANOUT_BITS, FIRST_BOX, Floats, Int32s, Int64s, Rows
 from roamcast.compiled import kernel
 
 __all__ = [
@@ -25,7 +25,7 @@ _EMPTY = np.inf
 
 
 @kernel
-def live_entries(tree: Rows, trees: Integers, entry_item: Integers, rows: Integers) -> None:
+def live_entries(tree: Rows, trees: Int32s, entry_item: Int32s, rows: Int32s) -> None:
     """Write the rows of the entries in use, one tree after another."""
     n = 0
     for t in trees:
@@ -36,7 +36,7 @@ def live_entries(tree: Rows, trees: Integers, entry_item: Integers, rows: Intege
 
 
 @kernel
-def hilbert_keys(group: Integers, x: Floats, y: Floats, keys: Longs) -> None:
+def hilbert_keys(group: Int32s, x: Floats, y: Floats, keys: Int64s) -> None:
     """Write keys that sort points by group, then along a Hilbert curve. Points of a group are consecutive."""
     begin = 0
     while begin < group.size:
@@ -73,7 +73,7 @@ def _hilbert_key(x: int, y: int) -> int:
 
 @kernel
 def build_boxes(
-    tree: Rows, trees: Integers, item: Integers, x: Floats, y: Floats, z: Floats, reach: Floats, box: Rows
+    tree: Rows, trees: Int32s, item: Int32s, x: Floats, y: Floats, z: Floats, reach: Floats, box: Rows
 ) -> None:
     """Compute the boxes of these trees from the columns of their entries."""
     for t in trees:
@@ -102,7 +102,7 @@ def build_boxes(
 
 
 @kernel
-def append_entries(item: Rows, tree: Rows, items: Integers, rows: Integers) -> None:
+def append_entries(item: Rows, tree: Rows, items: Int32s, rows: Int32s) -> None:
     """Allot entries at the ends of the trees of items, where there is capacity. Writes their rows.
 
     The caller fills the entries and grows the boxes.
@@ -116,7 +116,7 @@ def append_entries(item: Rows, tree: Rows, items: Integers, rows: Integers) -> N
 
 
 @kernel
-def remove_entries(item: Rows, tree: Rows, entry_item: Integers, items: Integers) -> None:
+def remove_entries(item: Rows, tree: Rows, entry_item: Int32s, items: Int32s) -> None:
     """Remove the entries of those items that have one. Their contents stay; `entry` remembers the row."""
     for i in items:
         k = item[i].entry
@@ -129,7 +129,7 @@ def remove_entries(item: Rows, tree: Rows, entry_item: Integers, items: Integers
 
 
 @kernel
-def link_items(item: Rows, head: Integers, items: Integers) -> None:
+def link_items(item: Rows, head: Int32s, items: Int32s) -> None:
     """Insert items at the heads of their entities' lists."""
     for i in items:
         item[i].next = head[item[i].entity]
@@ -137,7 +137,7 @@ def link_items(item: Rows, head: Integers, items: Integers) -> None:
 
 
 @kernel
-def unlink_items(item: Rows, head: Integers, items: Integers) -> None:
+def unlink_items(item: Rows, head: Int32s, items: Int32s) -> None:
     """Remove items from their entities' lists."""
     for i in items:
         e = item[i].entity
@@ -151,7 +151,7 @@ def unlink_items(item: Rows, head: Integers, items: Integers) -> None:
 
 
 @kernel
-def find_items(item: Rows, head: Integers, entities: Integers, groups: Integers, items: Integers) -> None:
+def find_items(item: Rows, head: Int32s, entities: Int32s, groups: Int32s, items: Int32s) -> None:
     """Write the item of each entity in a group, pair by pair, or -1."""
     for i in range(entities.size):
         at = head[entities[i]]
@@ -161,7 +161,7 @@ def find_items(item: Rows, head: Integers, entities: Integers, groups: Integers,
 
 
 @kernel
-def list_items(item: Rows, head: Integers, entities: Integers, items: Integers) -> int:
+def list_items(item: Rows, head: Int32s, entities: Int32s, items: Int32s) -> int:
     """Write the items of these entities, as far as they fit. Returns how many there are."""
     n = 0
     for e in entities:

@@ -10,7 +10,7 @@ from roamcast.compiled import kernel
 __all__ = ["write_cell_entries", "write_contacts"]
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
 
 
 @kernel
@@ -21,13 +21,13 @@ def _crossing(start: float, took: float, origin: float, target: float, line: flo
 
 @kernel
 def write_cell_entries(
-    mule: Integers,
+    mule: Int32s,
     walk: Floats,  # by leg: start, arrive, end, x0, y0, x1, y1
-    cell: Integers,  # by leg: column and row of its two ends
+    cell: Int32s,  # by leg: column and row of its two ends
     width: float,
-    entry_mule: Integers,
+    entry_mule: Int32s,
     entry_time: Floats,
-    entry_cell: Integers,
+    entry_cell: Int32s,
 ) -> int:
     """Write each entry of a mule into a cell, in order, and return the number. A cell that is left at once is skipped.
 
@@ -68,15 +68,15 @@ def write_cell_entries(
 
 @kernel
 def write_contacts(
-    entry_mule: Integers,
+    entry_mule: Int32s,
     entry_time: Floats,
-    entry_cell: Integers,
+    entry_cell: Int32s,
     leave: Floats,
     cells: int,
-    cell_start: Integers,
-    cell_sensor: Integers,
+    cell_start: Int32s,
+    cell_sensor: Int32s,
     since: Floats,  # by sensor, scratch
-    contact: Integers,  # mule, sensor
+    contact: Int32s,  # mule, sensor
     begin: Floats,
     end: Floats,
 ) -> int:

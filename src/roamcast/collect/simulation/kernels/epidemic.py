@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.kernels.contacts import insert, remove
 from roamcast.collect.simulation.kernels.heads import pay
 from roamcast.collect.simulation.kernels.layout import (
     BY_OWNER,
@@ -28,16 +27,21 @@ from roamcast.collect.simulation.kernels.layout import (
     UP,
     Bits,
     FieldState,
-    Integers,
+    Int32s,
     Ticks,
     i64,
     u64,
 )
+from roamcast.collect.simulation.kernels.path_sets import insert, remove
 from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENDER_STEP, SENSOR_DIED
 from roamcast.collect.simulation.kernels.transfers import log_transfer, send_to_neighbour, square_to_mule
 from roamcast.compiled import kernel
 
 __all__ = ["EpidemicState", "run_epidemic"]
+
+
+ARRIVED, OLDEST = range(2)
+"""Indexes into `counters`: the length of `arrived`; the oldest event that has not expired."""
 
 
 class EpidemicState(NamedTuple):
@@ -48,10 +52,10 @@ class EpidemicState(NamedTuple):
     hops: npt.NDArray[np.uint16]  # by node and event
     queue_length: Ticks  # by node: number of events held
     room: Ticks  # by node
-    relay_pending: Integers  # by node: may have something that a neighbour lacks
+    relay_pending: Int32s  # by node: may have something that a neighbour lacks
     received_at: Ticks  # by node
     arrived: Ticks  # node and event: received in this tick, passed on from the next
-    state: Ticks  # length of `arrived`; the oldest event that has not expired
+    counters: Ticks  # by `ARRIVED` and `OLDEST`
 
 
 @kernel
@@ -75,7 +79,7 @@ def _mark_seen(e: EpidemicState, node: int, event: int, hops: int) -> None:
 @kernel
 def _expire(s: FieldState, e: EpidemicState, tick: int) -> None:
     """Drop expired events. They expire in the order of creation."""
-    event = e.state[1]
+    event = e.counters[OLDEST]
     while event < s.event.shape[0] and s.event[event].expiry <= tick:
         for node in range(e.queue_length.shape[0]):
             if _has(e.held, node, event):
@@ -83,12 +87,12 @@ def _expire(s: FieldState, e: EpidemicState, tick: int) -> None:
                 e.queue_length[node] -= 1
                 s.counts[EXPIRED] += node < s.pair.shape[1]
         event += 1
-    e.state[1] = event
+    e.counters[OLDEST] = event
 
 
 @kernel
 def _apply_occurrences(s: FieldState, e: EpidemicState, tick: int) -> None:
-    at, sensors = s.clock[NEXT_OCCURRENCE], s.pair.shape[1]
+    at, sensors = s.progress[NEXT_OCCURRENCE], s.pair.shape[1]
     while at < s.occurrence.shape[0] and s.occurrence[at].tick <= tick:
         occurrence = s.occurrence[at]
         mule = s.mule[occurrence.mule]
@@ -104,9 +108,9 @@ def _apply_occurrences(s: FieldState, e: EpidemicState, tick: int) -> None:
             remove(s.in_reach, occurrence.mule, mule.in_reach, occurrence.target)
             mule.in_reach -= 1
         at += 1
-    s.clock[NEXT_OCCURRENCE] = at
+    s.progress[NEXT_OCCURRENCE] = at
     _expire(s, e, tick)
-    at = s.clock[NEXT_EVENT]
+    at = s.progress[NEXT_EVENT]
     while at < s.event.shape[0] and s.event[at].created <= tick:
         sensor = s.event[at].origin
         s.counts[CREATED] += 1
@@ -116,7 +120,7 @@ def _apply_occurrences(s: FieldState, e: EpidemicState, tick: int) -> None:
         else:
             s.counts[FULL] += 1
         at += 1
-    s.clock[NEXT_EVENT] = at
+    s.progress[NEXT_EVENT] = at
 
 
 @kernel
@@ -135,7 +139,7 @@ def _neighbour_at(s: FieldState, node: int, at: int) -> int:
 def _newest_missing(e: EpidemicState, node: int, other: int, above: int) -> int:
     """The newest event, newer than `above`, that a node has and the other lacks, or -1."""
     word = e.held.shape[1] - 1
-    lowest = max(above + 1, e.state[1]) >> 6
+    lowest = max(above + 1, e.counters[OLDEST]) >> 6
     while word >= lowest:
         bits = e.held[node, word] & ~e.seen[other, word]
         if bits != u64(0):
@@ -175,9 +179,9 @@ def _send(s: FieldState, e: EpidemicState, node: int, tick: int) -> int:
         pay(s, node, s.rules[0].send + s.rules[0].loss * square_to_mule(s, node, mule))
         s.counts[TO_MULES] += 1
         if s.event[best].a1 < s.mule[mule].a1 and s.event[best].a2 < s.mule[mule].a2:
-            row = s.clock[DELIVERED]
+            row = s.progress[DELIVERED]
             s.delivered[row, 0], s.delivered[row, 1], s.delivered[row, 2], s.delivered[row, 3] = tick, mule, best, hops
-            s.clock[DELIVERED] = row + 1
+            s.progress[DELIVERED] = row + 1
     elif node >= sensors:
         log_transfer(s, node, to, best)
         s.counts[PUT_BACK] += 1
@@ -189,8 +193,8 @@ def _send(s: FieldState, e: EpidemicState, node: int, tick: int) -> int:
     if s.rules[0].instant:
         _mark_held(e, to, best)
     else:
-        e.arrived[e.state[0], 0], e.arrived[e.state[0], 1] = to, best
-        e.state[0] += 1
+        e.arrived[e.counters[ARRIVED], 0], e.arrived[e.counters[ARRIVED], 1] = to, best
+        e.counters[ARRIVED] += 1
     return 1
 
 
@@ -204,19 +208,19 @@ def _round(s: FieldState, e: EpidemicState, tick: int) -> int:
             node -= nodes
         if e.relay_pending[node]:
             moved += _send(s, e, node, tick)
-    for at in range(e.state[0]):
+    for at in range(e.counters[ARRIVED]):
         _mark_held(e, e.arrived[at, 0], e.arrived[at, 1])
-    e.state[0] = 0
+    e.counters[ARRIVED] = 0
     return moved
 
 
 @kernel
 def _next_tick(s: FieldState, e: EpidemicState, tick: int) -> int:
     next_tick = i64(1) << 62
-    if s.clock[NEXT_OCCURRENCE] < s.occurrence.shape[0]:
-        next_tick = s.occurrence[s.clock[NEXT_OCCURRENCE]].tick
-    if s.clock[NEXT_EVENT] < s.event.shape[0]:
-        next_tick = min(next_tick, s.event[s.clock[NEXT_EVENT]].created)
+    if s.progress[NEXT_OCCURRENCE] < s.occurrence.shape[0]:
+        next_tick = s.occurrence[s.progress[NEXT_OCCURRENCE]].tick
+    if s.progress[NEXT_EVENT] < s.event.shape[0]:
+        next_tick = min(next_tick, s.event[s.progress[NEXT_EVENT]].created)
     if not s.rules[0].instant:
         for node in range(e.queue_length.shape[0]):
             if e.relay_pending[node]:
@@ -228,21 +232,21 @@ def _next_tick(s: FieldState, e: EpidemicState, tick: int) -> int:
 def run_epidemic(s: FieldState, e: EpidemicState, until: int, until_death: bool) -> int:
     """Run up to the tick `until`, like `run.run_ticks`."""
     while True:
-        tick = s.clock[TICK]
+        tick = s.progress[TICK]
         if tick >= until:
             _expire(s, e, until - 1)
             return REACHED_TICK
-        if s.clock[TICK_BEGUN] == 0:
+        if s.progress[TICK_BEGUN] == 0:
             _apply_occurrences(s, e, tick)
-            s.clock[TICK_BEGUN] = 1
-        if s.clock[DELIVERED] + e.queue_length.shape[0] > s.delivered.shape[0]:
+            s.progress[TICK_BEGUN] = 1
+        if s.progress[DELIVERED] + e.queue_length.shape[0] > s.delivered.shape[0]:
             return BUFFERS_FULL
-        if s.log.shape[0] > 0 and s.clock[LOGGED] + e.queue_length.shape[0] > s.log.shape[0]:
+        if s.log.shape[0] > 0 and s.progress[LOGGED] + e.queue_length.shape[0] > s.log.shape[0]:
             return BUFFERS_FULL
         moved = _round(s, e, tick)
         if s.rules[0].instant and moved > 0:
             continue
-        s.clock[TICK_BEGUN] = 0
-        if until_death and s.clock[DEATH] >= 0:
+        s.progress[TICK_BEGUN] = 0
+        if until_death and s.progress[DEATH] >= 0:
             return SENSOR_DIED
-        s.clock[TICK] = _next_tick(s, e, tick)
+        s.progress[TICK] = _next_tick(s, e, tick)

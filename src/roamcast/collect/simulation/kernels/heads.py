@@ -20,15 +20,15 @@ def tree_rank(seed: int, head: int, sensor: int) -> int:
 @inline_kernel
 def pay(s: FieldState, sensor: int, joules: float) -> None:
     """Pay for a transfer. A head whose energy falls below theta is replaced by the member with most energy."""
-    who = s.sensor[sensor]
-    who.energy -= joules
-    if who.energy <= 0 and s.clock[DEATH] < 0:
-        s.clock[DEATH] = s.clock[TICK]
-    community, theta = s.community[who.community], s.rules[0].theta
-    if community.head != sensor or community.head_fixed or who.energy >= theta:
+    sensor_row = s.sensor[sensor]
+    sensor_row.energy -= joules
+    if sensor_row.energy <= 0 and s.progress[DEATH] < 0:
+        s.progress[DEATH] = s.progress[TICK]
+    community, theta = s.community[sensor_row.community], s.rules[0].theta
+    if community.head != sensor or community.head_fixed or sensor_row.energy >= theta:
         return
     best = s.member[community.first]
-    for at in range(community.first, s.community[who.community + 1].first):
+    for at in range(community.first, s.community[sensor_row.community + 1].first):
         if s.sensor[s.member[at]].energy > s.sensor[best].energy:
             best = s.member[at]
     community.head = best
@@ -45,10 +45,10 @@ def build_tree(s: FieldState, c: int) -> None:
         s.sensor[s.member[at]].parent = -1
     s.sensor[head].parent, s.sensor[head].depth, s.sensor[head].sibling = head, 0, -1
     s.worklist[0] = head
-    done, filled = 0, 1
-    while done < filled:
-        sensor = s.worklist[done]
-        done += 1
+    visited, filled = 0, 1
+    while visited < filled:
+        sensor = s.worklist[visited]
+        visited += 1
         begin = filled
         for at in range(s.sensor[sensor].first, s.sensor[sensor + 1].first):
             other = s.link[at].sensor

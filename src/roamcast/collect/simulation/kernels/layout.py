@@ -11,9 +11,9 @@ import numpy.typing as npt
 __all__ = [
     "BY_OWNER", "COMMUNITY", "COPY", "COUNTS", "CREATED", "DEATH", "DELIVERED", "DOWN", "DUPLICATES", "ELECTIONS",
     "EVENT", "EXPIRED", "FULL", "HOPS", "LEG", "LEG_CONTACT", "LINK", "LOGGED", "MULE", "NEW_LEG", "NEXT_EVENT",
-    "NEXT_OCCURRENCE", "OCCURRENCE", "PAIR", "PUT_BACK", "RESEND_CELL", "RESEND_MISSING", "RESEND_NEVER", "RETRY_TICK",
-    "RULES", "SENSOR", "SPENT", "STORED", "STRANDED", "TICK", "TICK_BEGUN", "TO_MULES", "UP", "Bits", "FieldState",
-    "Integers", "Resend", "Row", "Rows", "Ticks", "i64", "u64",
+    "NEXT_OCCURRENCE", "OCCURRENCE", "PAIR", "PROGRESS", "PUT_BACK", "RESEND_CELL", "RESEND_MISSING", "RESEND_NEVER",
+    "RETRY_TICK", "RULES", "SENSOR", "SPENT", "STORED", "STRANDED", "TICK", "TICK_BEGUN", "TO_MULES", "UP", "Bits",
+    "FieldState", "Int32s", "Resend", "Row", "Rows", "Ticks", "i64", "u64",
 ]  # fmt: skip
 
 Rows: TypeAlias = npt.NDArray[Any]
@@ -21,7 +21,7 @@ Rows: TypeAlias = npt.NDArray[Any]
 Row: TypeAlias = Any
 """One record of such an array, by reference."""
 Ticks: TypeAlias = npt.NDArray[np.int64]
-Integers: TypeAlias = npt.NDArray[np.int32]
+Int32s: TypeAlias = npt.NDArray[np.int32]
 Bits: TypeAlias = npt.NDArray[np.uint64]
 
 i64: Final[Any] = np.int64
@@ -44,9 +44,9 @@ COUNTS: Final = (
 """Counters of a run.
 
 `created`: events. `full`, `expired`, `spent`: own or kept copies that found the queue full, became older than beta, or
-had more than alpha successes. `stranded`: relayed copies whose contact ended. `by_owner`, `to_mules`, `hops`: transfers
-by the source or keeper, to mules, and all. `duplicates`: events that a mule received again. `put_back`: events put
-back. `elections`: heads elected after the first ones."""
+had more than alpha successes. `stranded`: relayed copies that expired or whose contact ended. `by_owner`, `to_mules`,
+`hops`: transfers by the source or keeper, to mules, and all. `duplicates`: events that a mule received again.
+`put_back`: events put back. `elections`: heads elected after the first ones."""
 CREATED, FULL, EXPIRED, SPENT, STRANDED, BY_OWNER, TO_MULES, HOPS, DUPLICATES, PUT_BACK, ELECTIONS = range(len(COUNTS))
 
 # Plain integers for kernels.
@@ -54,38 +54,46 @@ RESEND_NEVER: Final = int(Resend.NEVER)
 RESEND_MISSING: Final = int(Resend.MISSING)
 RESEND_CELL: Final = int(Resend.CELL)
 NEW_LEG, UP, DOWN = range(3)  # see `schedule.Occurrence`; the fourth is a mule that enters a cell
-TICK, NEXT_OCCURRENCE, NEXT_EVENT, TICK_BEGUN, DELIVERED, LOGGED, DEATH, RETRY_TICK = range(8)
-"""Indexes into `clock`: the current tick; the next occurrence; the next event to create; whether the tick has begun;
-number of rows in `delivered` and in `log`; the tick in which the first sensor died; the next tick in which a sensor
-that waits for room has to retry."""
+
+PROGRESS: Final = (
+    "tick", "next_occurrence", "next_event", "tick_begun", "delivered", "logged", "death", "retry_tick",
+)  # fmt: skip
+"""How far a run is.
+
+`tick`: the current tick. `next_occurrence`, `next_event`: the next occurrence, and the next event to create.
+`tick_begun`: whether the tick has begun. `delivered`, `logged`: number of rows in `delivered` and in `log`. `death`:
+the tick in which the first sensor died, or -1. `retry_tick`: the next tick in which a sensor that waits for room has
+to retry."""
+TICK, NEXT_OCCURRENCE, NEXT_EVENT, TICK_BEGUN, DELIVERED, LOGGED, DEATH, RETRY_TICK = range(len(PROGRESS))
 
 RULES: Final = np.dtype(
     [
-        ("instant", "i8"),  # transfers take no time
-        ("one_sent", "i8"),  # a sensor sends at most one event per tick
-        ("one_received", "i8"),  # a receiver gets at most one event per tick
-        ("one_hop", "i8"),  # an event moves up one layer per tick
-        ("full_path", "i8"),  # an event moves up to layer 1 in one tick
-        ("keep_relayed", "i8"),  # relayed copies stay in the queue when the mule leaves
-        ("stores_all", "i8"),
-        ("keep_copy", "i8"),  # a mule keeps a copy of what it puts back
-        ("by_successes", "i8"),
-        ("put_back", "i8"),
-        ("prune", "i8"),
-        ("resend", "i8"),
-        ("room", "i8"),  # K
-        ("quiet", "i8"),  # ticks
-        ("gamma", "f8"),
-        ("alpha", "f8"),
-        ("theta", "f8"),
+        ("instant", "i8"),  # transfers take no time; `Field.rate` is infinite
+        ("one_sent", "i8"),  # a sensor sends at most one event per tick; `rate_per` is node or sender
+        ("one_received", "i8"),  # a receiver gets at most one event per tick; `rate_per` is node or receiver
+        ("one_hop", "i8"),  # an event moves up one layer per tick; `hand_up` is hop
+        ("full_path", "i8"),  # an event moves up to layer 1 in one tick; `hand_up` is way
+        ("keep_relayed", "i8"),  # relayed copies stay in the queue when the mule leaves; `left_behind` is waits
+        ("stores_all", "i8"),  # a mule may put back also events that it did not want; `stores` is all
+        ("keep_copy", "i8"),  # a mule keeps a copy of what it puts back; `gives` is copies
+        ("by_successes", "i8"),  # copies with fewer successes are sent first; CET
+        ("put_back", "i8"),  # `put_back`
+        ("prune", "i8"),  # only the paths to a sensor that loses the mule are removed; `lost_root` is cut
+        ("resend", "i8"),  # a `Resend`, from `resend`
+        ("room", "i8"),  # of a queue, in copies; `K`
+        ("quiet", "i8"),  # ticks; `quiet_s`
+        ("gamma", "f8"),  # communities of at most this size are small; `gamma`
+        ("alpha", "f8"),  # a copy with more successes is removed; `alpha`
+        ("theta", "f8"),  # a head with less energy is replaced; `theta`
         ("send", "f8"),  # joules per event: bits * E_elec
         ("loss", "f8"),  # joules per event and square metre: bits * epsilon_fs
-        ("receive", "f8"),
+        ("receive", "f8"),  # joules per event
         ("unknown_square", "f8"),  # squared distance to a mule whose position is not known
-        ("rate", "f8"),
-        ("seed", "i8"),
+        ("rate", "f8"),  # ticks per second
+        ("seed", "i8"),  # of the world
     ]
 )
+"""The rules of a run, with the option of the protocol that sets each (see `protocols`)."""
 
 SENSOR: Final = np.dtype(
     [
@@ -164,8 +172,8 @@ STORED: Final = np.dtype([("event", "i4"), ("hops", "i4")])
 class FieldState(NamedTuple):
     """All arrays that kernels read and write."""
 
-    clock: Ticks
-    counts: Ticks
+    progress: Ticks  # see `PROGRESS`
+    counts: Ticks  # see `COUNTS`
     rules: Rows  # one row
     times: npt.NDArray[np.float64]
     occurrence: Rows
@@ -175,14 +183,14 @@ class FieldState(NamedTuple):
     sensor: Rows
     link: Rows
     community: Rows
-    member: Integers
-    tree_order: Integers  # members in pre-order of the head's tree
+    member: Int32s
+    tree_order: Int32s  # members in pre-order of the head's tree
     mule: Rows
     pair: Rows  # by mule and sensor
-    in_reach: Integers  # by mule: sensors in reach, ascending
-    communities: Integers  # by mule: communities in contact, ascending
-    reach_by_community: Integers  # by mule and community: sensors in reach
-    mules_in_contact: Integers  # by community, in order of arrival
+    in_reach: Int32s  # by mule: sensors in reach, ascending
+    communities: Int32s  # by mule: communities in contact, ascending
+    reach_by_community: Int32s  # by mule and community: sensors in reach
+    mules_in_contact: Int32s  # by community, in order of arrival
     copy: Rows  # by sensor
     sent_to: Bits  # by sensor and queue index: mules that the owner has sent the event to
     stored: Rows  # by mule
@@ -192,6 +200,6 @@ class FieldState(NamedTuple):
     mule_mask: Bits  # scratch: mules
     tried_mules: Bits  # scratch: mules
     moved_mules: Bits  # scratch: mules
-    worklist: Integers  # scratch: sensors
+    worklist: Int32s  # scratch: sensors
     delivered: Ticks  # output: tick, mule, event, hops
     log: Ticks  # output: tick, sender, receiver, event

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.contacts import wake_sensor
 from roamcast.collect.simulation.kernels.heads import build_tree, pay
 from roamcast.collect.simulation.kernels.layout import PUT_BACK, TICK, FieldState, i64, u64
+from roamcast.collect.simulation.kernels.path_sets import wake_sensor
 from roamcast.collect.simulation.kernels.queues import add_copy, has_room
 from roamcast.collect.simulation.kernels.transfers import log_transfer, send_to_neighbour
 from roamcast.compiled import inline_kernel, kernel
@@ -45,8 +45,8 @@ def _select_event(s: FieldState, mule: int, c: int) -> int:
 def _receiver(s: FieldState, mule: int, c: int, turn: int, tick: int) -> int:
     """The member number `turn` of those in reach that can receive now; -1 if there are fewer."""
     for n in range(s.mule[mule].in_reach):
-        who = s.sensor[s.in_reach[mule, n]]
-        if who.community == c and (who.received_at != tick or not s.rules[0].one_received):
+        sensor_row = s.sensor[s.in_reach[mule, n]]
+        if sensor_row.community == c and (sensor_row.received_at != tick or not s.rules[0].one_received):
             if turn == 0:
                 return int(s.in_reach[mule, n])
             turn -= 1
@@ -110,7 +110,7 @@ def _tree_distance(s: FieldState, a: int, b: int) -> int:
 
 @kernel
 def _put_back_event(s: FieldState, mule: int, c: int, stored: int, receiver: int, at: int) -> None:
-    tick, event = s.clock[TICK], s.stored[mule, stored].event
+    tick, event = s.progress[TICK], s.stored[mule, stored].event
     keeper = s.tree_order[s.community[c].first + at]
     s.community[c].next_keeper = (at + 1) % (s.community[c + 1].first - s.community[c].first)
     hops = s.stored[mule, stored].hops + 1 + _tree_distance(s, receiver, keeper)
@@ -130,12 +130,12 @@ def _put_back_event(s: FieldState, mule: int, c: int, stored: int, receiver: int
 @inline_kernel
 def put_back_one(s: FieldState, mule: int) -> int:
     """Put back one event, if the mule has received nothing for a while. Returns the number of events put back."""
-    tick, who = s.clock[TICK], s.mule[mule]
-    if who.put_back_done or tick - who.last_received_at < s.rules[0].quiet:
+    tick, mule_row = s.progress[TICK], s.mule[mule]
+    if mule_row.put_back_done or tick - mule_row.last_received_at < s.rules[0].quiet:
         return 0
     _forget_expired(s, mule, tick)
     blocked = 0
-    for k in range(who.communities):
+    for k in range(mule_row.communities):
         c = s.communities[mule, k]
         stored = _select_event(s, mule, c) if s.community[c + 1].first - s.community[c].first > 1 else -1
         if stored < 0:
@@ -147,9 +147,9 @@ def put_back_one(s: FieldState, mule: int) -> int:
         if at < 0:
             blocked = 1
             continue
-        receiver = _receiver(s, mule, c, who.put_back_count % ready, tick)
-        who.put_back_count += 1
+        receiver = _receiver(s, mule, c, mule_row.put_back_count % ready, tick)
+        mule_row.put_back_count += 1
         _put_back_event(s, mule, c, stored, receiver, at)
         return 1
-    who.put_back_done = 1 - blocked
+    mule_row.put_back_done = 1 - blocked
     return 0

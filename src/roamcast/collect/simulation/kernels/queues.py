@@ -161,10 +161,10 @@ def is_sendable(s: FieldState, sensor: int, at: int) -> bool:
 def first_ready(s: FieldState, sensor: int, tick: int) -> int:
     """The first copy that may be sent to a mule of `mule_mask` now; -1 if none; -2 if one arrived in this tick."""
     drop_expired(s, sensor, tick)
-    missing = -1
+    reason = -1
     for at in range(s.sensor[sensor].queue_length - 1, -1, -1):
         if is_sendable(s, sensor, at):
             if s.copy[sensor, at].arrived < tick or s.rules[0].instant:
                 return int(at)
-            missing = -2
-    return missing
+            reason = -2
+    return reason

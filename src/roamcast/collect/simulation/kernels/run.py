@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from roamcast.collect.simulation.kernels.contacts import change_leg, lose_sensor, meet_sensor, wake_sensor
 from roamcast.collect.simulation.kernels.layout import (
     CREATED,
     DEATH,
@@ -24,6 +23,7 @@ from roamcast.collect.simulation.kernels.layout import (
     i64,
     u64,
 )
+from roamcast.collect.simulation.kernels.path_sets import change_leg, lose_sensor, meet_sensor, wake_sensor
 from roamcast.collect.simulation.kernels.put_back import put_back_one
 from roamcast.collect.simulation.kernels.queues import add_copy, drop_expired, forget_mule, has_room
 from roamcast.collect.simulation.kernels.transfers import collect_from_sensors, relay_up
@@ -42,7 +42,7 @@ SENDER_STEP: Final = 0x9E3779B1
 
 @kernel
 def _apply_occurrences(s: FieldState, tick: int) -> None:
-    at = s.clock[NEXT_OCCURRENCE]
+    at = s.progress[NEXT_OCCURRENCE]
     while at < s.occurrence.shape[0] and s.occurrence[at].tick <= tick:
         occurrence = s.occurrence[at]
         mule = occurrence.mule
@@ -57,12 +57,12 @@ def _apply_occurrences(s: FieldState, tick: int) -> None:
                 forget_mule(s, s.in_reach[mule, k], mule)
                 wake_sensor(s, s.in_reach[mule, k])
         at += 1
-    s.clock[NEXT_OCCURRENCE] = at
+    s.progress[NEXT_OCCURRENCE] = at
 
 
 @kernel
 def _create_events(s: FieldState, tick: int) -> None:
-    at = s.clock[NEXT_EVENT]
+    at = s.progress[NEXT_EVENT]
     while at < s.event.shape[0] and s.event[at].created <= tick:
         sensor = s.event[at].origin
         s.counts[CREATED] += 1
@@ -72,7 +72,7 @@ def _create_events(s: FieldState, tick: int) -> None:
         else:
             s.counts[FULL] += 1
         at += 1
-    s.clock[NEXT_EVENT] = at
+    s.progress[NEXT_EVENT] = at
 
 
 @kernel
@@ -100,7 +100,7 @@ def _relay_range(s: FieldState, first: int, end: int) -> int:
 @kernel
 def _retry_waiting(s: FieldState, tick: int) -> None:
     """Let sensors that wait for room retry if a copy has expired."""
-    if tick < s.clock[RETRY_TICK]:
+    if tick < s.progress[RETRY_TICK]:
         return
     earliest = i64(1) << 62
     for sensor in range(s.pair.shape[1]):
@@ -110,18 +110,18 @@ def _retry_waiting(s: FieldState, tick: int) -> None:
             s.relay_pending[sensor >> 6] |= u64(1) << u64(sensor & 63)
         elif row.retry_at >= 0:
             earliest = min(earliest, row.retry_at)
-    s.clock[RETRY_TICK] = earliest
+    s.progress[RETRY_TICK] = earliest
 
 
 @kernel
 def _next_tick(s: FieldState, tick: int) -> int:
     """The next tick in which anything can happen."""
     next_tick = i64(1) << 62
-    if s.clock[NEXT_OCCURRENCE] < s.occurrence.shape[0]:
-        next_tick = s.occurrence[s.clock[NEXT_OCCURRENCE]].tick
-    next_tick = min(next_tick, max(tick + 1, s.clock[RETRY_TICK]))
-    if s.clock[NEXT_EVENT] < s.event.shape[0]:
-        next_tick = min(next_tick, s.event[s.clock[NEXT_EVENT]].created)
+    if s.progress[NEXT_OCCURRENCE] < s.occurrence.shape[0]:
+        next_tick = s.occurrence[s.progress[NEXT_OCCURRENCE]].tick
+    next_tick = min(next_tick, max(tick + 1, s.progress[RETRY_TICK]))
+    if s.progress[NEXT_EVENT] < s.event.shape[0]:
+        next_tick = min(next_tick, s.event[s.progress[NEXT_EVENT]].created)
     if s.rules[0].instant:
         return int(next_tick)
     for word in range(s.relay_pending.shape[0]):
@@ -156,25 +156,25 @@ def _round(s: FieldState, tick: int) -> int:
 def run_ticks(s: FieldState, until: int, max_transfers: int, until_death: bool) -> int:
     """Run up to the tick `until`. `max_transfers` is the maximum in one `_round`. Returns a status."""
     while True:
-        tick = s.clock[TICK]
+        tick = s.progress[TICK]
         if tick >= until:
             return REACHED_TICK
-        if s.clock[TICK_BEGUN] == 0:
+        if s.progress[TICK_BEGUN] == 0:
             _apply_occurrences(s, tick)
             _create_events(s, tick)
             _retry_waiting(s, tick)
-            s.clock[TICK_BEGUN] = 1
-        if s.clock[DELIVERED] + s.in_reach.size > s.delivered.shape[0]:
+            s.progress[TICK_BEGUN] = 1
+        if s.progress[DELIVERED] + s.in_reach.size > s.delivered.shape[0]:
             return BUFFERS_FULL
-        if s.log.shape[0] > 0 and s.clock[LOGGED] + max_transfers > s.log.shape[0]:
+        if s.log.shape[0] > 0 and s.progress[LOGGED] + max_transfers > s.log.shape[0]:
             return BUFFERS_FULL
         moved = _round(s, tick)
         if s.rules[0].instant and moved > 0:
             continue
-        s.clock[TICK_BEGUN] = 0
-        if until_death and s.clock[DEATH] >= 0:
+        s.progress[TICK_BEGUN] = 0
+        if until_death and s.progress[DEATH] >= 0:
             return SENSOR_DIED
-        s.clock[TICK] = _next_tick(s, tick)
+        s.progress[TICK] = _next_tick(s, tick)
 
 
 @kernel

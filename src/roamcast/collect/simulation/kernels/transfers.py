@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isnan
 
-from roamcast.collect.simulation.kernels.contacts import wake_sensor
 from roamcast.collect.simulation.kernels.heads import pay
 from roamcast.collect.simulation.kernels.layout import (
     BY_OWNER,
@@ -20,6 +19,7 @@ from roamcast.collect.simulation.kernels.layout import (
     i64,
     u64,
 )
+from roamcast.collect.simulation.kernels.path_sets import wake_sensor
 from roamcast.collect.simulation.kernels.queues import (
     add_copy,
     demote,
@@ -40,9 +40,9 @@ def log_transfer(s: FieldState, sender: int, receiver: int, event: int) -> None:
     """Count a transfer, and log it if there is a log."""
     s.counts[HOPS] += 1
     if s.log.shape[0] > 0:
-        at = s.clock[LOGGED]
-        s.log[at, 0], s.log[at, 1], s.log[at, 2], s.log[at, 3] = s.clock[TICK], sender, receiver, event
-        s.clock[LOGGED] = at + 1
+        at = s.progress[LOGGED]
+        s.log[at, 0], s.log[at, 1], s.log[at, 2], s.log[at, 3] = s.progress[TICK], sender, receiver, event
+        s.progress[LOGGED] = at + 1
 
 
 @inline_kernel
@@ -57,7 +57,7 @@ def send_to_neighbour(s: FieldState, sender: int, link: int, event: int) -> None
 @inline_kernel
 def square_to_mule(s: FieldState, sensor: int, mule: int) -> float:
     """The squared distance at the beginning of the tick."""
-    tick, leg, who = s.clock[TICK], s.leg[s.mule[mule].leg], s.sensor[sensor]
+    tick, leg, sensor_row = s.progress[TICK], s.leg[s.mule[mule].leg], s.sensor[sensor]
     if isnan(leg.x0):
         return float(s.rules[0].unknown_square)
     time = s.times[tick] if s.rules[0].instant else tick / s.rules[0].rate
@@ -65,13 +65,13 @@ def square_to_mule(s: FieldState, sensor: int, mule: int) -> float:
     part = min(max((time - leg.start) / took, 0.0), 1.0) if took > 0 else 1.0
     x = leg.x0 + part * (leg.x1 - leg.x0)
     y = leg.y0 + part * (leg.y1 - leg.y0)
-    return float((x - who.x) ** 2 + (y - who.y) ** 2)
+    return float((x - sensor_row.x) ** 2 + (y - sensor_row.y) ** 2)
 
 
 @kernel
 def _mark_forwarded(s: FieldState, sensor: int, at: int, mule: int) -> None:
     """Count a success of an owner's copy, or remove a relayed copy."""
-    s.sensor[sensor].sent_at = s.clock[TICK]
+    s.sensor[sensor].sent_at = s.progress[TICK]
     copy = s.copy[sensor, at]
     if copy.for_mule >= 0:
         drop_copy(s, sensor, at)
@@ -88,39 +88,39 @@ def _mark_forwarded(s: FieldState, sensor: int, at: int, mule: int) -> None:
 @kernel
 def _receive(s: FieldState, mule: int, event: int, hops: int) -> None:
     """A mule receives an event: remember it, record a delivery if it wants it, store it if it may put it back."""
-    bit, who, what = u64(1) << u64(mule & 63), s.mule[mule], s.event[event]
+    bit, mule_row, event_row = u64(1) << u64(mule & 63), s.mule[mule], s.event[event]
     if s.received_by[event, mule >> 6] & bit:
         s.counts[DUPLICATES] += 1
         return
     s.received_by[event, mule >> 6] |= bit
-    wanted = what.a1 < who.a1 and what.a2 < who.a2
+    wanted = event_row.a1 < mule_row.a1 and event_row.a2 < mule_row.a2
     if wanted:
-        row = s.clock[DELIVERED]
-        s.delivered[row, 0], s.delivered[row, 1] = s.clock[TICK], mule
+        row = s.progress[DELIVERED]
+        s.delivered[row, 0], s.delivered[row, 1] = s.progress[TICK], mule
         s.delivered[row, 2], s.delivered[row, 3] = event, hops
-        s.clock[DELIVERED] = row + 1
-    is_small = s.community[s.sensor[what.origin].community].size <= s.rules[0].gamma
+        s.progress[DELIVERED] = row + 1
+    is_small = s.community[s.sensor[event_row.origin].community].size <= s.rules[0].gamma
     if s.rules[0].put_back and is_small and (wanted or s.rules[0].stores_all):
-        s.stored[mule, who.stored].event = event
-        s.stored[mule, who.stored].hops = hops
-        who.stored += 1
-        who.put_back_done = 0
+        s.stored[mule, mule_row.stored].event = event
+        s.stored[mule, mule_row.stored].hops = hops
+        mule_row.stored += 1
+        mule_row.put_back_done = 0
 
 
 @inline_kernel
 def collect_from_sensors(s: FieldState, mule: int) -> int:
     """Collect from the sensors in reach, round robin: one event, or one from each. Returns the number of events."""
-    tick, who = s.clock[TICK], s.mule[mule]
+    tick, mule_row = s.progress[TICK], s.mule[mule]
     begin = 0
-    while begin < who.in_reach and s.in_reach[mule, begin] <= who.last_sender:
+    while begin < mule_row.in_reach and s.in_reach[mule, begin] <= mule_row.last_sender:
         begin += 1
     for word in range(s.mule_mask.shape[0]):
         s.mule_mask[word] = u64(0)
     s.mule_mask[mule >> 6] = u64(1) << u64(mule & 63)
     waiting = collected = 0
-    for step in range(who.in_reach):
+    for step in range(mule_row.in_reach):
         k = begin + step
-        sensor = s.in_reach[mule, k - who.in_reach if k >= who.in_reach else k]
+        sensor = s.in_reach[mule, k - mule_row.in_reach if k >= mule_row.in_reach else k]
         if s.pair[mule, sensor].done:
             continue
         if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
@@ -137,7 +137,7 @@ def collect_from_sensors(s: FieldState, mule: int) -> int:
         else:
             waiting = 1
     if collected == 0:
-        who.may_collect = waiting
+        mule_row.may_collect = waiting
     return collected
 
 
@@ -150,7 +150,7 @@ def _give_to_mule(s: FieldState, sensor: int, at: int, mule: int) -> None:
     s.counts[TO_MULES] += 1
     _receive(s, mule, event, hops)
     _mark_forwarded(s, sensor, at, mule)
-    s.mule[mule].last_sender, s.mule[mule].last_received_at = sensor, s.clock[TICK]
+    s.mule[mule].last_sender, s.mule[mule].last_received_at = sensor, s.progress[TICK]
 
 
 @kernel
@@ -158,7 +158,7 @@ def _next_upper(s: FieldState, sensor: int, mule: int, tick: int) -> int:
     """The link to the next upper neighbour, round robin. -1: all are full, -2: some received an event in this tick."""
     first, end = s.sensor[sensor].first, s.sensor[sensor + 1].first
     above = s.pair[mule, sensor].layer - 1
-    begin, none = first, -1
+    begin, reason = first, -1
     while begin < end and s.link[begin].sensor <= s.sensor[sensor].last_upper:
         begin += 1
     for step in range(end - first):
@@ -170,22 +170,22 @@ def _next_upper(s: FieldState, sensor: int, mule: int, tick: int) -> int:
             continue
         used = s.sensor[other].received_at == tick if s.rules[0].one_received else s.link[at].used_at == tick
         if used and s.rules[0].one_hop:
-            none = -2
+            reason = -2
         elif has_room(s, other, tick):
             return int(at)
-    return none
+    return reason
 
 
 @kernel
 def _wait_for_room(s: FieldState, sensor: int) -> None:
     """Set the tick in which to retry: when a copy in a full neighbour's queue expires."""
-    alarm = i64(1) << 62
+    retry_at = i64(1) << 62
     for at in range(s.sensor[sensor].first, s.sensor[sensor + 1].first):
         other = s.sensor[s.link[at].sensor]
         if other.queue_length == s.rules[0].room:
-            alarm = min(alarm, other.next_expiry)
-    s.sensor[sensor].retry_at = alarm
-    s.clock[RETRY_TICK] = min(s.clock[RETRY_TICK], alarm)
+            retry_at = min(retry_at, other.next_expiry)
+    s.sensor[sensor].retry_at = retry_at
+    s.progress[RETRY_TICK] = min(s.progress[RETRY_TICK], retry_at)
 
 
 @kernel
@@ -235,7 +235,7 @@ def _stop_relaying(s: FieldState, sensor: int, tick: int) -> None:
 @inline_kernel
 def relay_up(s: FieldState, sensor: int) -> int:
     """Relay one event to the layer above. Returns the number of events relayed."""
-    tick, c = s.clock[TICK], s.sensor[sensor].community
+    tick, c = s.progress[TICK], s.sensor[sensor].community
     if s.sensor[sensor].sent_at == tick and s.rules[0].one_sent:
         return 0
     for word in range(s.mule_mask.shape[0]):
@@ -246,35 +246,35 @@ def relay_up(s: FieldState, sensor: int) -> int:
             s.mule_mask[mule >> 6] |= u64(1) << u64(mule & 63)
     s.sensor[sensor].retry_at = -1
     drop_expired(s, sensor, tick)
-    fresh = 0
+    has_new_arrival = 0
     for at in range(s.sensor[sensor].queue_length - 1, -1, -1):
         if not is_sendable(s, sensor, at):
             continue
         if s.copy[sensor, at].arrived >= tick and not s.rules[0].instant:
-            fresh = 1
+            has_new_arrival = 1
             continue
-        to = _target_mule(s, sensor, at, tick)
-        if to >= 0:
-            _hand_up(s, sensor, at, to)
+        target_mule = _target_mule(s, sensor, at, tick)
+        if target_mule >= 0:
+            _relay_copy(s, sensor, at, target_mule)
             return 1
-    if not fresh:
+    if not has_new_arrival:
         _stop_relaying(s, sensor, tick)
     return 0
 
 
 @kernel
-def _hand_up(s: FieldState, sensor: int, at: int, to: int) -> None:
-    """Relay by one hop, or towards layer 1 as far as there is room."""
-    tick, copy = s.clock[TICK], s.copy[sensor, at]
+def _relay_copy(s: FieldState, sensor: int, at: int, mule: int) -> None:
+    """Relay a copy for a mule by one hop, or towards layer 1 as far as there is room."""
+    tick, copy = s.progress[TICK], s.copy[sensor, at]
     here, hops = sensor, copy.hops
-    link = _next_upper(s, here, to, tick)
+    link = _next_upper(s, here, mule, tick)
     while link >= 0:
         receiver = s.link[link].sensor
         s.sensor[here].last_upper, s.link[link].used_at = receiver, tick
         send_to_neighbour(s, here, link, copy.event)
         here, hops = receiver, hops + 1
-        link = _next_upper(s, here, to, tick) if s.rules[0].full_path and s.pair[to, here].layer > 1 else -1
+        link = _next_upper(s, here, mule, tick) if s.rules[0].full_path and s.pair[mule, here].layer > 1 else -1
     s.sensor[here].received_at = tick
-    add_copy(s, here, copy.event, to, copy.successes, hops, tick)
+    add_copy(s, here, copy.event, mule, copy.successes, hops, tick)
     wake_sensor(s, here)
-    _mark_forwarded(s, sensor, at, to)
+    _mark_forwarded(s, sensor, at, mule)

@@ -69,7 +69,7 @@ class ReferenceRun:
         self.known: set[tuple[int, int]] = set()
         """(mule, event): what mules have received."""
         self.first_death: int | None = None
-        ticks = zip(clock.first(contacts.begin).tolist(), clock.last(contacts.end).tolist(), strict=True)
+        ticks = zip(clock.first(contacts.begin).tolist(), clock.usable_before(contacts.end).tolist(), strict=True)
         pairs = zip(contacts.mule.tolist(), contacts.sensor.tolist(), strict=True)
         tick_contacts = (TickContact(*pair, *tick) for pair, tick in zip(pairs, ticks, strict=True))
         self.contacts: Final = [contact for contact in tick_contacts if contact.begin < contact.end]

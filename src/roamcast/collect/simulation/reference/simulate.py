@@ -59,14 +59,14 @@ def _result(world: FieldWorld, run: ReferenceRun, queues: Sequence[CopyQueue]) -
     pairs = ((mule, event) for event in range(run.counts["created"]) for mule in range(world.field.mules))
     death = run.first_death
     return SimulationResult(
-        {name: run.counts[name] for name in COUNTS},
-        delivered,
-        run.clock.ends(delivered[:, 0]) - world.events.time[delivered[:, 2]],
-        np.array(run.energy),
-        sum(len(list(queue.own())) for queue in queues),
-        sum(copy.mule is not None for queue in queues for copy in queue.copies),
-        float(run.clock.ends(np.array(death))) if death is not None else None,
-        sum(run.wants(mule, event) for mule, event in pairs),
-        float(run.clock.ends(np.array(run.now))) if run.clock.ticks else 0.0,
-        np.array(run.transfers, np.int64).reshape(-1, 4),
+        counts={name: run.counts[name] for name in COUNTS},
+        delivered=delivered,
+        delay_s=run.clock.ends(delivered[:, 0]) - world.events.time[delivered[:, 2]],
+        energy=np.array(run.energy),
+        held=sum(len(list(queue.own())) for queue in queues),
+        under_way=sum(copy.mule is not None for queue in queues for copy in queue.copies),
+        first_death_s=float(run.clock.ends(np.array(death))) if death is not None else None,
+        wanted=sum(run.wants(mule, event) for mule, event in pairs),
+        ended_s=float(run.clock.ends(np.array(run.now))) if run.clock.ticks else 0.0,
+        transfers=np.array(run.transfers, np.int64).reshape(-1, 4),
     )

@@ -84,15 +84,15 @@ class DropsWhenFull(Filing):
 class DeletesOnPull(Filing):
     """Letters are deleted when they are pulled, not when they are acknowledged"""
 
-    def pull(self, message: Pull) -> None:
-        super().pull(message)
+    def pull(self, request: Pull) -> None:
+        super().pull(request)
         pulled = self._context.effects[-1]
         if isinstance(pulled, Pulled) and pulled.letters:
-            self._context.store.acknowledge(message.name, pulled.letters[-1].offset or 0)
+            self._context.store.acknowledge(request.name, pulled.letters[-1].offset or 0)
 
-    def acknowledge(self, message: Acknowledge) -> None:
-        self.check_served(message.name)
-        self._context.emit(Acknowledged(message.name, 0))
+    def acknowledge(self, request: Acknowledge) -> None:
+        self.check_served(request.name)
+        self._context.emit(Acknowledged(request.name, 0))
 
 
 class ExpiresSilently(Filing):
@@ -109,8 +109,8 @@ class ExpiresSilently(Filing):
 class ExpiresAfterReading(Filing):
     """Letters can expire after they were handed out"""
 
-    def pull(self, message: Pull) -> None:
-        super().pull(message)
+    def pull(self, request: Pull) -> None:
+        super().pull(request)
         pulled = self._context.effects[-1]
         if isinstance(pulled, Pulled):
-            self._context.store.add_letters(message.name, pulled.letters)
+            self._context.store.add_letters(request.name, pulled.letters)

@@ -80,22 +80,22 @@ class ReceiptCoversLowerNumbers(Posting):
 class NumbersPerOffice(Posting):
     """Each office numbers the letters of a sender on its own"""
 
-    def send(self, message: SendLetter) -> None:
-        store, receiver = self._context.store, message.receiver
-        own_sender = f"{self._context.domain} {message.sender}"
-        last = store.last_sent(message.sender, receiver)
-        store.put_last_sent(message.sender, receiver, store.last_sent(own_sender, receiver))
-        super().send(replace(message, number=None))
-        store.put_last_sent(own_sender, receiver, store.last_sent(message.sender, receiver))
-        store.put_last_sent(message.sender, receiver, last)
-        self._context.effects[-1] = LetterSent(message.sender, receiver, message.number or 0, True)
+    def send(self, request: SendLetter) -> None:
+        store, receiver = self._context.store, request.receiver
+        own_sender = f"{self._context.domain} {request.sender}"
+        last = store.last_sent(request.sender, receiver)
+        store.put_last_sent(request.sender, receiver, store.last_sent(own_sender, receiver))
+        super().send(replace(request, number=None))
+        store.put_last_sent(own_sender, receiver, store.last_sent(request.sender, receiver))
+        store.put_last_sent(request.sender, receiver, last)
+        self._context.effects[-1] = LetterSent(request.sender, receiver, request.number or 0, True)
 
 
 class PostsOnce(Posting):
     """Letters without a receipt are not posted again"""
 
     def post_next(self, receiver: str, *, unanswered: bool = False) -> None:
-        if unanswered and PendingWork(WorkKind.POST, receiver) in self._context.attempts:
+        if unanswered and self._context.is_scheduled(PendingWork(WorkKind.POST, receiver)):
             return
         super().post_next(receiver, unanswered=unanswered)
 

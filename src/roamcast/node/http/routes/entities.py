@@ -106,7 +106,7 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> dict[
     _check_self(id, caller)
     entity = node.entities.get(id)
     if entity.kind == "source":
-        bound = await await_to_the_end(node.control.query(lambda adapter: adapter.where(id).subscriptions))
+        bound = await await_to_the_end(node.control.query(lambda adapter: adapter.entity_status(id).subscriptions))
         first, count = list(bound[: node.limits.page]), len(bound)
     else:
         first, count = await run_in_threadpool(_subscriptions_of, node, id)

@@ -40,16 +40,18 @@ async def introduction(request: Request, node: TheNode) -> Response:
 @router.post("/vouch")
 async def vouch(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
-    claim = _VOUCH.parse(body)
-    verdict = await run_in_threadpool(node.office.admission.judge_move, claim.name, claim.epoch, claim.move_proof)
+    question = _VOUCH.parse(body)
+    judge = node.office.admission.judge_move
+    verdict = await run_in_threadpool(judge, question.name, question.epoch, question.move_proof)
     return _json(node, peer, nonce, {"verdict": verdict})
 
 
 @router.post("/publish-proofs")
 async def verify_publish_proof(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
-    claim = _PUBLISH_PROOF.parse(body)
-    return _json(node, peer, nonce, node.office.admission.judge_publish(peer.domain, claim.id, claim.proof)._asdict())
+    question = _PUBLISH_PROOF.parse(body)
+    verdict = node.office.admission.judge_publish(peer.domain, question.id, question.proof)
+    return _json(node, peer, nonce, verdict._asdict())
 
 
 @router.post("/messages")

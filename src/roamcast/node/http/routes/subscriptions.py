@@ -45,7 +45,7 @@ async def add_subscription(request: Request, response: Response, node: TheNode, 
     again returns 200; 409 if another one has the id.
     """
     subscription = await _SUBSCRIPTION.read(request, node)
-    query, body = await run_in_threadpool(_checked, node, subscription)
+    query, body = await run_in_threadpool(_query_and_body, node, subscription)
     id = subscription.id or uuid.uuid4().hex
     if not await await_to_the_end(node.control.subscribe(id, caller.id, query, body)):
         response.status_code = 200
@@ -196,7 +196,7 @@ async def list_bindings(
     return {"bindings": page[:limit], "more": len(page) > limit}
 
 
-def _checked(node: Node, subscription: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
+def _query_and_body(node: Node, subscription: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
     """The query, and the body of its control record."""
     if subscription.lacl is not None:
         query = node.queries.read(subscription.lacl)

@@ -34,7 +34,7 @@ def expected(world: FieldWorld, mule: int, now: int) -> list[int]:
     """The layer of each sensor in the path set to a mule in the tick `now`; 0 for none."""
     clock, legs = make_schedule(world).clock, world.legs
     contacts = find_contacts(world, cell_entries(world.field, world.legs))
-    begin, end = clock.first(contacts.begin), clock.last(contacts.end)
+    begin, end = clock.first(contacts.begin), clock.usable_before(contacts.end)
     mine = (contacts.mule == mule) & (begin < end)
     leg = np.flatnonzero((legs.mule == mule) & (clock.first(legs.start) <= now))[-1]
     leg_end = max(clock.first(legs.end[[leg]])[0], clock.first(legs.start[[leg]])[0] + 1)

@@ -1,8 +1,8 @@
-"""Contacts of mules with sensors and communities, and the path sets that result from them."""
+"""Path sets, and the contacts of mules with sensors and communities that change them."""
 
 from __future__ import annotations
 
-from roamcast.collect.simulation.kernels.layout import RESEND_CELL, RESEND_NEVER, FieldState, Integers, u64
+from roamcast.collect.simulation.kernels.layout import RESEND_CELL, RESEND_NEVER, FieldState, Int32s, u64
 from roamcast.collect.simulation.kernels.queues import drop_relayed, forget_mule
 from roamcast.compiled import inline_kernel, kernel
 
@@ -45,10 +45,10 @@ def _build_path_set(s: FieldState, mule: int, c: int, tick: int) -> None:
             s.pair[mule, sensor].layer = 1
             s.worklist[filled] = sensor
             filled += 1
-    done = 0
-    while done < filled:
-        sensor = s.worklist[done]
-        done += 1
+    visited = 0
+    while visited < filled:
+        sensor = s.worklist[visited]
+        visited += 1
         for at in range(s.sensor[sensor].first, s.sensor[sensor + 1].first):
             other = s.link[at].sensor
             if s.pair[mule, other].layer == 0:
@@ -72,10 +72,10 @@ def _prune_path_set(s: FieldState, mule: int, c: int, sensor: int) -> None:
             layer = s.pair[mule, member].layer
             deeper += layer > depth
             if layer == depth:
-                held = 0
+                uppers = 0
                 for k in range(s.sensor[member].first, s.sensor[member + 1].first):
-                    held += s.pair[mule, s.link[k].sensor].layer == depth - 1
-                if held == 0:
+                    uppers += s.pair[mule, s.link[k].sensor].layer == depth - 1
+                if uppers == 0:
                     s.pair[mule, member].layer = 0
         depth += 1
     _wake_community(s, mule, c)
@@ -92,11 +92,11 @@ def change_leg(s: FieldState, mule: int, leg: int, tick: int) -> None:
 @inline_kernel
 def meet_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
     """A contact with a sensor begins, and possibly one with its community."""
-    c, who, resend = s.sensor[sensor].community, s.mule[mule], s.rules[0].resend
+    c, mule_row, resend = s.sensor[sensor].community, s.mule[mule], s.rules[0].resend
     s.pair[mule, sensor].reach = 1
-    insert(s.in_reach, mule, who.in_reach, sensor)
-    who.in_reach += 1
-    who.may_collect, who.put_back_done = 1, 0
+    insert(s.in_reach, mule, mule_row.in_reach, sensor)
+    mule_row.in_reach += 1
+    mule_row.may_collect, mule_row.put_back_done = 1, 0
     if resend == RESEND_CELL:
         forget_mule(s, sensor, mule)
     s.reach_by_community[mule, c] += 1
@@ -105,8 +105,8 @@ def meet_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
         return
     s.mules_in_contact[c, s.community[c].mule_count] = mule
     s.community[c].mule_count += 1
-    insert(s.communities, mule, who.communities, c)
-    who.communities += 1
+    insert(s.communities, mule, mule_row.communities, c)
+    mule_row.communities += 1
     if resend != RESEND_NEVER and resend != RESEND_CELL:
         for at in range(s.community[c].first, s.community[c + 1].first):
             forget_mule(s, s.member[at], mule)
@@ -116,10 +116,10 @@ def meet_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
 @inline_kernel
 def lose_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
     """A contact with a sensor ends, and possibly the one with its community."""
-    c, who = s.sensor[sensor].community, s.mule[mule]
+    c, mule_row = s.sensor[sensor].community, s.mule[mule]
     s.pair[mule, sensor].reach = 0
-    remove(s.in_reach, mule, who.in_reach, sensor)
-    who.in_reach -= 1
+    remove(s.in_reach, mule, mule_row.in_reach, sensor)
+    mule_row.in_reach -= 1
     s.reach_by_community[mule, c] -= 1
     if s.reach_by_community[mule, c] > 0:
         if s.rules[0].prune:
@@ -129,8 +129,8 @@ def lose_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
         return
     remove(s.mules_in_contact, c, s.community[c].mule_count, mule)
     s.community[c].mule_count -= 1
-    remove(s.communities, mule, who.communities, c)
-    who.communities -= 1
+    remove(s.communities, mule, mule_row.communities, c)
+    mule_row.communities -= 1
     for at in range(s.community[c].first, s.community[c + 1].first):
         member = s.member[at]
         s.pair[mule, member].layer = 0
@@ -142,7 +142,7 @@ def lose_sensor(s: FieldState, mule: int, sensor: int, tick: int) -> None:
 
 
 @inline_kernel
-def insert(lists: Integers, row: int, count: int, value: int) -> None:
+def insert(lists: Int32s, row: int, count: int, value: int) -> None:
     """Insert into an ascending list."""
     at = count
     while at > 0 and lists[row, at - 1] > value:
@@ -152,7 +152,7 @@ def insert(lists: Integers, row: int, count: int, value: int) -> None:
 
 
 @inline_kernel
-def remove(lists: Integers, row: int, count: int, value: int) -> None:
+def remove(lists: Int32s, row: int, count: int, value: int) -> None:
     """Remove from a list and keep its order."""
     at = 0
     while lists[row, at] != value:
