@@ -17,6 +17,7 @@ from roamcast.deliver.requests import Arrive, Register, SendLetter
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
+from roamcast.store.location import REGISTRY_FILE
 from roamcast.store.office import accounts as office_accounts
 from roamcast.store.office import letters as office_letters
 from roamcast.store.office.sql import SqlOfficeStore, open_office
@@ -286,7 +287,7 @@ def test_corrupt_ranges_raise_corruption_error(tmp_path: Path, file: Path) -> No
 
 def test_office_store_is_not_opened_as_a_registry(tmp_path: Path, file: Path) -> None:
     open_office(tmp_path, "north").close()
-    file.rename(tmp_path / "registry.sqlite")
+    file.rename(tmp_path / REGISTRY_FILE)
     with pytest.raises(ConflictError, match="roamcast-office"):
         open_registry(tmp_path, "north")
 
