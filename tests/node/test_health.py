@@ -143,6 +143,7 @@ def test_a_peer_that_has_stopped_is_a_problem(tmp_path: Path) -> None:
         north, south = nodes["north"], nodes["south"]
         beat(north.data)
         until(lambda: not problems(north), "the node to be well")
+        until(lambda: north.http.get("/v1/offices").json()["offices"][0]["last_response_at"], "a response")
         south.stop()
         stopped = time.time()
         problem = until(lambda: problems(north).get("peer_down"), "the peer to be missed")
