@@ -76,6 +76,23 @@ def test_bad_rows_leave_nothing_behind(spark: SparkSession, tmp_path: Path) -> N
     assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson"}
 
 
+def test_a_polygon_that_is_not_a_box_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Its bounding box would match events outside. An earlier result stays as it is."""
+    events, subscriptions = files(tmp_path)
+    out = tmp_path / "out"
+    match_files(spark, events, subscriptions, out)
+    before = names(out)
+    triangle = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [0, 2], [0, 0]]]}
+    feature = {"type": "Feature", "geometry": triangle, "properties": {"subscription_id": "q", "terms": ["a"]}}
+    areas = tmp_path / "areas.geojson"
+    areas.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    with pytest.raises(InputError, match=r"feature 1: the Polygon is not a rectangle .* split it") as caught:
+        match_files(spark, events, areas, out, overwrite=True)
+    assert caught.value.hint
+    assert names(out) == before
+    assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson", "areas.geojson", "out"}
+
+
 def test_bad_rows_can_be_skipped(spark: SparkSession, tmp_path: Path) -> None:
     """Good rows are matched, bad ones reported."""
     written = files(tmp_path, [EVENT, {**EVENT, "x": 999}, EVENT], [SUBSCRIPTION, {**SUBSCRIPTION, "min_y": 9}])

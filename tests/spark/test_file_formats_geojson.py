@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -39,43 +40,116 @@ def test_bad_event_features_are_reported(row: Any, problem: str, tmp_path: Path)
     assert (len(good), bad) == (1, {"e.geojson, feature 2": problem})
 
 
-TRIANGLE = {"type": "Polygon", "coordinates": [[[0, 0], [4, 1], [2, 3.5], [0, 0]]]}
-SPLIT = {"type": "MultiPolygon", "coordinates": []}
+def polygon(*rings: Any) -> dict[str, Any]:
+    return {"type": "Polygon", "coordinates": list(rings)}
+
+
+def ring(west: float, south: float, east: float, north: float) -> list[list[float]]:
+    return [[west, south], [east, south], [east, north], [west, north], [west, south]]
+
+
+BOX = polygon(ring(0, 0, 4, 3.5))
+ACROSS = polygon(ring(170, -1, -170, 1))
+TRIANGLE = polygon([[0, 0], [4, 1], [2, 3.5], [0, 0]])
+SPLIT = {"type": "MultiPolygon", "coordinates": [[ring(170, -1, 180, 1)], [ring(-180, -1, -170, 1)]]}
 
 
 @pytest.mark.parametrize(
     ("geometry", "bbox", "expected"),
     [
-        (TRIANGLE, None, (0, 0, 4, 3.5)),
-        (TRIANGLE, [170, -1, -170, 1], (170, -1, -170, 1)),
-        (SPLIT, [170, -1, -170, 1], (170, -1, -170, 1)),
-        (TRIANGLE, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
+        (BOX, None, (0, 0, 4, 3.5)),
+        (polygon(ring(0, 0, 4, 3.5)[::-1]), None, (0, 0, 4, 3.5)),
+        (polygon([[4, 3.5], [0, 3.5], [0, 0], [4, 0], [4, 3.5]]), None, (0, 0, 4, 3.5)),
+        (polygon([[0, 0], [1, 0], [2, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0]]), None, (0, 0, 4, 3.5)),
+        (polygon([[1, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0], [1, 0]]), None, (0, 0, 4, 3.5)),
+        (polygon([[x, y, 9] for x, y in ring(0, 0, 4, 3.5)]), None, (0, 0, 4, 3.5)),
+        (polygon(ring(2, 0, 2, 3)), None, (2, 0, 2, 3)),
+        (polygon(ring(2, 3, 2, 3)), None, (2, 3, 2, 3)),
+        (BOX, [0, 0, 4, 3.5], (0, 0, 4, 3.5)),
+        (BOX, [0, 0, -50, 4, 3.5, 50], (0, 0, 4, 3.5)),
+        (ACROSS, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (None, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (None, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
     ],
 )
 def test_the_box_of_a_subscription_feature(
     geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path
 ) -> None:
-    """Its bbox or, without one, the bounding rectangle of its Polygon."""
+    """Its rectangular Polygon, its bbox, or both if they agree."""
     path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q", terms=["a"]))
     good, bad = read_all(path, SUBSCRIPTIONS)
     assert (tuple(good[0][side] for side in ("min_x", "min_y", "max_x", "max_y")), bad) == (expected, {})
 
 
+INSTEAD = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
+NOT_RECTANGULAR = f"the Polygon is not a rectangle along the axes; {INSTEAD}"
+NO_BBOX = "bbox must be [west, south, east, north], four numbers"
+
+
 @pytest.mark.parametrize(
     ("geometry", "bbox", "problem"),
     [
-        (SPLIT, None, "the geometry of a subscription must be a Polygon, not MultiPolygon, unless it has a bbox"),
-        ({"type": "Polygon", "coordinates": []}, None, "the Polygon has no coordinates"),
-        ({"type": "Polygon", "coordinates": [[[0]]]}, None, "the Polygon has no coordinates"),
-        ({"type": "Polygon", "coordinates": [[[0, "a"]]]}, None, "the Polygon has coordinates that are not numbers"),
-        (TRIANGLE, [1, 2, 3], "bbox must be [west, south, east, north]"),
-        (TRIANGLE, [1, "a", 3, 4], "min_y must be a number, not 'a'"),
+        (TRIANGLE, None, NOT_RECTANGULAR),
+        (TRIANGLE, [0, 0, 4, 3.5], NOT_RECTANGULAR),
+        (polygon([[0, 0], [4, 0], [4, 4], [2, 4], [2, 2], [0, 2], [0, 0]]), None, NOT_RECTANGULAR),
+        (polygon([[2, 0], [4, 2], [2, 4], [0, 2], [2, 0]]), None, NOT_RECTANGULAR),
+        (polygon([[0, 0], [4, 4], [4, 0], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
+        (polygon([[0, 0], [4, 0], [4, 4], [0, 4.000001], [0, 0]]), None, NOT_RECTANGULAR),
+        (polygon([[0, 0], [9, 0], [4, 0], [4, 4], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
+        (polygon([[0, 0], [4, 0], [4, 4], [0, 0]]), None, NOT_RECTANGULAR),
+        (
+            polygon([[0, 0], [4, 0], [4, 4], [0, 4]]),
+            None,
+            "the Polygon is not closed: its last point must be its first",
+        ),
+        (polygon(ring(0, 0, 4, 4), ring(1, 1, 2, 2)), None, f"the Polygon has holes; {INSTEAD}"),
+        (SPLIT, None, f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}"),
+        (
+            SPLIT,
+            [170, -1, -170, 1],
+            f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}",
+        ),
+        (point(1, 2), None, f"the geometry of a subscription must be a rectangular Polygon, not Point; {INSTEAD}"),
+        (None, None, f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
+        (7, [0, 0, 1, 1], f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
+        (polygon(), None, "the Polygon has no coordinates"),
+        (polygon([]), None, "the Polygon has no coordinates"),
+        (polygon([[0]]), None, "the Polygon has no coordinates"),
+        (polygon([[0, "a"]]), None, "the Polygon has coordinates that are not numbers"),
+        (BOX, [0, 0, 4, 4], "the bbox differs from the Polygon; omit one of them"),
+        (BOX, [1, 2, 3], NO_BBOX),
+        (None, [1, "a", 3, 4], NO_BBOX),
     ],
 )
 def test_bad_subscription_features_are_reported(geometry: Any, bbox: Any, problem: str, tmp_path: Path) -> None:
-    """They have no readable rectangle."""
+    """They are not exactly a box: a bounding box in their place would match too much."""
     path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q"))
     assert read_all(path, SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])
+def test_other_formats_have_no_geometries(suffix: str, tmp_path: Path) -> None:
+    """A column with one is refused, not ignored."""
+    path = tmp_path / f"q.{suffix}"
+    row = {
+        "subscription_id": "q",
+        "min_x": 0,
+        "min_y": 0,
+        "max_x": 4,
+        "max_y": 4,
+        "terms": "a",
+        "geometry": "POINT(1 2)",
+    }
+    if suffix == "ndjson":
+        path.write_text(json.dumps(row | {"terms": ["a"], "geometry": TRIANGLE}))
+        assert "geometry" in read_all(path, SUBSCRIPTIONS)[1]["q.ndjson, line 1"]
+        return
+    if suffix == "csv":
+        path.write_text(",".join(row) + "\n" + ",".join(map(str, row.values())))
+    else:
+        pq.write_table(pa.Table.from_pylist([row | {"terms": ["a"]}]), path)
+    with pytest.raises(InputError, match="unknown column 'geometry'"):
+        plan_blocks(path, SUBSCRIPTIONS)
 
 
 def events_table(**changes: Any) -> pa.Table:

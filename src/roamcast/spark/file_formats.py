@@ -10,8 +10,9 @@
 |                              | fields, their geometry the coordinates                      |                        |
 
 Text is UTF-8. Blank lines are counted but have no row. A row of CSV is one line, without line breaks in fields. In
-GeoJSON, an event is a Point; the box of a subscription is its `bbox` (which may cross the antimeridian), or else the
-bounding rectangle of its Polygon. A GeoJSON file is read as a whole, so the other formats are better for much data.
+GeoJSON, an event is a Point. A subscription is a Polygon that is a rectangle along the axes, without holes, or a `bbox`
+without a geometry; other shapes are refused. With both, the `bbox` has the sides of the Polygon; it may cross the
+antimeridian. A GeoJSON file is read as a whole, so the other formats are better for much data.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ import orjson
 from roamcast.errors import InputError
 
 __all__ = ["CONVERTERS", "read_features"]
+
+_INSTEAD: Final = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
 
 
 def read_features(path: Path, label: str) -> list[Any]:
@@ -37,13 +40,10 @@ def _event(feature: Any) -> dict[str, Any]:
 
 def _subscription(feature: Any) -> dict[str, Any]:
     properties = _properties(feature, "min_x", "min_y", "max_x", "max_y")
-    bbox = feature.get("bbox")
-    if bbox is None:
-        bbox = _rectangle(*_geometry(feature))
-    if not isinstance(bbox, list) or len(bbox) not in (4, 6):
-        raise ValueError("bbox must be [west, south, east, north]")
-    half = len(bbox) // 2  # six numbers include heights
-    return {**properties, "min_x": bbox[0], "min_y": bbox[1], "max_x": bbox[half], "max_y": bbox[half + 1]}
+    sides = _bbox(feature)
+    if sides is None or feature.get("geometry") is not None:
+        sides = _rectangle(*_geometry(feature), sides)
+    return {**properties, **dict(zip(("min_x", "min_y", "max_x", "max_y"), sides, strict=True))}
 
 
 CONVERTERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
@@ -62,6 +62,17 @@ def _properties(feature: Any, *reserved: str) -> dict[str, Any]:
     return properties
 
 
+def _bbox(feature: dict[str, Any]) -> Sequence[Any] | None:
+    """West, south, east, north, if the feature has a bbox."""
+    bbox = feature.get("bbox")
+    if bbox is None:
+        return None
+    half = len(bbox) // 2 if isinstance(bbox, list) else 0  # six numbers include heights
+    if half not in (2, 3) or len(bbox) % 2 or not {type(number) for number in bbox} <= {int, float}:
+        raise ValueError("bbox must be [west, south, east, north], four numbers")
+    return bbox[0], bbox[1], bbox[half], bbox[half + 1]
+
+
 def _geometry(feature: dict[str, Any]) -> tuple[str, Any]:
     geometry = feature.get("geometry")
     if not isinstance(geometry, dict):
@@ -69,14 +80,42 @@ def _geometry(feature: dict[str, Any]) -> tuple[str, Any]:
     return str(geometry.get("type")), geometry.get("coordinates")
 
 
-def _rectangle(kind: str, coordinates: Any) -> list[float]:
-    """The bounding rectangle of a Polygon. An area that is split at the antimeridian needs a bbox instead."""
+def _rectangle(kind: str, coordinates: Any, bbox: Sequence[Any] | None) -> Sequence[Any]:
+    """The sides of a Polygon that is a rectangle along the axes: west, south, east, north.
+
+    `bbox` has the same sides, if there is one. It tells a box that crosses the antimeridian from one that does not.
+    """
     if kind != "Polygon":
-        raise ValueError(f"the geometry of a subscription must be a Polygon, not {kind}, unless it has a bbox")
+        raise ValueError(f"the geometry of a subscription must be a rectangular Polygon, not {kind}; {_INSTEAD}")
+    if isinstance(coordinates, list) and len(coordinates) > 1:
+        raise ValueError(f"the Polygon has holes; {_INSTEAD}")
     try:
-        x, y = zip(*((point[0], point[1]) for point in coordinates[0]), strict=True)
+        points = [(point[0], point[1]) for point in coordinates[0]]
+        x, y = zip(*points, strict=True)
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ValueError("the Polygon has no coordinates") from error
     if not {type(number) for number in (*x, *y)} <= {int, float}:
         raise ValueError("the Polygon has coordinates that are not numbers")
-    return [min(x), min(y), max(x), max(y)]
+    if points[0] != points[-1]:
+        raise ValueError("the Polygon is not closed: its last point must be its first")
+    corners = _corners(points[:-1])
+    if len(corners) != 4 or set(corners) != set(product((min(x), max(x)), (min(y), max(y)))):
+        raise ValueError(f"the Polygon is not a rectangle along the axes; {_INSTEAD}")
+    if bbox is None:
+        return min(x), min(y), max(x), max(y)
+    west, south, east, north = bbox
+    if (*sorted([west, east]), south, north) != (min(x), max(x), min(y), max(y)):
+        raise ValueError("the bbox differs from the Polygon; omit one of them")
+    return bbox
+
+
+def _corners(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A ring without the points on straight lines along the axes; [] if it has other lines."""
+    before, after = ring[-1:] + ring[:-1], ring[1:] + ring[:1]
+    if any(a[0] != b[0] and a[1] != b[1] for a, b in zip(ring, after, strict=True)):
+        return []
+    if len(ring) == 4:  # all are corners, also of a rectangle without width or height
+        return ring
+    return [
+        b for a, b, c in zip(before, ring, after, strict=True) if not (a[0] == b[0] == c[0] or a[1] == b[1] == c[1])
+    ]
