@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 
 from fastapi import APIRouter, FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute
 
 from roamcast import __version__
 from roamcast.node.http.errors import ERROR_RESPONSES, handle_errors
@@ -51,12 +53,20 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
     app: FastAPI = FastAPIOffline(  # /docs without a network
         title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
     )
+    app.router.routes.extend(_routes())
+    status.mount_files(app)
+    handle_errors(app)
+    return app
+
+
+@cache
+def _routes() -> Sequence[BaseRoute]:
+    """The routes of every node. To analyse their parameters takes longer than to start a node."""
     api = APIRouter(prefix="/v1")
     busiest_first = (mailboxes, letters, events, demand, entities, subscriptions, arrivals, offices, peers, scene)
     for module in busiest_first:
         api.include_router(module.router)
-    app.include_router(api)
-    app.include_router(status.router)
-    status.mount_files(app)
-    handle_errors(app)
-    return app
+    whole = APIRouter()
+    for router in (api, status.router):
+        whole.include_router(router, responses=ERROR_RESPONSES)
+    return whole.routes
