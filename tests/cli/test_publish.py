@@ -113,3 +113,8 @@ def test_result_is_printed_as_json(node: RunningNode) -> None:
     """With --json."""
     invoke("register", "source", "s", "--at", "1", "2")
     assert invoke_json("publish", "--source", "s") == {"source": "s", "published": 1}
+
+
+def test_a_reading_that_is_not_a_number_is_named(node: RunningNode) -> None:
+    with pytest.raises(InputError, match="'hot' is not a number"):
+        invoke("publish", "--register", "--source", "s", "--x", "1", "--y", "1", "--reading", "temperature=hot")

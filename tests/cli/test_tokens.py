@@ -105,3 +105,16 @@ def test_source_is_not_a_subscriber(node: RunningNode) -> None:
         invoke("subscribe", "--subscriber", "s", "--term", "fire", "--register")
     with pytest.raises(PermissionDeniedError):
         invoke("pull", "--subscriber", "s")
+
+
+def test_a_misspelt_id_is_suggested_correctly(node: RunningNode) -> None:
+    invoke("register", "subscriber", "ann")
+    with pytest.raises(NotFoundError, match="did you mean 'ann'"):
+        invoke("pull", "--subscriber", "anm")
+
+
+def test_a_token_for_another_address_of_the_node_is_named(node: RunningNode) -> None:
+    """Tokens are stored by URL: the hint must not say that the entity is to be registered again."""
+    invoke("register", "subscriber", "ann")
+    with pytest.raises(NotFoundError, match=f"its token is stored for {node.url}"):
+        invoke("pull", "--subscriber", "ann", "--url", "http://localhost:9")

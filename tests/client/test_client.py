@@ -15,7 +15,7 @@ import pytest
 from nodes import LIMIT, RunningNode, journalled, leave, running_node
 
 from roamcast.client import AsyncClient, Client, Letter, UncertainError
-from roamcast.errors import AuthenticationError, ConflictError, UnavailableError
+from roamcast.errors import AuthenticationError, ConflictError, InputError, UnavailableError
 
 GENERATOR = Path(__file__).parents[2] / "scripts" / "generate-client"
 
@@ -182,3 +182,15 @@ def test_uncertain_letter_can_be_sent_again(script: Any) -> None:
         assert caught.value.number == 5
         assert client.send("ben", "hello", number=caught.value.number).number == 5
     assert [body["number"] for body in server.bodies()] == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("token", ["nonsensé", "abc\ndef", "a b"])
+def test_a_text_that_cannot_be_a_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(InputError, match="not a token") as raised:
+        Client("http://127.0.0.1:9", token, delays=()).pull()
+    assert token not in str(raised.value)
+
+
+def test_a_node_that_does_not_respond_is_named() -> None:
+    with pytest.raises(UnavailableError, match=r"http://127\.0\.0\.1:9: the node does not respond"):
+        Client("http://127.0.0.1:9", delays=()).me()

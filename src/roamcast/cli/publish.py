@@ -78,11 +78,12 @@ def publish(
 
 
 def _parse_reading(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
+    name, separator, value = text.partition("=")
     try:
         return name, float(value)
     except ValueError:
-        raise InputError(f"{text!r} is not NAME=VALUE", where="--reading", hint="for example celsius=21.5") from None
+        reason = f"{value!r} is not a number" if separator else f"{text!r} is not NAME=VALUE"
+        raise InputError(reason, where="--reading", hint="for example celsius=21.5") from None
 
 
 class _EventRow(NamedTuple):

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -37,6 +38,14 @@ class TokenFile:
 
     def get(self, url: str, id: str) -> str | None:
         return self._read().get(_key(url, id))
+
+    def urls(self, id: str) -> list[str]:
+        """The nodes for which a token of this id is stored."""
+        return sorted(url for url, known in map(_split_key, self._read()) if known == id)
+
+    def ids(self, url: str) -> list[str]:
+        """The ids whose tokens for this node are stored."""
+        return sorted(id for known, id in map(_split_key, self._read()) if known == url.rstrip("/"))
 
     def put(self, url: str, id: str, obtain: Callable[[], str]) -> None:
         """Store the token that `obtain` returns. It is called once the file is known to be writable: a node shows a
@@ -98,7 +107,12 @@ def entity_client(url: str | None, id: str) -> Client:
     url, tokens = node_url(url), TokenFile()
     token = tokens.get(url, id)
     if token is None:
-        hint = f"register it with `roamcast register source|subscriber {id}`; looked in {tokens.path}"
+        hint = f"register it with `roamcast register subscriber {id}` or `roamcast register source {id}`"
+        if others := tokens.urls(id):
+            hint = f"its token is stored for {', '.join(others)}: pass --url"
+        elif similar := get_close_matches(id, tokens.ids(url), 1):
+            hint = f"did you mean {similar[0]!r}? {hint}"
+        hint += f"; looked in {tokens.path}"
         if id.count(".") in (2, 3):
             hint = f"migrate its mailbox first with `roamcast migrate ID {url} --url HOME`; looked in {tokens.path}"
         raise NotFoundError(f"no token for {id!r} at {url}", where=id, hint=hint)
@@ -163,3 +177,8 @@ def _entity_of(url: str, token: str) -> str | None:
 
 def _key(url: str, id: str) -> str:
     return f"{url.rstrip('/')} {id}"
+
+
+def _split_key(key: str) -> tuple[str, str]:
+    url, _, id = key.rpartition(" ")
+    return url, id

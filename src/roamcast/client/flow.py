@@ -48,10 +48,11 @@ class ApiResponse(NamedTuple):
 
 
 class NoResponse(NamedTuple):
-    """There was no response. `sent`: the node may have received the request."""
+    """There was no response. `sent`: the node may have received the request. `url` is the node that was called."""
 
     reason: str
     sent: bool
+    url: str | None = None
 
 
 class Pause(NamedTuple):
@@ -111,7 +112,8 @@ def error_from(outcome: Outcome) -> RoamcastError:
     if isinstance(outcome, NoResponse):
         return UnavailableError(
             f"the node does not respond: {outcome.reason}",
-            hint="check the address (--url, ROAMCAST_URL) and that the node is running: `roamcast node`",
+            where=outcome.url,
+            hint="check the address, and that the node is running: `roamcast up`",
         )
     try:
         fields = json.loads(outcome.body)["error"]

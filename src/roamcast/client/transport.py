@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import socket
 import ssl
 import threading
@@ -25,6 +26,7 @@ __all__ = ["DEFAULT_URL", "AsyncTransport", "Transport", "check_url"]
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)  # longer than two of the node's heartbeats
+_TOKEN = re.compile(r"[!-~]+")
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _STREAM_ENDED = NoResponse("the stream ended", sent=True)
 
@@ -60,7 +62,9 @@ def _response(response: httpx.Response) -> ApiResponse:
 
 
 def _no_response(error: httpx.TransportError) -> NoResponse:
-    return NoResponse(str(error) or type(error).__name__, sent=not isinstance(error, _NEVER_SENT))
+    url = error.request.url
+    reason = str(error) or type(error).__name__
+    return NoResponse(reason, sent=not isinstance(error, _NEVER_SENT), url=f"{url.scheme}://{url.netloc.decode()}")
 
 
 def _is_stream(response: httpx.Response) -> bool:
@@ -82,6 +86,8 @@ class _TransportBase(Generic[H]):
         headers = dict(request.headers)
         token = self._calls.token if request.token is None else request.token
         if token:
+            if not _TOKEN.fullmatch(token):  # the message must not show it
+                raise InputError("not a token", where="token", hint="it has no spaces, line breaks or accented letters")
             headers["authorization"] = f"Bearer {token}"
         if request.body is not None:
             headers["content-type"] = "application/json"
