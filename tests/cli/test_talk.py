@@ -101,7 +101,7 @@ def test_unreachable_node_is_an_error(node: RunningNode) -> None:
     """The hint says how to start one."""
     invoke("register", "subscriber", "anna")
     TokenFile().put("http://127.0.0.1:9", "anna", lambda: "token")
-    with pytest.raises(UnavailableError, match="roamcast node"):
+    with pytest.raises(UnavailableError, match="roamcast up"):
         invoke("pull", "--subscriber", "anna", "--url", "http://127.0.0.1:9")
 
 
