@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Modules are compiled at their first import: far fewer than are installed.
+# Modules are compiled at their first import: far fewer than are installed. Without the result on disk, every process
+# would compile them again, which triples the time that Spark's Python processes take to start.
+unexport PYTHONDONTWRITEBYTECODE
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Tests that share something slow to start run in one process; tests/conftest.py has the groups and their order.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
