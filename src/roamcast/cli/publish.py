@@ -126,7 +126,8 @@ def _valid_rows(
     """The rows that are valid as far as can be checked here. Others raise InputError, or are reported and skipped."""
     from pydantic import ValidationError
 
-    from roamcast.node.schemas import EventIn, input_error_of
+    from roamcast.node.schemas import EventIn
+    from roamcast.node.validation_errors import input_error_of
 
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -6,9 +6,8 @@ Unknown fields and wrong types are refused ("12" and true are not numbers), and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,21 +17,19 @@ from pydantic import (
     FailFast,
     Field,
     RootModel,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from roamcast.errors import InputError
 from roamcast.model import EARLIEST, EPOCH, LATEST, Box
 from roamcast.settings import DOMAIN, NodeLimits
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "IntroductionIn", "JoinIn", "LetterIn", "MalformedError", "NumbersIn", "PositionIn", "PublishProofIn", "SceneIn",
-    "SubscriptionIn", "VouchIn", "first_problem", "input_error_of", "list_length_error",
+    "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "PublishProofIn", "SceneIn",
+    "SubscriptionIn", "VouchIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -40,7 +37,6 @@ HIGHEST_SEQ = 2**53 - 1
 
 _LONGEST_TEXT = 1_000
 _DEFAULT_LIMITS = NodeLimits()
-_MOST_ERRORS = 1_000  # that are formatted
 
 
 def _invalid(kind: str, message: str, hint: str) -> PydanticCustomError:
@@ -359,54 +355,3 @@ class SceneIn(_In):
     remove: Annotated[tuple[str, ...], FailFast(), Field(max_length=100_000)] = ()
     clear: bool = False
     ttl: float | None = Field(default=None, gt=0, le=3600)
-
-
-class MalformedError(InputError):
-    """The body is not JSON."""
-
-
-_MESSAGES = {"extra_forbidden": "unknown field", "missing": "missing field", "finite_number": "must be a finite number"}
-
-
-class _HasErrors(Protocol):
-    """FastAPI's RequestValidationError."""
-
-    def errors(self) -> Sequence[Any]: ...
-
-
-def input_error_of(error: ValidationError | _HasErrors, name: str, most: int = 0) -> InputError:
-    """The first validation error, with its path, such as `events[3].x`. `most` is the limit of a list."""
-    problems: Sequence[Any]
-    if isinstance(error, ValidationError):
-        if error.error_count() > _MOST_ERRORS:  # pydantic cannot format just one of them
-            return InputError(f"{error.error_count()} errors", where=name or "body", hint="see /docs for the schema")
-        problems = error.errors(include_url=False, include_input=False)
-    else:
-        problems = error.errors()
-    first = problems[0]
-    if most and first["type"] == "too_long" and not first["loc"]:
-        return list_length_error(first["ctx"]["actual_length"], name, most)
-    message = _MESSAGES.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] == "json_invalid":
-        return MalformedError(message, where="body", hint="send JSON in UTF-8")
-    hint = first.get("ctx", {}).get("hint", "see /docs for the schema")
-    if len(problems) > 1:
-        hint += f"; {len(problems) - 1} more error{'s' if len(problems) > 2 else ''}"
-    return InputError(message, where=_path(name, first["loc"]), hint=hint)
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first validation error as one line, with its path."""
-    first = input_error_of(error, "")
-    return f"{first.where}: {first.message}"
-
-
-def list_length_error(count: int, name: str, most: int) -> InputError:
-    return InputError(f"{count} {name} in one request", where=name, hint=f"send 1 to {most} in a request")
-
-
-def _path(name: str, steps: Sequence[str | int]) -> str:
-    path = name
-    for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path or "body"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nodes import RunningNode, bearer, in_process_node
 
-from roamcast.node import schemas
+from roamcast.node import schemas, validation_errors
 
 ANONYMOUS = {"/v1/sources", "/v1/subscribers", "/v1/arrivals", "/v1/mailboxes/pull"}
 EVENT = {"x": 1, "y": 2, "terms": ["fire"]}
@@ -101,7 +101,7 @@ def test_thousands_of_errors_of_an_object_are_not_formatted(
 ) -> None:
     """Only their number is reported."""
     formatted = []
-    monkeypatch.setattr(schemas, "_path", lambda *_: formatted.append(1) or "body")
+    monkeypatch.setattr(validation_errors, "_path", lambda *_: formatted.append(1) or "body")
     answer = shared_node.http.post(f"/v1/{path}", json=body, headers=tokens[caller])
     assert (answer.status_code, answer.json()["error"]["message"]) == (422, "5000 errors")
     assert not formatted

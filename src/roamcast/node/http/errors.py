@@ -25,7 +25,7 @@ from roamcast.errors import (
 )
 from roamcast.lacl import LaclError
 from roamcast.node.peers.signed_http import SessionError
-from roamcast.node.schemas import MalformedError, input_error_of
+from roamcast.node.validation_errors import MalformedError, input_error_of
 
 __all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "handle_errors"]
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.node.http.errors import BodyTooLargeError
-from roamcast.node.schemas import input_error_of, list_length_error
 from roamcast.node.service import Node
+from roamcast.node.validation_errors import input_error_of, list_length_error
 from roamcast.settings import NodeLimits
 
 __all__ = ["BodyParser", "parse_off_loop", "read_bytes"]

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import LATEST
-from roamcast.node.schemas import ID, first_problem
+from roamcast.node.schemas import ID
+from roamcast.node.validation_errors import first_problem
 from roamcast.space import Space
 
 __all__ = ["SourcesRequest", "SourcesResponse", "decode_request", "decode_response", "encode"]

@@ -16,7 +16,7 @@ from roamcast.deliver.port import Bookkeeping
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Letter
-from roamcast.node.schemas import first_problem
+from roamcast.node.validation_errors import first_problem
 from roamcast.ranges import HIGHEST, Ranges
 
 __all__ = ["decode", "encode", "size_of"]
