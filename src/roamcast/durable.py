@@ -78,8 +78,8 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> None:
             sync_folder(folder.parent)
 
 
-def write_atomic(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:
-    """Write `content` to `path` atomically, replacing an existing file.
+def write_atomic(path: Path, content: bytes | memoryview, *, durable: bool = True, private: bool = False) -> None:
+    """Write `content` to `path` atomically, replacing an existing file. If `private`, only its owner may read it.
 
     If `durable` (the default), the content is on disk when this returns. A crash leaves at most a file named `*.tmp`.
     Raises StorageError; `path` is then unchanged, unless the final sync of the folder failed: in that case the new
@@ -88,6 +88,9 @@ def write_atomic(path: Path, content: bytes | memoryview, *, durable: bool = Tru
     temporary = path.with_name(path.name + _TEMPORARY)
     with storage_errors(path):
         try:
+            if private:
+                temporary.unlink(missing_ok=True)
+                os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o600))
             with temporary.open("wb") as file:
                 file.write(content)
                 if durable:

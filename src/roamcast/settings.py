@@ -145,7 +145,7 @@ class NodeSettings(SettingsSection):
         ge=5.0,
         le=3600,
         allow_inf_nan=False,
-        description="Seconds without a sign of life of the pipeline after which the node is degraded.",
+        description="Seconds without a heartbeat of the pipeline after which the node is degraded.",
     )
     lag: float = Field(
         default=30.0,

@@ -170,7 +170,7 @@ def test_status_of_a_node_that_is_ok(
     assert run_command(["status"], monkeypatch) == 0
     first, pipeline, lag = capsys.readouterr().out.splitlines()
     assert (first, lag) == ("node local: ok", "lag: 0 records")
-    assert pipeline.startswith("pipeline: after batch 7, last sign of life ")
+    assert pipeline.startswith("pipeline: after batch 7, last heartbeat ")
     assert "; batch 8 running since 1970-01-01" in pipeline
 
 

@@ -51,7 +51,7 @@ def test_explain_prints_json() -> None:
     """The object has the documented keys."""
     explanation = orjson.loads(run("explain", "-e", f"{NEAREST} and &a = 1"))
     assert explanation["plan"] == "bind"
-    assert {"select", "source_expression", "location", "on", "every", "life_control", "terms"} < set(explanation)
+    assert {"select", "source_condition", "location", "on", "every", "life_control", "terms"} < set(explanation)
 
 
 def test_places_are_read_from_a_file(tmp_path: Path) -> None:

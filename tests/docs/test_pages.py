@@ -15,7 +15,7 @@ from nodes import running_node
 from pages import PAGES, ROOT, blocks, commands, links
 
 from roamcast import cli, client
-from roamcast.settings import known_variables
+from roamcast.settings import effective_settings, known_variables
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -75,6 +75,14 @@ def test_source_files_exist(name: str) -> None:
 def test_environment_variables_exist(name: str) -> None:
     named = re.findall(r"\bROAMCAST_\w+", (ROOT / name).read_text("utf-8"))
     assert set(named) - set(known_variables()) == set()
+
+
+def test_the_example_of_a_settings_file_is_valid(tmp_path: Path) -> None:
+    """Every value comes from the file."""
+    (block,) = (block.code for block in blocks(ROOT / "docs/configuration.md") if block.language == "toml")
+    file = tmp_path / "roamcast.toml"
+    file.write_text(block)
+    assert sum(str(file) in setting.origin for setting in effective_settings(file)) == block.count(" = ")
 
 
 def test_metrics_exist(tmp_path: Path) -> None:

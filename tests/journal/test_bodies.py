@@ -57,7 +57,7 @@ def test_a_query_of_box_and_terms_needs_no_further_test(where: str, box: Box | N
 def test_other_conditions_are_tested_afterwards(more: str) -> None:
     """Box and terms stay necessary; the conditions are carried as values."""
     query = parse(f'Select all() Where &location in box(0, 1, 2, 3) and &terms has ("fire"){more}')
-    expected = SubscriptionBody(Box(0, 1, 2, 3), ("fire",), source=query.source_expression, on=query.on)
+    expected = SubscriptionBody(Box(0, 1, 2, 3), ("fire",), source=query.source_condition, on=query.on)
     assert SubscriptionBody.of(query, PLACES, GEOGRAPHIC) == expected
     assert expected.source is not None or expected.on is not None
 
@@ -130,7 +130,7 @@ def test_a_subscription_round_trips(query: Query) -> None:
     places = Places({location.place: HALL}) if isinstance(location, Within) else Places({})
     body = SubscriptionBody.of(query, places, GEOGRAPHIC)
     assert SubscriptionBody.from_json(body.to_json()) == body
-    assert (body.source, body.on) == (query.source_expression, query.on)
+    assert (body.source, body.on) == (query.source_condition, query.on)
     assert (body.terms, body.every) == (tuple(sorted(query.terms)), query.every and query.every.period)
 
 

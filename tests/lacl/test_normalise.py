@@ -70,7 +70,7 @@ def test_the_order_of_operands_does_not_change_the_key(query: Query, rng: Random
 @given(queries())
 def test_the_parts_of_where_are_complete(query: Query) -> None:
     """Source expression, terms and location together are equivalent to Where."""
-    parts = [] if query.source_expression is None else [query.source_expression]
+    parts = [] if query.source_condition is None else [query.source_condition]
     if query.terms:
         parts.append(Has(Variable("&", "terms"), tuple(map(Text, query.terms))))
     if query.location is not None:

@@ -100,8 +100,8 @@ def test_the_deepest_allowed_nesting_works_everywhere() -> None:
     depth = MAX_NESTING
     query = check(parse(f"{NEAREST} and {'(&a = 1 or &b = 2 and ' * depth}&c = 3{')' * depth}"))
     assert parse(to_text(query)) == query
-    assert query.source_expression is not None
-    assert holds(normalise(query.source_expression), {"b": 2, "c": 3})
+    assert query.source_condition is not None
+    assert holds(normalise(query.source_condition), {"b": 2, "c": 3})
     assert "&c = 3" in explain(query)["reads"]
 
 

@@ -22,14 +22,14 @@ def test_where_is_split_into_location_terms_and_source_expression() -> None:
     )
     assert parsed.location == Within("stage")
     assert parsed.terms == ("fire", "smoke", "heat")
-    assert parsed.source_expression is not None
-    assert condition_text(parsed.source_expression) == '&floor > 2 and (&terms has ("a") or &b = 1)'
+    assert parsed.source_condition is not None
+    assert condition_text(parsed.source_condition) == '&floor > 2 and (&terms has ("a") or &b = 1)'
 
 
 def test_a_location_constraint_alone_gives_no_source_expression() -> None:
     """Every source in range qualifies."""
     parsed = query("Select anyof() Where &location in rang:loc(30)")
-    assert (parsed.location, parsed.terms, parsed.source_expression) == (RangLoc(30.0), (), None)
+    assert (parsed.location, parsed.terms, parsed.source_condition) == (RangLoc(30.0), (), None)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_pipeline_that_was_never_started_is_a_problem(tmp_path: Path) -> None:
-    """Since the start of the node. It is live and ready all the same. The first sign of life ends it."""
+    """Since the start of the node. It is live and ready all the same. The first heartbeat ends it."""
     before = time.time()
     with in_process_node(tmp_path) as node:
         (problem,) = problems(node).values()
@@ -62,7 +62,7 @@ def test_a_pipeline_that_was_never_started_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_silent_pipeline_is_a_problem(node: RunningNode) -> None:
-    """Since its last sign of life, with its last batch and the one that was running. An idle one is none."""
+    """Since its last heartbeat, with its last batch and the one that was running. An idle one is none."""
     beat(node.data)
     assert problems(node) == {}
     last = now() - HOUR

@@ -119,7 +119,7 @@ class World:
     def qualifying(self, id: str) -> list[tuple[float, str]]:
         """The sources that a running subscription may be bound to, by distance and id."""
         subscriber, query = self.subscriptions[id]
-        here, expression = self.subscribers[subscriber].at, query.source_expression
+        here, expression = self.subscribers[subscriber].at, query.source_condition
         if plan_of(query) != "bind" or here is None or not self.runs(id):
             return []
         found = []

@@ -173,7 +173,7 @@ def _health_text(health: dict[str, Any]) -> str:
     if pipeline is None:
         lines.append("pipeline: none has reported")
     else:
-        line = f"pipeline: after batch {pipeline['batch']}, last sign of life {local_time(pipeline['written_at'])}"
+        line = f"pipeline: after batch {pipeline['batch']}, last heartbeat {local_time(pipeline['written_at'])}"
         if pipeline["running_batch"] is not None:
             line += f"; batch {pipeline['running_batch']} running since {local_time(pipeline['running_since'])}"
         lines.append(line)

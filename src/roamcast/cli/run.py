@@ -139,7 +139,10 @@ def pipeline(
     create: Annotated[bool, typer.Option("--create", help="Create the data folder if there is none.")] = False,
     new: Annotated[
         bool,
-        typer.Option("--new", help="Set the state aside and take over with a new pipeline. Letters may be repeated."),
+        typer.Option(
+            "--new",
+            help="Keep the state in pipeline/earlier-N and start a new pipeline. Letters may be repeated.",
+        ),
     ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master.", show_default="local[2]")] = None,
     host: Annotated[
@@ -232,14 +235,16 @@ def _check_data_folder(folder: Path) -> None:
 
 
 def _find_scenario(name: str) -> Scenario | None:
-    from roamcast.lab.scenarios import SCENARIOS
+    from roamcast.lab.scenarios import SCENARIOS, load_scenario
 
     if name == "none":
         return None
     if name not in SCENARIOS:
         hint = f"choose one of: none, {', '.join(SCENARIOS)}"
         raise InputError(f"unknown scenario {name!r}", where="--scenario", hint=hint)
-    return SCENARIOS[name]()
+    if name == "relief":
+        require("lab")
+    return load_scenario(name)
 
 
 async def _run_all(server: NodeServer, data: Path, world: Scenario | None, others: Sequence[_OtherNode]) -> None:

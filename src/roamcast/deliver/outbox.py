@@ -43,7 +43,7 @@ class PipelineStatus:
     `metrics` and `step_seconds` describe that batch alone: its sizes and the duration of each step. `read_offsets` has
     the last offset read from each node's journal.
 
-    The pipeline writes its status after every batch and every few seconds, so `written_at` is its last sign of life.
+    The pipeline writes its status after every batch and every few seconds, so `written_at` is its last heartbeat.
     While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
     records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
     since 1970, by the clock of the pipeline's host.

@@ -87,7 +87,7 @@ class SubscriptionBody:
         return cls(
             box,
             tuple(sorted(query.terms)),
-            source=query.source_expression,
+            source=query.source_condition,
             on=query.on,
             every=None if query.every is None else query.every.period,
             space=space.name,

@@ -20,7 +20,7 @@ def explain(query: Query) -> dict[str, Any]:
     """
     return {
         "select": f"{query.select.function}()" if query.select.function else None,
-        "source_expression": _text(query.source_expression),
+        "source_condition": _text(query.source_condition),
         "location": None if query.location is None else region_text(query.location),
         "terms": list(query.terms),
         "on": _text(query.on),
@@ -47,7 +47,7 @@ def _sentence(query: Query) -> str:
 
 
 def _sources(query: Query) -> str:
-    where = "" if query.source_expression is None else f" with {condition_text(query.source_expression)}"
+    where = "" if query.source_condition is None else f" with {condition_text(query.source_condition)}"
     if isinstance(query.location, Nearest):
         count = query.location.count
         return f"Follows the {'source' if count == 1 else f'{count} sources'}{where} nearest to the subscriber"
@@ -56,7 +56,7 @@ def _sources(query: Query) -> str:
 
 def _events(query: Query) -> str:
     terms = f" that has {' and '.join(map(quoted, query.terms))}" if query.terms else ""
-    where = "" if query.source_expression is None else f", where {condition_text(query.source_expression)}"
+    where = "" if query.source_condition is None else f", where {condition_text(query.source_condition)}"
     return f"Takes every event{_region_phrase(query.location)}{terms}{where}"
 
 

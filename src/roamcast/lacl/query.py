@@ -43,7 +43,7 @@ class Query:
         return tuple(dict.fromkeys(term.value for terms in lists for term in terms if isinstance(term, Text)))
 
     @property
-    def source_expression(self) -> Condition | None:
+    def source_condition(self) -> Condition | None:
         """The condition on `&` without the location constraint and `terms`, or None if nothing remains."""
         rest = tuple(part for part in conjuncts(self.where) if not isinstance(part, Inside | Has))
         return And(rest) if len(rest) > 1 else rest[0] if rest else None

@@ -1,14 +1,14 @@
-"""The port of matchers: columns in, pairs of row numbers out. Streams and files use the same matcher."""
+"""Columns of events and subscriptions, and the pairs that match. Streams and files use the same ones."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Events", "Matcher", "Matches", "Subscriptions"]
+__all__ = ["Events", "Matches", "Subscriptions"]
 
 
 class Events(NamedTuple):
@@ -33,16 +33,7 @@ class Subscriptions(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """Pairs of row numbers, one for each match, ordered by event, then subscription."""
+    """Pairs, one for each match: the row of the event, and the row or handle of the subscription. Ordered by both."""
 
     event: npt.NDArray[np.int64]
     subscription: npt.NDArray[np.int64]
-
-
-class Matcher(Protocol):
-    """Matches events with the subscriptions it was built from.
-
-    Exact: an event matches if its point is in the closed box and it has all terms of the subscription.
-    """
-
-    def match(self, events: Events) -> Matches: ...

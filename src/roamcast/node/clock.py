@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from threading import Lock
 
 from roamcast.errors import InputError
+from roamcast.failures import wall_time
 from roamcast.model import iso
 
 __all__ = ["Clock", "check_time"]
@@ -22,14 +22,10 @@ def check_time(time: int, now: int, ahead: float, where: str) -> None:
         )
 
 
-def _wall() -> int:
-    return time.time_ns() // 1000
-
-
 class Clock:
     """Microseconds since 1970, strictly increasing even if the system clock goes back. Thread-safe."""
 
-    def __init__(self, after: int = 0, wall: Callable[[], int] = _wall) -> None:
+    def __init__(self, after: int = 0, wall: Callable[[], int] = wall_time) -> None:
         self._last = after
         self._wall = wall
         self._lock = Lock()

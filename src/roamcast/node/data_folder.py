@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from roamcast.durable import make_folder, storage_errors, sync_folder, write_atomic
+from roamcast.durable import make_folder, storage_errors, sync_folder
 from roamcast.errors import ConflictError, CorruptionError
 
 __all__ = ["FORMAT", "DataFolder"]
@@ -40,7 +40,7 @@ class DataFolder:
     def open(cls, root: Path, space: str) -> DataFolder:
         """Create the folder, accessible to its owner only, or check an existing one.
 
-        Raises ConflictError for another format or space. A folder without a space gets the given one.
+        Raises ConflictError for another format or space.
         """
         path = root / "roamcast.json"
         make_folder(root, mode=0o700)
@@ -52,13 +52,11 @@ class DataFolder:
                 where=str(path),
                 hint="choose another folder with --data, or use the version of roamcast that wrote it",
             )
-        if "space" not in description:
-            write_atomic(path, orjson.dumps(new) + b"\n")
-        elif description["space"] != space:
+        if (other := description.get("space")) != space:
             raise ConflictError(
-                f"the coordinates of this folder are {description['space']}, not {space}",
+                f"the coordinates of this folder are {other}, not {space}",
                 where=str(path),
-                hint=f"use --space {description['space']} (ROAMCAST_SPACE), or choose another folder with --data",
+                hint=f"use --space {other} (ROAMCAST_SPACE), or choose another folder with --data",
             )
         return cls(root)
 

@@ -156,7 +156,7 @@ class HealthMonitor:
             return self._status
 
     def heartbeat_age(self) -> float | None:
-        """Seconds since the pipeline's last sign of life; None if there never was one."""
+        """Seconds since the pipeline's last heartbeat; None if there never was one."""
         with self._lock:
             self._read_status()
             return None if self._status is None else (wall_time() - self._sign_of_life) / _SECOND

@@ -247,7 +247,7 @@ class Node:
         )
         self.metrics.add_gauge(
             "roamcast_pipeline_heartbeat_age_seconds",
-            "Time since the pipeline's last sign of life; NaN if there never was one.",
+            "Time since the pipeline's last heartbeat; NaN if there never was one.",
             lambda: math.nan if (age := self.health.heartbeat_age()) is None else age,
         )
         self.metrics.add_gauge(

@@ -7,13 +7,12 @@ A node records it, so that a pipeline of the same data folder finds its registry
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import orjson
 
-from roamcast.durable import make_folder, storage_errors, sync_folder
+from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 
 __all__ = ["FORMAT", "REGISTRY_FILE", "StoreLocation", "read_location", "record_location"]
@@ -32,24 +31,17 @@ def record_location(folder: Path, url: str | None) -> None:
     path = folder / _RECORD
     content = orjson.dumps({"format": FORMAT, "url": url})
     make_folder(folder)
-    temporary = path.with_name(f"{path.name}.tmp")
     with storage_errors(path):
         if path.exists() and path.read_bytes() == content:
             return
-        temporary.unlink(missing_ok=True)
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        sync_folder(folder)
+    write_atomic(path, content, private=True)
 
 
 def read_location(folder: Path) -> StoreLocation:
     """Where the stores of the node with this folder are. Errors do not show the URL.
 
-    Without a record, a registry in the folder counts. Raises CorruptionError if there is neither, or if the record is
-    unreadable, and StorageError.
+    Without a record, a registry in the folder counts: its node crashed during its first start. Raises CorruptionError
+    if there is neither, or if the record is unreadable, and StorageError.
     """
     path = folder / _RECORD
     with storage_errors(path):

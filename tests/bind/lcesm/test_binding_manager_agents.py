@@ -12,7 +12,7 @@ LIGHT = "&context = light and "
 
 
 def group(expression: str = "") -> SourceGroup:
-    return SourceGroup(query(f"Select Where {expression}&location in nearest").source_expression, 0)
+    return SourceGroup(query(f"Select Where {expression}&location in nearest").source_condition, 0)
 
 
 @pytest.mark.parametrize(

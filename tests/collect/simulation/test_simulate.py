@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from field_reference import simulate_reference
+from field_reference.geometry import reference_contacts, reference_entries
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, comparable
 from hypothesis import given
 from profiles import thorough
@@ -10,8 +12,6 @@ from profiles import thorough
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, Radio, draw_world
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic
-from roamcast.collect.simulation.reference import simulate_reference
-from roamcast.collect.simulation.reference.geometry import reference_contacts, reference_entries
 from roamcast.collect.simulation.simulate import simulate
 
 MORTAL = Radio(initial_j=2e-4)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
+from field_reference.communities import communities, neighbours
 from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, tick_begin
 from hypothesis import given
 from profiles import thorough
@@ -14,7 +15,6 @@ from profiles import thorough
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, FieldWorld, Radio, draw_world
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic
-from roamcast.collect.simulation.reference.communities import communities, neighbours
 from roamcast.collect.simulation.results import SimulationResult
 from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 
 import pytest
+from field_reference.communities import HeadTree, communities, layers, neighbours
+from field_reference.communities import tree_rank as reference_tree_rank
 from fields import FIELDS, SEEDS, small_world, stationary
 from hypothesis import given
 from profiles import thorough
@@ -16,8 +18,6 @@ from roamcast.collect.simulation.kernel_state import build_field_state
 from roamcast.collect.simulation.kernels.heads import tree_rank
 from roamcast.collect.simulation.kernels.run import run_ticks
 from roamcast.collect.simulation.protocols import CET, DG, Epidemic, RatePer
-from roamcast.collect.simulation.reference.communities import HeadTree, communities, layers, neighbours
-from roamcast.collect.simulation.reference.communities import tree_rank as reference_tree_rank
 from roamcast.collect.simulation.results import SimulationResult, run_figures
 from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate

@@ -14,7 +14,7 @@ from nodes import LIMIT, RunningNode, journalled, running_node, until
 
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 from roamcast.errors import PermissionDeniedError
-from roamcast.lab.scenarios import SCENARIOS
+from roamcast.lab.scenarios import load_scenario
 from roamcast.lab.scenarios.tokens import Identity, ScenarioTokens
 from roamcast.lab.scenarios.town import load_town
 
@@ -49,7 +49,7 @@ def run_city(node: RunningNode, folder: Path, story: Callable[[], Any]) -> None:
     async def both() -> None:
         stop = asyncio.Event()
         operator_token = (node.data / "operator.token").read_text().strip()
-        city = asyncio.create_task(SCENARIOS["city"]().run(node.url, operator_token, stop, folder))
+        city = asyncio.create_task(load_scenario("city").run(node.url, operator_token, stop, folder))
         telling = asyncio.create_task(asyncio.to_thread(story))
         await asyncio.wait([city, telling], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
@@ -153,7 +153,7 @@ def test_letters_are_read_acknowledged_and_drawn(tmp_path: Path) -> None:
 def test_a_wrong_operator_token_ends_the_scenario(tmp_path: Path) -> None:
     """Errors that a retry cannot fix are raised."""
     with running_node(tmp_path / "data", scene=True) as node:
-        city = SCENARIOS["city"]().run(node.url, "not-the-operators", asyncio.Event(), tmp_path / "city")
+        city = load_scenario("city").run(node.url, "not-the-operators", asyncio.Event(), tmp_path / "city")
         with pytest.raises(PermissionDeniedError, match="operator"):
             asyncio.run(asyncio.wait_for(city, LIMIT))
 

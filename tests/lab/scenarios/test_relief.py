@@ -14,7 +14,7 @@ import pytest
 from backbone import backbone
 from nodes import LIMIT, journalled, until
 
-from roamcast.lab.scenarios import SCENARIOS
+from roamcast.lab.scenarios import load_scenario
 from roamcast.lab.scenarios.relief import Relief
 from roamcast.lab.scenarios.relief_area import AREA, BASES, ReliefArea, ReliefShift
 
@@ -94,7 +94,7 @@ def test_paths_lead_to_the_team(area: ReliefArea, shift: ReliefShift) -> None:
 
 def test_relief_needs_a_node_for_each_base() -> None:
     """`roamcast up --scenario relief` starts three nodes."""
-    assert len(SCENARIOS["relief"]().domains) == len(BASES)
+    assert len(load_scenario("relief").domains) == len(BASES)
 
 
 def test_relief_is_drawn_and_publishes_copies_at_several_nodes(tmp_path: Path) -> None:

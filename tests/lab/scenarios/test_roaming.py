@@ -10,7 +10,7 @@ import pytest
 from backbone import backbone
 from nodes import LIMIT, RunningNode, until
 
-from roamcast.lab.scenarios import SCENARIOS
+from roamcast.lab.scenarios import load_scenario
 from roamcast.lab.scenarios.participants import OfficeAddress
 from roamcast.lab.scenarios.roaming import AGENTS, Roaming, RoamingAgent, scene_layers
 
@@ -75,4 +75,4 @@ def test_a_traveller_is_between_two_offices() -> None:
 
 def test_roaming_needs_three_nodes() -> None:
     """`roamcast up --scenario roaming` starts three nodes."""
-    assert len(SCENARIOS["roaming"]().domains) == 3
+    assert len(load_scenario("roaming").domains) == 3

@@ -333,7 +333,7 @@ def test_an_idle_pipeline_gives_signs_of_life(
     try:
         query.processAllAvailable()
         first = status_of(tmp_path)
-        until(lambda: status_of(tmp_path).written_at > first.written_at, "a sign of life")
+        until(lambda: status_of(tmp_path).written_at > first.written_at, "a heartbeat")
         assert replace(status_of(tmp_path), written_at=first.written_at) == first
         assert (first.batch, first.running_batch, next(iter(first.step_seconds))) == (0, None, "control")
     finally:
@@ -398,5 +398,5 @@ def status_of(data: Path) -> PipelineStatus:
 def next_beat(data: Path) -> int:
     """When the next status is written."""
     before = status_of(data).written_at
-    until(lambda: status_of(data).written_at > before, "a sign of life")
+    until(lambda: status_of(data).written_at > before, "a heartbeat")
     return status_of(data).written_at

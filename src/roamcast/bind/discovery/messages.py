@@ -67,7 +67,7 @@ class SourceRequest(NamedTuple):
 
 def request_of(query: Query) -> SourceRequest:
     """The request that a subscription makes to other nodes."""
-    return SourceRequest.of(plan_of(query), query.source_expression)
+    return SourceRequest.of(plan_of(query), query.source_condition)
 
 
 @lru_cache(maxsize=100_000)

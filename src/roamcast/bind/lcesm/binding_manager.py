@@ -116,7 +116,7 @@ class BindingManager:
         """The agent for a subscription. It is created if there is none for this source expression."""
         key = query.expression_key
         if key not in self._agents:
-            self._agents[key] = Agent(query, self._group(query.source_expression, choice_of(query).count))
+            self._agents[key] = Agent(query, self._group(query.source_condition, choice_of(query).count))
             self._agents[key].group.agents += 1
         return self._agents[key]
 

@@ -144,7 +144,7 @@ class StatusViews:
                 return f"{condition_text(part)} does not hold for {subscriber.id}"
 
     def _why_unbound(self, row: Requirement, agent: Agent) -> str:
-        condition = row.query.source_expression
+        condition = row.query.source_condition
         with_condition = "" if condition is None else f" with {condition_text(condition)}"
         if not agent.group.sources:
             return f"no source{with_condition} is registered"

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 
 from roamcast.collect.simulation.field import FieldWorld, cells_of
 
-__all__ = ["Communities", "find_communities", "isolated_sensors"]
+__all__ = ["Communities", "communities_of_one", "find_communities"]
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
@@ -57,7 +57,7 @@ def find_communities(world: FieldWorld) -> Communities:
     return _communities(world, a[by], b[by], cell)
 
 
-def isolated_sensors(world: FieldWorld) -> Communities:
+def communities_of_one(world: FieldWorld) -> Communities:
     """Communities without any links, for direct gathering."""
     none = np.zeros(0, np.int64)
     column, row = cells_of(world.field, world.x, world.y)

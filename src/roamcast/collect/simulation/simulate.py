@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.collect.simulation.communities import Communities, find_communities, isolated_sensors
+from roamcast.collect.simulation.communities import Communities, communities_of_one, find_communities
 from roamcast.collect.simulation.contacts import Contacts
 from roamcast.collect.simulation.field import FieldWorld, Radio
 from roamcast.collect.simulation.kernel_state import build_epidemic_state, build_field_state
@@ -45,7 +45,7 @@ def simulate(
     radio = radio or Radio()
     schedule = make_schedule(world, contacts)
     field = world.field
-    communities = isolated_sensors(world) if isinstance(protocol, DG) else find_communities(world)
+    communities = communities_of_one(world) if isinstance(protocol, DG) else find_communities(world)
     max_transfers = _max_transfers(world, protocol, communities, schedule)
     log_room = max_transfers if log else 0
     if isinstance(protocol, Epidemic):

@@ -1,21 +1,19 @@
 """Demo scenarios, which use only the public API of nodes.
 
-To add one, implement `Scenario` in a module here and add it to `SCENARIOS`.
+To add one, implement `Scenario` in a module here as a class with the module's name, and add that to `SCENARIOS`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, cast
 
-from roamcast.lab.scenarios.city import City
-from roamcast.lab.scenarios.conference import Conference
-from roamcast.lab.scenarios.relief import Relief
-from roamcast.lab.scenarios.roaming import Roaming
+__all__ = ["SCENARIOS", "Scenario", "load_scenario"]
 
-__all__ = ["SCENARIOS", "Scenario"]
+SCENARIOS: Final = ("city", "conference", "relief", "roaming")
 
 
 class Scenario(Protocol):
@@ -48,6 +46,7 @@ class Scenario(Protocol):
         """
 
 
-SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
-    "city": City, "conference": Conference, "relief": Relief, "roaming": Roaming,
-}  # fmt: skip
+def load_scenario(name: str) -> Scenario:
+    """One of SCENARIOS. Only its own module is imported: some need more packages than others."""
+    module = import_module(f"{__name__}.{name}")
+    return cast(Scenario, getattr(module, name.capitalize())())

@@ -11,7 +11,7 @@ from roamcast.errors import CorruptionError
 
 __all__ = ["FORMAT", "Identity", "ScenarioTokens"]
 
-FORMAT = "roamcast-tokens/1"
+FORMAT = "roamcast-scenario-tokens/1"
 
 
 class Identity(NamedTuple):
@@ -50,4 +50,4 @@ class ScenarioTokens:
         """Store an identity durably."""
         self._identities[name] = identity
         content = {"format": FORMAT, "tokens": self._identities}
-        write_atomic(self._path, json.dumps(content, indent=1).encode())
+        write_atomic(self._path, json.dumps(content, indent=1).encode(), private=True)

@@ -13,7 +13,7 @@ from roamcast.errors import InputError
 from roamcast.match.index.dictionary import Dictionary, encode_terms
 from roamcast.match.index.segments import MappedArrays
 from roamcast.match.kernels.postings import SegmentArrays
-from roamcast.match.kernels.search import BLOCK, SearchBatch, SearchScratch, count_matches, group_by_event, search
+from roamcast.match.kernels.search import BLOCK, SearchBatch, SearchScratch, count_candidates, group_by_event, search
 from roamcast.match.kernels.sorting import SHORT_RUN, point_curve_keys, radix_argsort, sort_short_runs
 from roamcast.match.port import Events, Matches
 
@@ -217,7 +217,7 @@ def _sort(hits: Sequence[_SegmentHits], begin: int, events: int, scanned: int) -
     parts = [part for each in hits for part in zip(each.event, each.value, strict=True)]
     first = np.zeros(events + 1, np.int64)
     for event, _ in parts:
-        count_matches(event, first[1:])
+        count_candidates(event, first[1:])
     np.cumsum(first, out=first)
     ordered, next_index = np.empty(first[-1], np.int64), first[:-1].copy()
     for event, value in parts:

@@ -1,4 +1,4 @@
-"""Search one segment for the matches of a batch of events.
+"""Search one segment for the candidates of a batch of events.
 
 A search mostly waits for memory. So events go through it in blocks, in one simple loop after another; each loop
 prefetches many addresses that do not depend on each other.
@@ -16,7 +16,7 @@ from roamcast.match.kernels.cells import NO_CELL, cell_number, clamp_longitude, 
 from roamcast.match.kernels.intrinsics import Scalar, count_ones, i64, prefetch, u8, u32, u64
 from roamcast.match.kernels.postings import LAST_TERM, SegmentArrays, bit_number, mix_term, signature_bit
 
-__all__ = ["BLOCK", "SearchBatch", "SearchScratch", "count_matches", "group_by_event", "search"]
+__all__ = ["BLOCK", "SearchBatch", "SearchScratch", "count_candidates", "group_by_event", "search"]
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -93,10 +93,10 @@ def search(
     out_event: Numbers,
     out_value: Integers,
 ) -> tuple[int, int, int]:
-    """Match the events order[begin:] until all are done or the output is full.
+    """Find the candidates of the events order[begin:] until all are done or the output is full.
 
     Writes events and, beside them, twice the handle, plus one for a residual row. `dead` has a bit for each row, or is
-    empty. Returns where to continue, the number of matches written and the number of postings scanned. If events are
+    empty. Returns where to continue, the number of candidates written and the number of postings scanned. If events are
     left and nothing was written, the output is too small.
     """
     written, scanned = 0, 0
@@ -347,7 +347,7 @@ def _terms_match(segment: SegmentArrays, at: int, under: int, stamp: int, scratc
 
 
 @kernel
-def count_matches(event: Numbers, count: Integers) -> None:
+def count_candidates(event: Numbers, count: Integers) -> None:
     """Add to count[e] how often event e occurs."""
     for e in event:
         count[e] += 1

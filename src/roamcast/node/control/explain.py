@@ -158,7 +158,7 @@ def _terms(required: Sequence[str], event: ExplainedEvent) -> Iterator[Check]:
 
 
 def _source(query: Query, event: ExplainedEvent) -> Iterator[Check]:
-    condition = query.source_expression
+    condition = query.source_condition
     if condition is None:
         return
     unregistered = event.name is not None and event.source is None

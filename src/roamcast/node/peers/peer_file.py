@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any, Self
 
 import orjson
 
-from roamcast.durable import storage_errors, sync_folder
+from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CorruptionError, InputError
 
 __all__ = ["FORMAT", "Introduction", "Invitation", "Peer", "Peers"]
@@ -201,13 +200,5 @@ class Peers:
             "invitations": [asdict(invitation) for invitation in content.invitations.values()],
             "introductions": [asdict(introduction) for introduction in content.introductions],
         }
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        with storage_errors(self._path):
-            temporary.unlink(missing_ok=True)
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self._path)
-            sync_folder(self._path.parent)
+        write_atomic(self._path, orjson.dumps(document, option=orjson.OPT_INDENT_2), private=True)
         self._content = content

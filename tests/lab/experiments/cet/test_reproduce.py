@@ -10,7 +10,7 @@ import pytest
 
 from roamcast.collect.simulation.replication import Replication, run_replication
 from roamcast.lab.experiments.cet.plan import INTERPRETATIONS, PAPER, SKIPPING, SWEEPS, TABLES, CetClaim
-from roamcast.lab.experiments.cet.reproduce import check_claim, plan, reproduce
+from roamcast.lab.experiments.cet.reproduce import all_replications, check_claim, reproduce
 from roamcast.lab.experiments.statistics import mean_of, paired
 
 ALPHA, SPEED = SWEEPS[0], SWEEPS[1]
@@ -50,7 +50,7 @@ def test_every_deviation_is_explained(tmp_path: Path) -> None:
 
 def test_runs_are_paired() -> None:
     """Both protocols run in the worlds of the same seeds."""
-    groups = plan(5)
+    groups = all_replications(5)
     assert [job.seed for job in groups["default", "CET"]] == [job.seed for job in groups["default", "DG"]]
 
 

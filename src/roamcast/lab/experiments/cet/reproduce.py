@@ -25,7 +25,7 @@ from roamcast.lab.experiments.cet.plan import (
 from roamcast.lab.experiments.cet.plots import SweepPlot
 from roamcast.lab.experiments.statistics import Mean, mean_of, paired, write_csv
 
-__all__ = ["MEASURES", "check_claim", "plan", "reproduce"]
+__all__ = ["MEASURES", "all_replications", "check_claim", "reproduce"]
 
 MEASURES = ("delivery_ratio", "copies", "copies_to_mules", "copies_all_hops", "delay_s")
 _MIN_CHANGE = 0.1  # smaller changes, relative to the first value, count as none
@@ -36,7 +36,7 @@ RunReplications = Callable[[Sequence[Replication]], list[Result]]
 Group = tuple[str, ...]
 
 
-def plan(runs: int) -> dict[Group, list[Replication]]:
+def all_replications(runs: int) -> dict[Group, list[Replication]]:
     """Return all replications, grouped by purpose."""
     groups: dict[Group, list[Replication]] = {
         ("default", name): list(replications_of(DEFAULTS, BOTH[name], runs)) for name in BOTH
@@ -61,7 +61,7 @@ def reproduce(folder: Path, run: RunReplications, report: Callable[[str], None],
     """
     plots = SweepPlot()
     make_folder(folder)
-    groups = plan(runs)
+    groups = all_replications(runs)
     until_death_runs = len(groups["lifetime", "CET"])
     report(f"{sum(map(len, groups.values())):,} runs: {runs} for each point, {until_death_runs} until the first death")
     figures = iter(run([one for group in groups.values() for one in group]))

@@ -1,5 +1,5 @@
 """Reference implementation of the simulation: slow and simple. The compiled one must equal it bit for bit."""
 
-from roamcast.collect.simulation.reference.simulate import simulate_reference
+from field_reference.simulate import simulate_reference
 
 __all__ = ["simulate_reference"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from field_reference.geometry import cell_of_point
 from roamcast.collect.simulation.field import FieldWorld
-from roamcast.collect.simulation.reference.geometry import cell_of_point
 
 __all__ = ["HeadTree", "communities", "layers", "neighbours", "tree_rank"]
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from field_reference.communities import HeadTree, communities, layers, neighbours
+from field_reference.geometry import cell_of_point
+from field_reference.queues import Copy, CopyQueue
+from field_reference.run import ReferenceRun
 from roamcast.collect.simulation.protocols import CET
-from roamcast.collect.simulation.reference.communities import HeadTree, communities, layers, neighbours
-from roamcast.collect.simulation.reference.geometry import cell_of_point
-from roamcast.collect.simulation.reference.queues import Copy, CopyQueue
-from roamcast.collect.simulation.reference.run import ReferenceRun
 
 __all__ = ["Community", "ReferenceCET"]
 

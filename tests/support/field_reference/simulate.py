@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from field_reference.cet import ReferenceCET
+from field_reference.dg import ReferenceDG
+from field_reference.epidemic import ReferenceEpidemic
+from field_reference.geometry import reference_contacts, reference_entries
+from field_reference.queues import CopyQueue
+from field_reference.run import ReferenceRun, run_reference
 from roamcast.collect.simulation.contacts import Contacts, Entries
 from roamcast.collect.simulation.field import FieldWorld, Radio
 from roamcast.collect.simulation.kernels.layout import COUNTS
 from roamcast.collect.simulation.protocols import CET, Epidemic, Protocol
-from roamcast.collect.simulation.reference.cet import ReferenceCET
-from roamcast.collect.simulation.reference.dg import ReferenceDG
-from roamcast.collect.simulation.reference.epidemic import ReferenceEpidemic
-from roamcast.collect.simulation.reference.geometry import reference_contacts, reference_entries
-from roamcast.collect.simulation.reference.queues import CopyQueue
-from roamcast.collect.simulation.reference.run import ReferenceRun, run_reference
 from roamcast.collect.simulation.results import SimulationResult
 from roamcast.collect.simulation.schedule import legs_from_contacts, make_clock
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from field_reference.communities import neighbours
+from field_reference.queues import Copy, CopyQueue
+from field_reference.run import ReferenceRun
 from roamcast.collect.simulation.protocols import Epidemic
-from roamcast.collect.simulation.reference.communities import neighbours
-from roamcast.collect.simulation.reference.queues import Copy, CopyQueue
-from roamcast.collect.simulation.reference.run import ReferenceRun
 
 __all__ = ["ReferenceEpidemic"]
 

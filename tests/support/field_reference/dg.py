@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from field_reference.queues import Copy, CopyQueue
+from field_reference.run import ReferenceRun
 from roamcast.collect.simulation.protocols import DG
-from roamcast.collect.simulation.reference.queues import Copy, CopyQueue
-from roamcast.collect.simulation.reference.run import ReferenceRun
 
 __all__ = ["ReferenceDG"]
 
