@@ -1,14 +1,14 @@
-"""Columns of events and subscriptions, and the pairs that match. Streams and files use the same ones."""
+"""The port of matchers: columns in, pairs of row numbers out. Streams and files use the same matcher."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Events", "Matches", "Subscriptions"]
+__all__ = ["Events", "Matcher", "Matches", "Subscriptions"]
 
 
 class Events(NamedTuple):
@@ -37,3 +37,12 @@ class Matches(NamedTuple):
 
     event: npt.NDArray[np.int64]
     subscription: npt.NDArray[np.int64]
+
+
+class Matcher(Protocol):
+    """Matches events with the subscriptions it was built from.
+
+    Exact: an event matches if its point is in the closed box and it has all terms of the subscription.
+    """
+
+    def match(self, events: Events) -> Matches: ...
