@@ -119,7 +119,7 @@ class ReferenceRun:
     def between(self, a: int, b: int) -> float:
         """The squared distance between two sensors."""
         x, y = self.world.x, self.world.y
-        return float((x[a] - x[b]) ** 2 + (y[a] - y[b]) ** 2)
+        return _square(x[a] - x[b], y[a] - y[b])
 
     def to_mule(self, sensor: int, mule: int) -> float:
         """The squared distance between a sensor and a mule at the beginning of this tick."""
@@ -131,7 +131,7 @@ class ReferenceRun:
         part = min(max((time - legs.start[leg]) / took, 0.0), 1.0) if took > 0 else 1.0
         x = legs.x0[leg] + part * (legs.x1[leg] - legs.x0[leg])
         y = legs.y0[leg] + part * (legs.y1[leg] - legs.y0[leg])
-        return float((x - self.world.x[sensor]) ** 2 + (y - self.world.y[sensor]) ** 2)
+        return _square(x - self.world.x[sensor], y - self.world.y[sensor])
 
     def pay(self, sensor: int, joules: float) -> None:
         self.energy[sensor] -= joules
@@ -163,6 +163,11 @@ class ReferenceRun:
             return False
         self.deliveries.append(FieldDelivery(self.now, mule, event, hops))
         return True
+
+
+def _square(dx: float, dy: float) -> float:
+    """The squared length, with products: `** 2` of a single float is not always the nearest float to the square."""
+    return float(dx * dx + dy * dy)
 
 
 def run_reference(run: ReferenceRun, protocol: ReferenceProtocol, *, until_death: bool = False) -> None:
