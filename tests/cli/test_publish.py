@@ -109,6 +109,33 @@ def test_invalid_arguments_are_refused(node: RunningNode, options: list[str]) ->
         invoke("publish", "--source", "s", *options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        [], ["--x", "1", "--y", "91"], ["--x", "1"], ["--x", "1", "--y", "1", "--term", ""],
+        ["--x", "1", "--y", "1", "--reading", "t=nan"], ["no-such-file"], ["-"],
+    ],
+    ids=["no position", "out of range", "half a point", "empty term", "not finite", "missing file", "invalid row"],
+)  # fmt: skip
+def test_invalid_event_registers_no_source_and_uses_no_number(node: RunningNode, options: list[str]) -> None:
+    """Even with --register, the id of the source stays free."""
+    for register in (["--register"], []):
+        with pytest.raises(InputError):
+            invoke("publish", "--source", "s", *register, *options, input="{}")
+        if register:
+            invoke("register", "source", "s")
+    assert invoke("publish", "--source", "s", "--x", "1", "--y", "1") == "published event 1 of s\n"
+
+
+def test_source_is_registered_with_its_first_event(node: RunningNode) -> None:
+    """At the position of the event; a file without events registers nothing."""
+    assert invoke("publish", "--register", "--source", "s", "-", input="\n") == "published 0 events of s\n"
+    for number in (1, 2):
+        published = invoke("publish", "--register", "--source", "s", "--x", "1", "--y", "2")
+        assert published == f"published event {number} of s\n"
+    assert invoke("where", "s").startswith("source s\nposition: 1, 2")
+
+
 def test_result_is_printed_as_json(node: RunningNode) -> None:
     """With --json."""
     invoke("register", "source", "s", "--at", "1", "2")

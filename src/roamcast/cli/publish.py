@@ -6,8 +6,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
 
@@ -15,14 +16,13 @@ import typer
 
 from roamcast.cli.options import Json, OnError, Register, Url
 from roamcast.cli.output import Progress, print_json
-from roamcast.cli.tokens import ensure_registered, entity_client
+from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
     from roamcast.client import Client
     from roamcast.coordinates import CoordinateLimits
-    from roamcast.node.schemas import EventIn
 
 __all__ = ["publish"]
 
@@ -52,25 +52,37 @@ def publish(
     """Publish one event, or a file of events. By default nothing is published if a row of the file is invalid.
 
     Rows from stdin are published in chunks as they arrive, so those before an invalid row may be published already. The
-    same applies to a file if the limits of the node are lower than the defaults: only the node can check them.
+    same applies to a file if the limits of the node are lower than the defaults: only the node can check them. With
+    --register, the source is registered once an event is valid.
 
     Example: roamcast publish --source door-7 --x 13.4 --y 52.5 --term fire --reading celsius=71.5
 
     Example: roamcast publish --source door-7 events.ndjson
     """
+    from roamcast.client.flow import json_body
+    from roamcast.coordinates import COORDINATES
+
     if file is not None and (term or reading):
         hint = "put them into the rows of the file, or omit FILE"
         raise InputError("--term and --reading cannot be combined with FILE", hint=hint)
     readings = dict(map(_parse_reading, reading or ()))
-    with ensure_registered(url, "source", source, x, y) if register else entity_client(url, source) as client:
-        if file is None:
-            event = {"x": x, "y": y, "terms": term or [], "readings": readings}
-            receipt = client.publish({name: value for name, value in event.items() if value is not None})
-            count, message = 1, f"published event {receipt.last_seq} of {source}"
-        else:
-            with Progress(f"publishing {file}"):
-                count = _publish_file(client, file, skip=on_error is OnError.skip)
-            message = f"published {count} events of {source}"
+    known = registered_client(url, "source", source) if register else entity_client(url, source)
+    has_position = (known.me()["position"] if known else x) is not None
+    space = COORDINATES[(known or anonymous_client(url)).health()["space"]]
+    check = _EventCheck(source, has_position, space)
+
+    def connect() -> Client:
+        return known or register_entity(url, "source", source, {}, x, y)
+
+    if file is None:
+        options = {"x": x, "y": y, "terms": term or [], "readings": readings}
+        event = check.parse(json_body({name: value for name, value in options.items() if value is not None}))
+        with connect() as client:
+            count, message = 1, f"published event {client.publish(event).last_seq} of {source}"
+    else:
+        with Progress(f"publishing {file}"):
+            count = _publish_file(connect, check, file, skip=on_error is OnError.skip)
+        message = f"published {count} events of {source}"
     if as_json:
         print_json({"source": source, "published": count})
     else:
@@ -91,18 +103,51 @@ class _EventRow(NamedTuple):
     event: dict[str, Any]
 
 
-def _publish_file(client: Client, file: str, *, skip: bool) -> int:
-    from roamcast.coordinates import COORDINATES
+class _EventCheck(NamedTuple):
+    """Checks what the node would check of the events of a source, except for the node's own limits."""
 
-    space = COORDINATES[client.health()["space"]]
-    source = client.me()
+    source: str
+    has_position: bool
+    space: CoordinateLimits
+
+    def parse(self, line: bytes) -> dict[str, Any]:
+        """The event in a line of JSON. Raises InputError."""
+        from pydantic import ValidationError
+
+        from roamcast.node.clock import check_time
+        from roamcast.node.schemas import EventIn
+        from roamcast.node.validation_errors import input_error_of
+        from roamcast.settings import NodeLimits
+
+        try:
+            event = EventIn.model_validate_json(line)
+        except ValidationError as error:
+            raise input_error_of(error, "") from None
+        if event.time is not None:
+            check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
+        if event.source not in (None, self.source):
+            hint = "publish it in a separate command, with its own --source"
+            raise InputError(f"the event is not from source {self.source}", where="source", hint=hint)
+        if event.x is not None and event.y is not None:
+            self.space.check_point(event.x, event.y)
+        elif not self.has_position:
+            hint = "add x and y, or report the position of the source first"
+            raise InputError("neither the event nor its source has a position", where="x", hint=hint)
+        return dict(json.loads(line))
+
+
+def _publish_file(connect: Callable[[], Client], check: _EventCheck, file: str, *, skip: bool) -> int:
+    """Publish the rows of a file. `connect` is called when there is a valid one."""
     if file != "-" and not skip:
         with _open(file) as lines:
-            for _ in _valid_rows(lines, file, space, source, skip=False):
+            for _ in _valid_rows(lines, file, check, skip=False):
                 pass
     with _open(file) as lines:
-        chunks = _chunks(_valid_rows(lines, file, space, source, skip=skip))
-        return sum(_publish_chunk(client, chunk, file, skip=skip) for chunk in chunks)
+        chunks = _chunks(_valid_rows(lines, file, check, skip=skip))
+        if (first := next(chunks, None)) is None:
+            return 0
+        with connect() as client:
+            return sum(_publish_chunk(client, chunk, file, skip=skip) for chunk in chain([first], chunks))
 
 
 def _chunks(rows: Iterable[_EventRow]) -> Iterator[list[_EventRow]]:
@@ -120,44 +165,17 @@ def _chunks(rows: Iterable[_EventRow]) -> Iterator[list[_EventRow]]:
         yield chunk
 
 
-def _valid_rows(
-    lines: Iterable[bytes], file: str, space: CoordinateLimits, source: Mapping[str, Any], *, skip: bool
-) -> Iterator[_EventRow]:
+def _valid_rows(lines: Iterable[bytes], file: str, check: _EventCheck, *, skip: bool) -> Iterator[_EventRow]:
     """The rows that are valid as far as can be checked here. Others raise InputError, or are reported and skipped."""
-    from pydantic import ValidationError
-
-    from roamcast.node.schemas import EventIn
-    from roamcast.node.validation_errors import input_error_of
-
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            try:
-                event = EventIn.model_validate_json(line)
-            except ValidationError as error:
-                raise input_error_of(error, "") from None
-            _check_event(event, space, source)
+            event = check.parse(line)
         except InputError as error:
             _reject(error, file, number, skip=skip)
         else:
-            yield _EventRow(number, json.loads(line))
-
-
-def _check_event(event: EventIn, space: CoordinateLimits, source: Mapping[str, Any]) -> None:
-    """Check what the node would check."""
-    from roamcast.node.clock import check_time
-    from roamcast.settings import NodeLimits
-
-    if event.time is not None:
-        check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
-    if event.source not in (None, source["id"]):
-        hint = "publish it in a separate command, with its own --source"
-        raise InputError(f"the event is not from source {source['id']}", where="source", hint=hint)
-    if event.x is not None and event.y is not None:
-        space.check_point(event.x, event.y)
-    elif source["position"] is None:
-        raise InputError("the event has no point, and its source has no position", where="x", hint="add x and y")
+            yield _EventRow(number, event)
 
 
 def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bool) -> int:

@@ -13,7 +13,7 @@ import typer
 
 from roamcast.cli.options import Json, Register, Url
 from roamcast.cli.output import print_json
-from roamcast.cli.tokens import anonymous_client, ensure_registered, entity_client
+from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def subscribe(
     text = _read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     if register:
         _check(url, text, box, antimeridian)
-    with ensure_registered(url, "subscriber", subscriber) if register else entity_client(url, subscriber) as client:
+    known = registered_client(url, "subscriber", subscriber) if register else entity_client(url, subscriber)
+    with known or register_entity(url, "subscriber", subscriber, {}) as client:
         subscription = client.subscribe(text, box=box, crosses_antimeridian=antimeridian, terms=term or (), id=id)
     if as_json:
         print_json({"id": subscription})

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from roamcast.client.calls import Attributes
 
 __all__ = [
-    "EntityKind", "TokenFile", "anonymous_client", "ensure_registered", "entity_client", "operator_client",
-    "operator_or_entity_client", "register_entity",
+    "EntityKind", "TokenFile", "anonymous_client", "entity_client", "operator_client", "operator_or_entity_client",
+    "register_entity", "registered_client",
 ]  # fmt: skip
 
 EntityKind = Literal["source", "subscriber"]
@@ -119,14 +119,12 @@ def entity_client(url: str | None, id: str) -> Client:
     return anonymous_client(url, token)
 
 
-def ensure_registered(
-    url: str | None, kind: EntityKind, id: str, x: float | None = None, y: float | None = None
-) -> Client:
-    """Like `entity_client`, but register the entity if its token is missing or no longer valid."""
+def registered_client(url: str | None, kind: EntityKind, id: str) -> Client | None:
+    """Like `entity_client`, but None if the token is missing or no longer valid."""
     url = node_url(url)
     token = TokenFile().get(url, id)
     if token is None or (known := _entity_of(url, token)) is None:
-        return register_entity(url, kind, id, {}, x, y)
+        return None
     if known != kind:
         raise ConflictError(f"{id} is a {known}", where=id, hint=f"use another id for the {kind}")
     return anonymous_client(url, token)
