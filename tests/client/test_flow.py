@@ -12,7 +12,8 @@ import pytest
 
 from roamcast import errors
 from roamcast.client import AsyncClient, Client
-from roamcast.client.flow import ApiResponse, error_from
+from roamcast.client.calls import ApiCalls
+from roamcast.client.flow import ApiRequest, ApiResponse, error_from
 from roamcast.errors import (
     AuthenticationError,
     InputError,
@@ -32,6 +33,46 @@ def test_retried_publish_has_the_same_numbers(script: Any) -> None:
     server = script(script.reply(first=5, count=1), httpx.ReadError, unavailable, script.reply(202, **ACCEPTED))
     server.client().publish({"x": 1, "y": 1})
     assert server.bodies() == [{"count": 1}, *[[{"x": 1, "y": 1, "seq": 5}]] * 3]
+
+
+def test_numbers_of_refused_events_are_used_again(script: Any) -> None:
+    """So that refused events leave no gaps."""
+    server = script(script.reply(first=5, count=1), script.error(422, "bad_input"), script.reply(202, **ACCEPTED))
+    client = server.client()
+    with pytest.raises(InputError):
+        client.publish({"x": 1, "y": 91})
+    client.publish({"x": 1, "y": 1})
+    assert server.bodies() == [{"count": 1}, [{"x": 1, "y": 91, "seq": 5}], [{"x": 1, "y": 1, "seq": 5}]]
+
+
+@pytest.mark.parametrize("outcome", [httpx.ReadError, 503])
+def test_numbers_that_may_be_in_use_are_not_used_again(script: Any, outcome: Any) -> None:
+    """The node may have accepted the events in an attempt without a response."""
+    uncertain = script.error(outcome, "unavailable") if outcome == 503 else outcome
+    refused = script.error(422, "bad_input")
+    numbers = script.reply(first=5, count=1), script.reply(first=6, count=2)
+    server = script(numbers[0], uncertain, refused, numbers[1], script.reply(202, **ACCEPTED))
+    client = server.client()
+    with pytest.raises(InputError):
+        client.publish({"x": 1, "y": 1})
+    client.publish({"x": 1, "y": 1})
+    assert server.bodies()[-1] == [{"x": 1, "y": 1, "seq": 6}]
+
+
+def test_later_events_have_higher_numbers() -> None:
+    """The number of a refused event is not used after a higher one: the last event of a source is the highest."""
+    calls = ApiCalls("token", ())
+    events = [calls.publish({"terms": [term]}, None) for term in "abc"]
+    next(events[0])
+    first = events[0].send(ApiResponse(200, b'{"first": 1, "count": 2}'))
+    second = next(events[1])
+    assert first == ApiRequest("POST", "/v1/events", b'[{"terms":["a"],"seq":1}]')
+    assert second == ApiRequest("POST", "/v1/events", b'[{"terms":["b"],"seq":2}]')
+    with pytest.raises(InputError):
+        events[0].send(ApiResponse(422, b'{"error": {"code": "bad_input", "message": "no"}}'))
+    third = next(events[2])
+    assert isinstance(third, ApiRequest)
+    assert third.path == "/v1/numbers"
 
 
 def test_refused_request_is_not_retried(script: Any) -> None:

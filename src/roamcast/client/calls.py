@@ -45,6 +45,7 @@ class ApiCalls:
         self.mailbox = MailboxAccess(lambda: self._token, name, delays)
         self._remote = RemotePublishing(lambda: self._token, delays)
         self._numbers: deque[int] = deque()
+        self._last_numbers: list[int] = []  # that were handed out
         self._reserve = 1
         self._lock = threading.Lock()
 
@@ -103,6 +104,7 @@ class ApiCalls:
                     request,
                     self.delays,
                     lambda reply: PublishReceipt(reply["accepted"], reply["first_seq"], reply["last_seq"]),
+                    refused=lambda: self._reuse_numbers(numbers),
                 )
             )
         except UnavailableError:
@@ -122,12 +124,19 @@ class ApiCalls:
                 missing = count - len(numbers)
                 size = min(max(missing, self._reserve), _MAX_NUMBERS)
                 self._reserve = min(2 * size, _MAX_AHEAD)
+                self._last_numbers = numbers
             if not missing:
                 return numbers
             request = ApiRequest("POST", "/v1/numbers", json_body({"count": size}))
             first, reserved = yield from exchange(request, self.delays, lambda reply: (reply["first"], reply["count"]))
             with self._lock:
                 self._numbers.extend(range(first, first + reserved))
+
+    def _reuse_numbers(self, numbers: list[int]) -> None:
+        """Number the next events like these, which were refused, unless later numbers were handed out meanwhile."""
+        with self._lock:
+            if numbers is self._last_numbers:
+                self._numbers.extendleft(reversed(numbers))
 
     def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
         body = json_body(_without_none(x=x, y=y, time=time))

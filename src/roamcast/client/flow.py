@@ -66,12 +66,18 @@ Flow = Generator[ApiRequest | Pause, Outcome | None, T]
 
 
 def exchange(
-    request: ApiRequest, delays: Sequence[float], read: Callable[[Any], T], *, gone: int | None = None
+    request: ApiRequest,
+    delays: Sequence[float],
+    read: Callable[[Any], T],
+    *,
+    gone: int | None = None,
+    refused: Callable[[], None] = lambda: None,
 ) -> Flow[T]:
     """Send a request, retrying after each of `delays` seconds while the node is unreachable or answers 5xx.
 
     `read` turns the JSON body into the result. The status `gone` counts as success if an earlier attempt may have
-    reached the node. Raises the node's own error, or UnavailableError.
+    reached the node. Raises the node's own error, or UnavailableError. `refused` is called before that if no attempt
+    can have had an effect.
     """
     maybe_received = False
     for delay in (*delays, None):
@@ -82,13 +88,16 @@ def exchange(
             if outcome.status == gone and maybe_received:
                 return read(None)
             can_retry = request.repeatable and outcome.status >= 500
-            maybe_received = True
+            maybe_received = maybe_received or outcome.status >= 500
         else:
             outcome = outcome or NoResponse("no response", sent=False)
             can_retry = request.repeatable or not outcome.sent
             maybe_received = maybe_received or outcome.sent
         if delay is None or not can_retry:
-            raise error_from(outcome)
+            error = error_from(outcome)
+            if not maybe_received and not isinstance(error, UnavailableError):
+                refused()
+            raise error
         yield Pause(delay)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
