@@ -130,6 +130,7 @@ def test_each_check_of_a_match_is_a_line(subscribed: RunningNode) -> None:
     verdict, empty, head, *lines = explain(EVENT).splitlines()
     assert (verdict, empty, head.split()) == ("does not match", "", ["check", "holds", "why"])
     assert [line.split(maxsplit=2) for line in lines[1:]] == [
+        ["source", "no", "no source cam is registered here"],
         ["terms", "no", 'the event lacks "fire"'],
         ["state", "no", "no pipeline has reported to this node yet"],
     ]

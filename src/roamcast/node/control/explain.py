@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.deliver.outbox import PipelineStatus
 from roamcast.lacl import Query, holds, plan_of
-from roamcast.lacl.conditions import Attribute
+from roamcast.lacl.conditions import Attribute, variable_names
 from roamcast.lacl.printing import condition_text, number_text, period_text, quoted, region_text
-from roamcast.lacl.syntax import BoxRegion, Circle, RangLoc, Within, conjuncts
-from roamcast.model import iso
+from roamcast.lacl.syntax import BoxRegion, Circle, Condition, RangLoc, Within, conjuncts
+from roamcast.model import iso, split_name
 from roamcast.places import Places
 from roamcast.space import Space, contains
 from roamcast.store.registry.values import Binding, Entity
@@ -77,7 +77,7 @@ def explain(
     space: Space,
 ) -> list[Check]:
     """Evaluate all checks by the current state. A past event may have met another state."""
-    checks = [_active(status)]
+    checks = [_active(status), *_registered(event)]
     if plan_of(query) == "match":
         checks += _region(query, event, subscriber, status.subscriber, places, space)
         checks += _terms(query.terms, event)
@@ -91,7 +91,7 @@ def explain(
     if query.every is not None:
         why = f"events less than {period_text(query.every)} after the last letter are dropped"
         checks.append(Check("every", None, why))
-    return [*checks, _state(progress)]
+    return [*checks, *_state(progress)]
 
 
 def verdict(checks: Sequence[Check]) -> bool | None:
@@ -159,13 +159,23 @@ def _terms(required: Sequence[str], event: ExplainedEvent) -> Iterator[Check]:
 
 def _source(query: Query, event: ExplainedEvent) -> Iterator[Check]:
     condition = query.source_condition
-    if condition is None:
-        return
-    unregistered = event.name is not None and event.source is None
-    for part in conjuncts(condition):
-        kept = holds(part, event.attributes, terms=event.terms)
-        why = f"{condition_text(part)} {'holds' if kept else 'does not hold'} for {event.source_name}"
-        yield Check("condition", kept, f"{why}, which is not registered here" if unregistered else why)
+    for part in () if condition is None else conjuncts(condition):
+        if event.source is None and variable_names(part) != {"terms"}:
+            yield _undecided("condition", part, event)
+        else:
+            kept = holds(part, event.attributes, terms=event.terms)
+            why = f"{condition_text(part)} {'holds' if kept else 'does not hold'} for {event.source_name}"
+            yield Check("condition", kept, why)
+
+
+def _registered(event: ExplainedEvent) -> Iterator[Check]:
+    """Sources of other nodes (source@home) are registered there."""
+    if event.name is not None and event.source is None and split_name(event.name)[1] is None:
+        yield Check("source", False, f"no source {event.name} is registered here")
+
+
+def _undecided(name: str, condition: Condition, event: ExplainedEvent) -> Check:
+    return Check(name, None, f"{condition_text(condition)}: the attributes of {event.source_name} are not known here")
 
 
 def _bound(event: ExplainedEvent, bindings: Sequence[Binding]) -> Check:
@@ -186,6 +196,9 @@ def _bound(event: ExplainedEvent, bindings: Sequence[Binding]) -> Check:
 def _on(query: Query, event: ExplainedEvent) -> Iterator[Check]:
     if query.on is None:
         return
+    if event.source is None and None in variable_names(query.on):
+        yield _undecided("on", query.on, event)
+        return
     context = event.attributes.get(_CONTEXT)
     name = context if isinstance(context, str) else None
     kept = holds(query.on, event.readings, context=name)
@@ -197,17 +210,12 @@ def _readings(event: ExplainedEvent) -> str:
     return readings or "the event has no readings"
 
 
-def _state(progress: PipelineProgress) -> Check:
-    """Whether the pipeline has read everything this node has journalled."""
+def _state(progress: PipelineProgress) -> Iterator[Check]:
+    """Why there may be no letter yet. A pipeline that is behind will match events by the same state: in order."""
     sender = progress.sender
     if sender is None:
-        return Check("state", False, "no pipeline has reported to this node yet")
-    if not progress.is_informed:
-        return Check("state", False, f"pipeline {sender.pipeline} does not have this node's subscriptions yet")
-    read = sender.read_offsets.get(progress.node)
-    if read is None:
-        return Check("state", None, "the pipeline does not report how far it has read this node's journal")
-    if read < progress.last:
-        why = f"the pipeline has read {read} of {progress.last} records of this node"
-        return Check("state", None, why)
-    return Check("state", True, f"the pipeline has read all {read} records of this node, up to batch {sender.batch}")
+        yield Check("state", False, "no pipeline has reported to this node yet")
+    elif not progress.is_informed:
+        yield Check("state", False, f"pipeline {sender.pipeline} does not have this node's subscriptions yet")
+    elif (read := sender.read_offsets.get(progress.node, 0)) < progress.last:
+        yield Check("state", True, f"the pipeline has read {read} of {progress.last} records of this node so far")
