@@ -90,7 +90,7 @@ class RequestGroup:
         self.accepted_moves = 0
         self.stale_moves = 0
         self.without_lifecycle = 0  # change in the number of subscriptions without a lifecycle
-        self.rebuild = False  # rebuild the binder from the registry once the group is stored
+        self.erased: PositionErased | None = None  # rebuild the binder without this position once the group is stored
         self.pipeline: str | None = None  # send it everything in force once the group is stored
 
     def apply(self, submission: Submission[ControlRequest]) -> Completion:
@@ -141,9 +141,9 @@ class RequestGroup:
                     Record(REMOVAL, id, id=subscription.id, time=at),
                     Record(SUBSCRIPTION, id, id=subscription.id, time=at, body=subscription.body),
                 )
-        self.update.changes.append(PositionErased(id))
+        self.erased = PositionErased(id)
+        self.update.changes.append(self.erased)
         self.entities[id] = replace(entity, position=None)
-        self.rebuild = True
 
     def remove(self, id: str) -> list[str]:
         """Remove an entity; returns the ids of the subscriptions removed with it."""

@@ -242,9 +242,9 @@ class ControlWriter:
             return
         self._apply_in_memory(group)
         try:
-            if group.rebuild:
+            if group.erased is not None:
                 self._adapter = None
-                self._rebuild()
+                self._rebuild(group.erased)
             if changing:
                 self._send(group, last_ticket)
             if not self._outbox.behind:
@@ -313,13 +313,17 @@ class ControlWriter:
             raise copy(self._registry_error)
         return self._adapter or self._rebuild()
 
-    def _rebuild(self) -> BinderAdapter:
-        """Rebuild the binder from the registry, and store what has changed since."""
+    def _rebuild(self, *last: Change) -> BinderAdapter:
+        """Rebuild the binder from the registry, and store what has changed since, then `last`.
+
+        Bindings that end because a position was erased are history that has to be erased, too.
+        """
         entities = self._registry.entities()
         self.entities.reload(entities)
         remote = self.peer_sources.backbone.remote_sources()
         adapter, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
         self._outbox.behind = True
+        update.changes += last
         self._store(update)
         self._without_lifecycle = sum(self._registry.count_without_lifecycle().values())
         self._adapter = adapter

@@ -27,10 +27,11 @@ def test_an_erased_position_is_nowhere(tmp_path: Path) -> None:
         assert "anna" not in node.http.get("/v1/scene").json()["layers"].get("subscribers", {})
         assert [(row["kind"], row["entity"]) for row in journalled(tmp_path)][-1] == ("unbinding", "b")
         assert anna.subscription("q").sources == ()
+        assert anna.bindings("q") == []
     with in_process_node(tmp_path) as node:
         anna = node.client(anna.token)
         assert anna.me()["position"] is None
-        assert "a" not in [binding.source for binding in anna.bindings("q")]
+        assert anna.bindings("q") == []
         anna.move(0, 0, time=1)
         assert anna.subscription("q").sources == ("a",)
 
@@ -46,13 +47,14 @@ def test_the_pipeline_gets_the_moving_region_without_position(node: RunningNode)
 
 
 def test_a_source_without_position_is_not_near(node: RunningNode) -> None:
-    """Another one is bound."""
+    """Another one is bound, and the history does not tell that it was."""
     near = node.source("near", x=1, y=0)
     node.source("far", x=5, y=0)
     anna = node.subscriber(x=0, y=0)
     anna.subscribe(NEAREST, id="q")
     near.forget_position()
     assert anna.subscription("q").sources == ("far",)
+    assert [binding.source for binding in anna.bindings("q")] == ["far"]
 
 
 def test_a_renewed_token_is_invalid(tmp_path: Path) -> None:
