@@ -134,14 +134,13 @@ def test_subscribers_send_letters_to_each_other(nodes: dict[str, RunningNode]) -
 
 
 def test_a_letter_can_be_traced(nodes: dict[str, RunningNode]) -> None:
-    """Readable, then acknowledged; not arrived if it was never sent; no receiver if there is none."""
+    """Readable, then acknowledged."""
     ann, ben = nodes["north"].subscriber("ann"), nodes["south"].subscriber("ben")
     ann.send("south.node.ben", "hello")
     ben.pull(wait=10)
     until(lambda: ann.trace("south.node.ben", 1).state == "readable", "the letter to be there")
     ben.acknowledge(1)
     assert ann.trace("south.node.ben", 1).state == "acknowledged"
-    assert ann.trace("south.node.ben", 2).state == "not arrived"
     ann.send("south.node.nobody", "hello?")
     assert ann.trace("south.node.nobody", 1).state == "queued"
     with pytest.raises(NotFoundError):
@@ -159,11 +158,27 @@ def test_a_letter_to_an_unknown_office_is_refused(nodes: dict[str, RunningNode])
     assert (refused["error"]["code"], taken["number"]) == ("not_found", 1)
 
 
-def test_tracing_a_letter_that_was_never_sent_fails(nodes: dict[str, RunningNode]) -> None:
-    """Even if no office answers for its receiver."""
-    ann = nodes["north"].subscriber("ann")
-    with pytest.raises(NotFoundError, match="was sent"):
-        ann.trace("nowhere.node.zed", 1)
+@pytest.mark.parametrize("receiver", ["ben", "south.node.cleo", "nowhere.node.zed"])
+def test_tracing_a_letter_that_was_never_sent_fails(nodes: dict[str, RunningNode], receiver: str) -> None:
+    """Whether its receiver is here, elsewhere or unknown."""
+    ann, _, _ = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben"), nodes["south"].subscriber("cleo")
+    with pytest.raises(NotFoundError, match="no letter with this number was sent"):
+        ann.trace(receiver, 1)
+    if receiver != "nowhere.node.zed":
+        ann.send(receiver, "hello")
+        with pytest.raises(NotFoundError, match="the last one has number 1"):
+            ann.trace(receiver, 2)
+
+
+def test_tracing_leaves_the_senders_mailbox_where_it_is(nodes: dict[str, RunningNode]) -> None:
+    """What its home does not know is traced all the same."""
+    ann, ben = nodes["north"].subscriber("ann"), nodes["north"].subscriber("ben")
+    token = ann.token
+    ann.send("ben", "hello")
+    ann.migrate(nodes["south"].url)
+    assert nodes["north"].client(token).trace("ben", 1).state == "readable"
+    assert ann.pull() == []
+    assert len(ben.pull()) == 1
 
 
 def test_expired_letters_are_counted(nodes: dict[str, RunningNode]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
 from roamcast.deliver.addressing import elsewhere_error
@@ -129,7 +130,13 @@ class MailboxService:
         return answer
 
     async def trace(self, receiver: str, sender: str, number: int) -> TraceReply:
-        """What became of a letter that was sent here. Raises UnavailableError if no office reports it in time."""
+        """What became of a letter. Raises NotFoundError if it was never sent, UnavailableError if no office reports
+        it in time.
+        """
+        with suppress(ElsewhereError):  # another office knows what the sender has sent
+            if number > (last := await self.last_sent(sender, receiver)):
+                hint = f"the last one has number {last}" if last else "nothing was sent to this receiver"
+                raise NotFoundError("no letter with this number was sent", where=receiver, hint=hint)
         loop = asyncio.get_running_loop()
         ticket = new_token()
         answer: asyncio.Future[TraceReply] = loop.create_future()
@@ -144,9 +151,6 @@ class MailboxService:
                 pause *= 2
         finally:
             del self._tracing[ticket]
-        if number > await self.last_sent(sender, receiver):
-            hint = "use the number that sending it returned"
-            raise NotFoundError("no letter with this number was sent", where=receiver, hint=hint)
         raise UnavailableError("no office has reported on this letter yet", where=receiver, hint="try again later")
 
     def resolve_trace(self, reply: TraceReply) -> None:

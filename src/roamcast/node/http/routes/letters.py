@@ -61,7 +61,7 @@ async def trace_letter(
     node: TheNode, reader: Reader, to: Receiver, number: Annotated[int, Path(ge=1, le=HIGHEST)]
 ) -> dict[str, Any]:
     """What became of a letter: `queued`, `not arrived`, `held back`, `readable`, `acknowledged`, `expired` or
-    `no receiver`, and the `office` that reports it. 503 if no office reports in time; try again.
+    `no receiver`, and the `office` that reports it. 404 if it was never sent. 503 if no office reports in time.
     """
     receiver = node.office.names.parse(to)
     traced = await node.office.mailboxes.trace(receiver, reader.name, number)
