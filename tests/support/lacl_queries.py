@@ -107,7 +107,7 @@ boxes: st.SearchStrategy[Region] = st.builds(
     st.floats(-90, 90),
     st.floats(-180, 180),
     st.floats(-90, 90),
-)
+).filter(lambda region: not 0 < region.box.min_x - region.box.max_x <= 180)
 circles: st.SearchStrategy[Region] = st.builds(Circle, st.floats(-180, 180), st.floats(-90, 90), radii)
 fixed: st.SearchStrategy[Region] = places | boxes | circles
 around: st.SearchStrategy[Region] = st.builds(RangLoc, radii)

@@ -209,10 +209,8 @@ def _coordinates(query: Query, context: _CheckContext) -> None:
     for region in _regions(query):
         try:
             match region:
-                case BoxRegion(box):
-                    _check_box(region)
-                    if context.space is not None:
-                        context.space.check_box(box)
+                case BoxRegion():
+                    _check_box(region, context.space)
                 case Circle(x, y) if context.space is not None:
                     context.space.check_point(x, y)
                 case _:
@@ -221,15 +219,19 @@ def _coordinates(query: Query, context: _CheckContext) -> None:
             raise SpanError(f"{error.where} {error.message}", region.span, hint=error.hint) from None
 
 
-def _check_box(region: BoxRegion) -> None:
-    """Check what does not depend on the space."""
-    if not all(map(math.isfinite, region.box)):
+def _check_box(region: BoxRegion, space: Space | CoordinateLimits | None) -> None:
+    """A text cannot state that a box crosses the antimeridian: it does if it is less than 180 degrees wide then."""
+    box = region.box
+    if not all(map(math.isfinite, box)):
         raise SpanError("a coordinate of the box is not finite", region.span)
-    if region.box.min_y > region.box.max_y:
+    if box.min_y > box.max_y:
         hint = "the order is box(min_x, min_y, max_x, max_y)"
-        raise SpanError(
-            f"min_y {region.box.min_y:.15g} is greater than max_y {region.box.max_y:.15g}", region.span, hint=hint
-        )
+        raise SpanError(f"min_y {box.min_y:.15g} is greater than max_y {box.max_y:.15g}", region.span, hint=hint)
+    if space is not None:
+        space.check_box(box)
+        if 0 < box.min_x - box.max_x <= 180:
+            hint = "swap them; a box across the antimeridian must be less than 180 degrees wide"
+            raise SpanError(f"min_x {box.min_x:.15g} is greater than max_x {box.max_x:.15g}", region.span, hint=hint)
 
 
 def _known_places(query: Query, context: _CheckContext) -> None:
