@@ -108,7 +108,7 @@ def test_unreachable_node_is_an_error(node: RunningNode) -> None:
 def test_lacl_error_shows_its_position(node: RunningNode) -> None:
     """With a caret below it."""
     invoke("register", "subscriber", "anna")
-    with pytest.raises(LaclError, match=r"line 1, column 13.*\n.*\n +\^"):
+    with pytest.raises(LaclError, match=r"line 1, column 8.*\n.*\n +\^"):
         invoke("subscribe", "--subscriber", "anna", "--lacl", "Select Were &location in nearest")
 
 

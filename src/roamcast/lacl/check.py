@@ -171,7 +171,8 @@ def _selection(query: Query, _: _CheckContext) -> None:
         )
     if function is None:
         if not isinstance(region, Nearest):
-            hint = "for example Select anyof() for one source in range, or Select all() for all events"
+            select = "Select" if region is None else "Select anyof()" if isinstance(region, RangLoc) else "Select all()"
+            hint = f"for example {select} Where &location in {region_text(region or Nearest())}"
             raise SpanError("Select without a function needs nearest", (region or query.select).span, hint=hint)
     elif isinstance(region, Nearest):
         hint = f"remove {function}(); nearest needs no function"

@@ -42,7 +42,7 @@ from roamcast.lacl.syntax import (
     Variable,
     Within,
 )
-from roamcast.lacl.syntax_errors import unexpected_character, unexpected_token
+from roamcast.lacl.syntax_errors import unexpected_character, unexpected_token, wrong_unit
 from roamcast.lacl.vocabulary import (
     DISTANCE_UNITS,
     FUNCTIONS,
@@ -183,7 +183,7 @@ class _Builder(Transformer[Token, Query]):
     def every(self, _: Token, digits: Token, unit: Token) -> Every:
         size = TIME_UNITS.get(unit.lower())
         if size is None:
-            raise SpanError(f"{unit} is not a unit of time", _span(unit), expected=tuple(TIME_UNITS))
+            raise wrong_unit(unit, of_time=True)
         period = float(digits) * size
         if not abs(period) <= MAX_PERIOD:
             raise SpanError("the period is too long", _span(digits, unit), hint="the maximum is 100 years")
@@ -230,7 +230,7 @@ class _Builder(Transformer[Token, Query]):
     def number(self, digits: Token, unit: Token | None) -> Number:
         span = _span(digits, unit or digits)
         if unit is not None and unit.lower() not in DISTANCE_UNITS:
-            raise SpanError(f"{unit} is not a unit of distance", _span(unit), expected=tuple(DISTANCE_UNITS))
+            raise wrong_unit(unit, of_time=False)
         value = float(digits) * (DISTANCE_UNITS[unit.lower()] if unit else 1)
         if not math.isfinite(value):
             raise SpanError("the number is too large", span, hint="the maximum is about 1.8e308")

@@ -11,7 +11,7 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from roamcast.lacl.errors import Span, SpanError
 from roamcast.lacl.vocabulary import CLAUSES, DISTANCE_UNITS, FUNCTIONS, KEYWORDS, REGIONS, TIME_UNITS, display, suggest
 
-__all__ = ["unexpected_character", "unexpected_token"]
+__all__ = ["unexpected_character", "unexpected_token", "wrong_unit"]
 
 _VARIABLES: Final = {"WHERE": "&attribute", "ON": "@ or @reading", "LIFE_CONTROL": "#attribute"}
 _SIGNS: Final = {
@@ -21,6 +21,7 @@ _SIGNS: Final = {
     "COMMA": "a comma",
     "$END": "end of query",
 }
+_EXAMPLES: Final = "for example Select Where &location in nearest, or Select anyof() Where &location in rang:loc(30)"
 _TYPO_HINTS: Final = {
     "==": "use a single =",
     "&&": "use and",
@@ -35,13 +36,16 @@ def unexpected_token(token: Token, accepted: Sequence[Token], parser: Interactiv
     """Explain a token, or the end of the text, that the parser refused after `accepted`."""
     before = accepted[-1] if accepted else None
     acceptable = _acceptable(parser)
+    if len(accepted) == 2 and accepted[1].type == "WORD":
+        return _incomplete_select(accepted[1])
+    if token.type == "WORD" and "UNIT" in acceptable and not acceptable & KEYWORDS.keys():
+        return wrong_unit(token, of_time=acceptable == {"UNIT"})
     expected = tuple(_options(acceptable, before, parser))
     if token.type == "$END":
         end = (before.end_pos or 0) if before else 0
         return SpanError("unexpected end of query", Span(end, end), expected=expected)
-    span = Span(token.start_pos or 0, token.end_pos or 0)
     hint = next(filter(None, _hints(token, accepted, acceptable)), None)
-    return SpanError(f"unexpected {display(token)}", span, expected=expected, hint=hint)
+    return SpanError(f"unexpected {display(token)}", _span(token), expected=expected, hint=hint)
 
 
 def unexpected_character(text: str, at: int, accepted: Sequence[Token], parser: InteractiveParser) -> SpanError:
@@ -58,6 +62,27 @@ def unexpected_character(text: str, at: int, accepted: Sequence[Token], parser: 
     hint = _TYPO_HINTS.get(character, "names with characters other than letters, digits, _ - . need quotes")
     expected = tuple(_options(_acceptable(parser), before, parser))
     return SpanError(f"unexpected {display(character)}", span, expected=expected, hint=hint)
+
+
+def wrong_unit(word: Token, *, of_time: bool) -> SpanError:
+    """Explain a word after a number that is not a unit, or is a unit of the other kind."""
+    kind, units, example = ("time", TIME_UNITS, "Every 10 s") if of_time else ("distance", DISTANCE_UNITS, "1.5 km")
+    message = f"{display(word)} is not a unit of {kind}"
+    return SpanError(message, _span(word), expected=tuple(units), hint=f"for example {example}")
+
+
+def _incomplete_select(word: Token) -> SpanError:
+    """Explain a word after Select that () does not follow: a function, or a misspelt Where."""
+    if word.lower() in FUNCTIONS:
+        hint = f"for example Select {word}() Where &location in rang:loc(30)"
+        return SpanError(f"missing () after {word}", _span(word), hint=hint)
+    expected = (*(f"{name}()" for name in FUNCTIONS), "Where")
+    hint = " ".join(filter(None, (suggest(word, expected), _EXAMPLES)))
+    return SpanError(f"unexpected {display(word)}", _span(word), expected=expected, hint=hint)
+
+
+def _span(token: Token) -> Span:
+    return Span(token.start_pos or 0, token.end_pos or 0)
 
 
 def _options(acceptable: set[str], before: Token | None, parser: InteractiveParser) -> Iterator[str]:
