@@ -98,7 +98,8 @@ def test_the_tour_works(
     commands, outputs, printed = 0, 0, []
     for block in blocks(README):
         if block.language == "python":
-            printed += run_python(block.code, node.url)
+            for _ in range(2):  # a reader may run it again
+                printed += run_python(block.code, node.url)
         for step in steps(block):
             words = shlex.split(step.command)
             if words[0] != "roamcast" or words[1] in NOT_RUN:
@@ -112,4 +113,4 @@ def test_the_tour_works(
             if step.output.strip():
                 outputs += 1
                 assert agrees(step.output, output), f"{step.command}\n{output}"
-    assert (commands >= 8, outputs >= 3, len(printed) >= 1) == (True, True, True)
+    assert (commands >= 8, outputs >= 3, len(printed) >= 2) == (True, True, True)
