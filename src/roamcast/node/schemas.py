@@ -24,7 +24,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from roamcast.model import EARLIEST, EPOCH, LATEST, Box
-from roamcast.settings import DOMAIN, NodeLimits
+from roamcast.settings import NodeLimits
+from roamcast.validation import DOMAIN, ID, NO_CONTROLS, URL
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
@@ -130,7 +131,6 @@ def _check_attributes(attributes: dict[str, Any], info: ValidationInfo) -> dict[
     return attributes
 
 
-ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 Id = Annotated[str, Field(pattern=ID)]
 Time = Annotated[
     int,
@@ -261,7 +261,7 @@ class LetterIn(_In):
 
     to: Name
     message: Any
-    title: str = Field(default="", max_length=200, pattern=r"^[^\x00-\x1f]*$")
+    title: str = Field(default="", max_length=200, pattern=NO_CONTROLS)
     number: int | None = Field(default=None, ge=1, le=HIGHEST_SEQ)
     ttl: float | None = Field(default=None, gt=0, le=10 * 366 * 86_400)
 
@@ -290,7 +290,7 @@ class JoinIn(_In):
 
     id: str = Field(max_length=64)
     domain: Domain
-    url: str = Field(max_length=300, pattern=r"^https?://[^\s]+$")
+    url: str = Field(max_length=300, pattern=URL)
     nonce: _Hex
     proof: _Hex
 
@@ -299,7 +299,7 @@ class IntroductionIn(_In):
     """Another office, and the encrypted key to share with it."""
 
     domain: Domain
-    url: str = Field(max_length=300, pattern=r"^https?://[^\s]+$")
+    url: str = Field(max_length=300, pattern=URL)
     nonce: _Hex
     key: _Hex
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from roamcast.errors import InputError
+from roamcast.validation import problem_text
 
 __all__ = ["MalformedError", "first_problem", "input_error_of", "list_length_error"]
 
@@ -16,9 +17,6 @@ _MOST_ERRORS = 1_000  # that are formatted
 
 class MalformedError(InputError):
     """The body is not JSON."""
-
-
-_MESSAGES = {"extra_forbidden": "unknown field", "missing": "missing field", "finite_number": "must be a finite number"}
 
 
 class _HasErrors(Protocol):
@@ -39,7 +37,7 @@ def input_error_of(error: ValidationError | _HasErrors, name: str, most: int = 0
     first = problems[0]
     if most and first["type"] == "too_long" and not first["loc"]:
         return list_length_error(first["ctx"]["actual_length"], name, most)
-    message = _MESSAGES.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
+    message = problem_text(first)
     if first["type"] == "json_invalid":
         return MalformedError(message, where="body", hint="send JSON in UTF-8")
     hint = first.get("ctx", {}).get("hint", "see /docs for the schema")

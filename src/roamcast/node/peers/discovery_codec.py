@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import LATEST
-from roamcast.node.schemas import ID
 from roamcast.node.validation_errors import first_problem
 from roamcast.space import Space
+from roamcast.validation import ID
 
 __all__ = ["SourcesRequest", "SourcesResponse", "decode_request", "decode_response", "encode"]
 
