@@ -13,7 +13,7 @@ from roamcast.settings import (
     find_config_file,
     node_settings,
     pipeline_settings,
-    unknown_variables,
+    settings_problems,
 )
 
 
@@ -123,7 +123,22 @@ def test_lists_in_variables_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROAMCAST_AT", "[8.5, 53.5]")
     assert node_settings().at == (8.5, 53.5)
     monkeypatch.setenv("ROAMCAST_AT", "8.5 53.5")
-    with pytest.raises(InputError, match="ROAMCAST_AT"):
+    with pytest.raises(InputError, match=r"^ROAMCAST_AT: .*\[8\.5, 53\.5\]"):
+        node_settings()
+
+
+@pytest.mark.parametrize("at", ["1", "[1]", "[1, 2, 3]", '"here"'])
+def test_position_in_the_file_is_a_pair(at: str) -> None:
+    """The error has an example."""
+    write(f"[node]\nat = {at}\n")
+    with pytest.raises(InputError, match=r"node\.at: must be a list of two numbers"):
+        node_settings()
+
+
+def test_limits_are_not_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its own."""
+    monkeypatch.setenv("ROAMCAST_LIMITS", "many")
+    with pytest.raises(InputError, match="ROAMCAST_LIMITS__BULK"):
         node_settings()
 
 
@@ -140,6 +155,6 @@ def test_effective_settings_say_where_each_value_comes_from(monkeypatch: pytest.
 
 def test_unknown_variables_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt variable would otherwise be ignored."""
-    for name in ("ROAMCAST_PROT", "ROAMCAST_PORT", "ROAMCAST_LIMITS__BULK", "ROAMCAST_CONFIG", "ROAMCAST_CACHE"):
+    for name in ("ROAMCAST_PROT", "ROAMCAST_PORT", "ROAMCAST_LIMITS__BULK", "ROAMCAST_CACHE"):
         monkeypatch.setenv(name, "1")
-    assert unknown_variables() == ["ROAMCAST_PROT"]
+    assert [problem.where for problem in settings_problems()] == ["ROAMCAST_PROT"]

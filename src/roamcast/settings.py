@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
@@ -17,25 +17,27 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from roamcast.coordinates import COORDINATES
 from roamcast.errors import InputError
+from roamcast.validation import DOMAIN, STORE, URL, problem_text
 
 __all__ = [
-    "CONFIG_VARIABLE", "DOMAIN", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits",
-    "NodeSettings", "PipelineSettings", "client_settings", "close_name", "effective_settings", "find_config_file",
-    "known_variables", "node_settings", "pipeline_settings", "section_keys", "unknown_variables", "variable_name",
+    "CONFIG_VARIABLE", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits",
+    "NodeSettings", "PipelineSettings", "client_settings", "effective_settings", "find_config_file", "known_variables",
+    "node_problems", "node_settings", "pipeline_settings", "section_keys", "settings_problems", "variable_name",
 ]  # fmt: skip
 
 CONFIG_VARIABLE: Final = "ROAMCAST_CONFIG"
 DEFAULT_FILE: Final = Path("roamcast.toml")
-DOMAIN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9][A-Za-z0-9_-]{0,63})?$"
-"""`domain`, or `system.domain`."""
 
 OTHER_VARIABLES: Final = {
     CONFIG_VARIABLE: "Settings file, as with `--config`.",
     "ROAMCAST_CACHE": "Folder for state files on a Spark worker's host. Overrides `pipeline.cache` there.",
 }
 """Variables that are not settings, and their meanings."""
-_URL: Final = r"^https?://[^\s]+$"
+_HINT: Final = "see `roamcast config docs`"
+_PAIR: Final = "must be a list of two numbers, such as [8.5, 53.5]"
+_MESSAGES: Final = {"extra_forbidden": "unknown key", "missing": _PAIR, "too_long": _PAIR, "tuple_type": _PAIR}
 
 
 class NodeLimits(BaseModel):
@@ -109,10 +111,10 @@ class NodeSettings(SettingsSection):
     port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     public_url: str | None = Field(
         default=None,
-        pattern=_URL,
+        pattern=URL,
         description="URL at which peers and clients reach this node, if not where it listens.",
     )
-    join: str | None = Field(default=None, pattern=_URL, description="URL of a node to join.")
+    join: str | None = Field(default=None, pattern=URL, description="URL of a node to join.")
     invitation: str | None = Field(default=None, description="Invitation to join with; `roamcast invite` prints it.")
     tls_cert: Path | None = Field(default=None, description="Certificate (PEM); turns TLS on.")
     tls_key: Path | None = Field(default=None, description="Private key of the certificate (PEM).")
@@ -124,7 +126,7 @@ class NodeSettings(SettingsSection):
     places: Path | None = Field(default=None, description="GeoJSON file of the places that subscriptions can name.")
     store: str | None = Field(
         default=None,
-        pattern=r"^postgresql://",
+        pattern=STORE,
         description="PostgreSQL URL for registry and post office, instead of files.",
     )
     silence: float = Field(
@@ -198,7 +200,7 @@ class ClientSettings(SettingsSection):
 
     model_config = SettingsConfigDict(env_prefix="ROAMCAST_")
 
-    url: str = Field(default="http://127.0.0.1:8080", pattern=_URL, description="URL of the node to call.")
+    url: str = Field(default="http://127.0.0.1:8080", pattern=URL, description="URL of the node to call.")
     tokens: Path = Field(
         default=Path("~/.config/roamcast/tokens.json"),
         description="File with the tokens of entities registered from here.",
@@ -271,33 +273,50 @@ class EffectiveSetting(NamedTuple):
     is_secret: bool
 
 
-def effective_settings(file: Path | None = None) -> list[EffectiveSetting]:
+def effective_settings() -> list[EffectiveSetting]:
     """Every setting as a command would see it now, without options. Raises InputError for the first invalid value."""
-    path = file or find_config_file()
-    content = _read_file(path)
+    sources = _Sources(find_config_file())
+    sections = sources.build_all()
+    for problem in sources.problems:
+        raise problem
     result = []
-    values: Mapping[str, BaseModel] = {
-        "node": (node := _build(NodeSettings, "node", {}, path, content)),
-        "limits": node.limits,
-        "pipeline": _build(PipelineSettings, "pipeline", {}, path, content),
-        "client": _build(ClientSettings, "client", {}, path, content),
-    }
-    for section, settings in values.items():
+    for section, settings in sections.items():
         for key in section_keys(section):
             origin = "default"
             if variable_name(section, key) in os.environ:
                 origin = variable_name(section, key)
-            elif key in content.get(section, {}):
-                origin = str(path)
+            elif key in sources.content.get(section, {}):
+                origin = str(sources.path)
             is_secret = key in getattr(settings, "secrets", ())
             result.append(EffectiveSetting(section, key, getattr(settings, key), origin, is_secret))
     return result
 
 
-def unknown_variables() -> list[str]:
-    """ROAMCAST_* environment variables that no setting reads, sorted: probably typos."""
+def settings_problems(file: Path | None = None) -> list[InputError]:
+    """Everything that is wrong with a settings file and the environment."""
+    sources = _Sources(file or find_config_file())
+    node = sources.build_all().get("node")
+    if isinstance(node, NodeSettings):
+        for key, message, hint in node_problems(node):
+            sources.add(message, sources.origin("node", key), hint)
     known = known_variables()
-    return sorted(name for name in os.environ if name.startswith("ROAMCAST_") and name not in known)
+    for name in sorted(os.environ):
+        if name.startswith("ROAMCAST_") and name not in known:
+            sources.add("unknown variable", name, _close_name(name, known))
+    return sources.problems
+
+
+def node_problems(settings: NodeSettings) -> Iterator[tuple[str, str, str]]:
+    """What keeps a node from starting, although each value is valid: key, message and hint."""
+    for key in ("tls_cert", "tls_key", "ca", "places"):
+        path = getattr(settings, key)
+        if path is not None and not path.is_file():
+            yield key, f"no such file: {path}", "check the path"
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        present, missing = ("tls_cert", "tls_key") if settings.tls_key is None else ("tls_key", "tls_cert")
+        yield present, f"{missing} is missing", "set both or neither"
+    if settings.at and (fault := COORDINATES[settings.space].point_fault(*settings.at)):
+        yield "at", str(fault), fault.hint
 
 
 def known_variables() -> list[str]:
@@ -305,69 +324,94 @@ def known_variables() -> list[str]:
     return [variable_name(section, key) for section in SECTIONS for key in section_keys(section)] + [*OTHER_VARIABLES]
 
 
-def close_name(name: str, names: list[str]) -> str:
+def _close_name(name: str, names: list[str]) -> str:
     """A hint that names what was probably meant."""
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
 def _load_section(model: type[S], section: str, overrides: Mapping[str, object]) -> S:
-    path = find_config_file()
-    options = {key: value for key, value in overrides.items() if value is not None}
-    return _build(model, section, options, path, _read_file(path))
+    sources = _Sources(find_config_file(), {key: value for key, value in overrides.items() if value is not None})
+    settings = sources.build(model, section)
+    if settings is None or sources.problems:
+        raise sources.problems[0]
+    return settings
 
 
-def _build(
-    model: type[S], section: str, overrides: Mapping[str, object], path: Path | None, content: Mapping[str, Any]
-) -> S:
-    try:
-        environment = EnvSettingsSource(model)()
-    except SettingsError as error:
-        hint = 'lists are written as JSON, such as ROAMCAST_AT="[8.5, 53.5]"'
-        raise InputError(str(error), where="environment", hint=hint) from error
-    values: dict[str, Any] = {**content.get(section, {}), **environment, **overrides}
-    if section == "node":
-        sources = content.get("limits", {}), environment.get("limits", {}), overrides.get("limits", {})
-        values["limits"] = {key: value for source in sources for key, value in _as_dict(source).items()}
-    try:
-        return model(**values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        where, hint = _where(section, [str(part) for part in first["loc"]], overrides, path)
-        raise InputError(message, where=where, hint=hint) from error
+class _Sources:
+    """Where values come from: a file, the environment and options. Collects in `problems` what is wrong with them."""
 
+    def __init__(self, path: Path | None, options: Mapping[str, object] | None = None) -> None:
+        self.path = path
+        self.problems: list[InputError] = []
+        self.content = {} if path is None else self._read(path)
+        """The known sections and keys of the file."""
+        self._options = options or {}
 
-def _where(section: str, steps: list[str], overrides: Mapping[str, object], path: Path | None) -> tuple[str, str]:
-    """Where an invalid value comes from, and what to do about it."""
-    if steps[0] == "limits" and len(steps) > 1:
-        section, steps = "limits", steps[1:]
-    key = steps[0]
-    if key in overrides:
-        return f"--{key.replace('_', '-')}", "see --help"
-    if (variable := variable_name(section, key)) in os.environ:
-        return variable, "see docs/configuration.md, or `roamcast config check`"
-    return f"{path}: {section}.{key}", "see docs/configuration.md, or `roamcast config check`"
+    def add(self, message: str, where: str, hint: str) -> None:
+        """Add a problem."""
+        self.problems.append(InputError(message, where=where, hint=hint))
 
+    def build_all(self) -> dict[str, BaseModel]:
+        """The sections that are valid."""
+        node = self.build(NodeSettings, "node")
+        sections: dict[str, BaseModel | None] = {
+            "node": node,
+            "limits": node and node.limits,
+            "pipeline": self.build(PipelineSettings, "pipeline"),
+            "client": self.build(ClientSettings, "client"),
+        }
+        return {section: settings for section, settings in sections.items() if settings is not None}
 
-def _read_file(path: Path | None) -> dict[str, Any]:
-    """The sections of a file. Raises InputError for what is not TOML, and for unknown sections and keys."""
-    if path is None:
-        return {}
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read: {error.strerror}", where=str(path), hint="check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not TOML: {error}", where=str(path), hint="see docs/configuration.md") from error
-    for section, keys in content.items():
-        if section not in SECTIONS or not isinstance(keys, dict):
-            raise InputError("unknown section", where=f"{path}: {section}", hint=close_name(section, list(SECTIONS)))
-        known = list(section_keys(section))
-        for key in keys:
-            if key not in known:
-                raise InputError("unknown key", where=f"{path}: {section}.{key}", hint=close_name(key, known))
-    return content
+    def build(self, model: type[S], section: str) -> S | None:
+        """The settings of a section; None if a value is invalid."""
+        environment: dict[str, Any] = {}
+        try:
+            environment = EnvSettingsSource(model)()
+        except SettingsError:
+            self.add("not JSON", "ROAMCAST_LIMITS", "set each limit in its own variable, such as ROAMCAST_LIMITS__BULK")
+        values: dict[str, Any] = {**self.content.get(section, {}), **environment, **self._options}
+        if section == "node":
+            limits = self.content.get("limits", {}), environment.get("limits", {}), self._options.get("limits", {})
+            values["limits"] = {key: value for source in limits for key, value in _as_dict(source).items()}
+        try:
+            return model(**values)
+        except ValidationError as error:
+            for problem in error.errors(include_url=False):
+                message = _MESSAGES.get(problem["type"]) or problem_text(problem)
+                where = self.origin(section, *map(str, problem["loc"]))
+                self.add(message, where, "see --help" if where.startswith("--") else _HINT)
+            return None
+
+    def origin(self, section: str, key: str, *steps: str) -> str:
+        """The option, the variable or the place in the file that a value comes from."""
+        if key == "limits" and steps:
+            section, key = "limits", steps[0]
+        if key in self._options:
+            return f"--{key.replace('_', '-')}"
+        variable = variable_name(section, key)
+        return variable if variable in os.environ else f"{self.path}: {section}.{key}"
+
+    def _read(self, path: Path) -> dict[str, dict[str, Any]]:
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            self.add(f"cannot read: {error.strerror}", str(path), "check the path")
+            return {}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            self.add(f"not TOML: {error}", str(path), _HINT)
+            return {}
+        result = {}
+        for section, keys in content.items():
+            if section not in SECTIONS or not isinstance(keys, dict):
+                self.add("unknown section", f"{path}: {section}", _close_name(section, list(SECTIONS)))
+                continue
+            known = list(section_keys(section))
+            for key in keys:
+                if key not in known:
+                    self.add("unknown key", f"{path}: {section}.{key}", _close_name(key, known))
+            result[section] = {key: value for key, value in keys.items() if key in known}
+        return result
 
 
 def _as_dict(value: object) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
-from commands import invoke, invoke_json
+from commands import invoke, invoke_json, run_command
 
 from roamcast.cli.config import render_docs
 from roamcast.cli.options import client_defaults
@@ -51,22 +52,54 @@ def test_check_accepts_a_valid_file() -> None:
     assert invoke("config", "check", "mine.toml") == "mine.toml: ok\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["[node]\nprot = 1\n", "[nodes]\n", "[pipeline]\nplan = 'magic'\n", "[client]\nurl = 5\n"]
-)
-def test_check_reports_errors_in_a_file(text: str) -> None:
-    """With the key and a hint."""
-    Path("mine.toml").write_text(text)
-    with pytest.raises(InputError, match=r"mine\.toml: \w+") as error:
-        invoke("config", "check", "mine.toml")
-    assert error.value.hint
+INVALID = """
+[nodes]
+[node]
+prot = 1
+port = 70000
+at = [500, 0]
+places = "none.geojson"
+tls_cert = "mine.toml"
+[pipeline]
+plan = "magic"
+[client]
+url = "node.example"
+"""
+PROBLEMS = """\
+roamcast: mine.toml: nodes: unknown section (did you mean 'node'?)
+roamcast: mine.toml: node.prot: unknown key (did you mean 'port'?)
+roamcast: mine.toml: node.port: must be at most 65535 (see `roamcast config docs`)
+roamcast: mine.toml: pipeline.plan: must be 'auto', 'replicated' or 'partitioned' (see `roamcast config docs`)
+roamcast: mine.toml: client.url: must be a URL that begins with http:// or https:// (see `roamcast config docs`)
+roamcast: ROAMCAST_PROT: unknown variable (did you mean 'ROAMCAST_PORT'?)
+"""
+NODE_PROBLEMS = """\
+roamcast: mine.toml: node.places: no such file: none.geojson (check the path)
+roamcast: mine.toml: node.tls_cert: tls_key is missing (set both or neither)
+roamcast: mine.toml: node.at: x 500 is outside -180 to 180 (x is longitude and y is latitude, in degrees; use planar \
+space for metres)
+"""
 
 
-def test_check_reports_unknown_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would otherwise be ignored."""
+def test_check_lists_all_problems(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the file and of the environment, a line each. Exit code 2. Values are checked together once each is valid."""
+    Path("mine.toml").write_text(INVALID)
     monkeypatch.setenv("ROAMCAST_PROT", "1")
-    with pytest.raises(InputError, match=r"ROAMCAST_PROT.*did you mean 'ROAMCAST_PORT'"):
-        invoke("config", "check")
+    assert run_command(["config", "check", "mine.toml"], monkeypatch) == 2
+    assert capsys.readouterr() == ("", PROBLEMS)
+    Path("mine.toml").write_text(INVALID.replace("port = 70000\n", ""))
+    assert run_command(["config", "check", "mine.toml"], monkeypatch) == 2
+    assert NODE_PROBLEMS in capsys.readouterr().err
+
+
+def test_problems_are_printed_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty list if there are none."""
+    assert invoke_json("config", "check") == {"file": None, "ok": True, "problems": []}
+    Path("mine.toml").write_text("[node]\nprot = 1\n")
+    assert run_command(["config", "check", "mine.toml", "--json"], monkeypatch) == 2
+    result = json.loads(capsys.readouterr().out)
+    problem = {"where": "mine.toml: node.prot", "message": "unknown key", "hint": "did you mean 'port'?"}
+    assert result == {"file": "mine.toml", "ok": False, "problems": [problem]}
 
 
 def test_check_reports_a_missing_file() -> None:

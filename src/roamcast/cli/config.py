@@ -10,7 +10,7 @@ import typer
 
 from roamcast.cli.options import Json
 from roamcast.cli.output import print_json, print_table
-from roamcast.errors import InputError
+from roamcast.errors import ExitCode, InputError
 
 __all__ = ["config", "render_docs"]
 
@@ -26,8 +26,8 @@ Settings come from, in this order: command-line options, environment variables, 
 settings file is `roamcast.toml` in the working directory, or the one that `roamcast --config FILE` or
 `ROAMCAST_CONFIG` names. Relative paths are relative to the working directory.
 
-`roamcast config show` prints the effective values and where each comes from. `roamcast config check` reports unknown
-sections, keys and variables, and invalid values.
+`roamcast config show` prints the effective values and where each comes from. `roamcast config check` lists unknown
+sections, keys and variables, invalid values, and missing files.
 
 ```toml
 [node]
@@ -75,22 +75,24 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a settings file and the environment. Exit code 2 if a key, variable or value is invalid.
+    """Check a settings file and the environment, and list all problems. Exit code 2 if there are any.
 
     Example: roamcast config check roamcast.toml
     """
-    from roamcast.settings import close_name, effective_settings, find_config_file, known_variables, unknown_variables
+    from roamcast.settings import find_config_file, settings_problems
 
     if file is not None and not file.is_file():
         raise InputError("no such file", where=str(file), hint="check the path")
-    effective_settings(file)
-    for name in unknown_variables():
-        raise InputError("unknown environment variable", where=name, hint=close_name(name, known_variables()))
-    path = file or find_config_file()
+    path, problems = file or find_config_file(), settings_problems(file)
     if as_json:
-        print_json({"file": None if path is None else str(path), "ok": True})
-    else:
+        rows = [{"where": one.where, "message": one.message, "hint": one.hint} for one in problems]
+        print_json({"file": None if path is None else str(path), "ok": not problems, "problems": rows})
+    elif not problems:
         typer.echo(f"{path or 'environment (no settings file)'}: ok")
+    else:
+        typer.echo("\n".join(f"roamcast: {problem}" for problem in problems), err=True)
+    if problems:
+        raise typer.Exit(ExitCode.USAGE)
 
 
 @config.command()
