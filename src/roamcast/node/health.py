@@ -195,7 +195,8 @@ class HealthMonitor:
         if status is None:
             yield Problem("no_pipeline", self._started, "no pipeline has reported to this node; is one running?")
         elif (silent := (now - self._sign_of_life) / _SECOND) > self._settings.pipeline_silence:
-            detail = f"the pipeline has been silent for {silent:.0f} s, after batch {status.batch}{_running(status)}"
+            last = f", after batch {status.batch}" if status.batch >= 0 else ""
+            detail = f"the pipeline has been silent for {silent:.0f} s{last}{_running(status)}"
             yield Problem("no_pipeline", self._sign_of_life, detail)
 
     def _measure_lag(self, now: int) -> tuple[Lag, int]:

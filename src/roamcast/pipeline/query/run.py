@@ -88,7 +88,8 @@ def run_pipeline(
     with cluster.serve(pipeline, JournalServer(data)) as fetcher:
         runner = PipelineQuery(spark, pipeline, data, limits, fetcher)
         query = runner.start()
-        log.info("pipeline %s ready, after batch %d", pipeline.id, pipeline.manifest.batch)
+        batch = pipeline.manifest.batch
+        log.info("pipeline %s ready, %s", pipeline.id, f"after batch {batch}" if batch >= 0 else "no batch yet")
         while query.isActive and not stopped.wait(0.2):
             pass
         if stopped.is_set():
