@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from commands import invoke, invoke_json, run_command
 from nodes import RunningNode, beat
+from typer.testing import CliRunner
 
+from roamcast.cli import app
 from roamcast.cli.tokens import TokenFile
 from roamcast.errors import ExitCode, InputError, NotFoundError
 
@@ -173,6 +175,16 @@ def test_status_of_a_node_that_is_ok(
     assert (first, lag) == ("node local: ok", "lag: 0 records")
     assert pipeline.startswith("pipeline: after batch 7, last heartbeat ")
     assert "; batch 8 running since 1970-01-01" in pipeline
+
+
+def test_status_before_the_first_batch(node: RunningNode) -> None:
+    """There is no batch -1, and one record is not records."""
+    beat(node.data, batch=-1)
+    invoke("register", "subscriber", "anna")
+    invoke("subscribe", "--subscriber", "anna", "--term", "fire")
+    lines = CliRunner().invoke(app, ["status"]).output.splitlines()
+    assert lines[1].startswith("pipeline: no batch yet, last heartbeat ")
+    assert lines[2].startswith("lag: 1 record, the oldest for ")
 
 
 def test_status_of_a_degraded_node(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from roamcast.cli.output import Progress, table
+from roamcast.cli.output import Progress, counted, table
 
 LIMIT = 20.0
 
@@ -64,6 +64,12 @@ def test_no_progress_without_a_terminal() -> None:
     with Progress("starting", screen, patience=0):
         pass
     assert screen.getvalue() == ""
+
+
+def test_nouns_agree_with_their_numbers() -> None:
+    """Zero is plural."""
+    assert [counted(number, "event") for number in (0, 1, 2000)] == ["0 events", "1 event", "2,000 events"]
+    assert counted(2, "match", "matches") == "2 matches"
 
 
 def test_table_columns_are_aligned() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 import typer
 
 from roamcast.cli.options import Json, OnError, SpaceName, require
-from roamcast.cli.output import Progress, print_json
+from roamcast.cli.output import Progress, counted, print_result
 from roamcast.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -84,14 +84,10 @@ def match(
     _report_bad_rows(subscriptions, counts.subscriptions, counts.bad_subscriptions)
     _report_bad_rows(events, counts.events, counts.bad_events)
     seconds = time.monotonic() - started
-    if as_json:
-        figures = {"events": counts.events, "subscriptions": counts.subscriptions, "matches": counts.matches}
-        print_json({**figures, "seconds": round(seconds, 1)})
-        return
-    typer.echo(
-        f"{counts.events:,} events, {counts.subscriptions:,} subscriptions, {counts.matches:,} matches, "
-        f"{seconds:.1f} seconds"
-    )
+    figures = {"events": counts.events, "subscriptions": counts.subscriptions, "matches": counts.matches}
+    text = f"{counted(counts.events, 'event')}, {counted(counts.subscriptions, 'subscription')}, "
+    text += f"{counted(counts.matches, 'match', 'matches')}, {seconds:.1f} seconds"
+    print_result({**figures, "seconds": round(seconds, 1)}, text, as_json=as_json)
 
 
 def _report_bad_rows(path: Path, good: int, bad: BadRows) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, Url
-from roamcast.cli.output import local_time, print_json
+from roamcast.cli.output import local_time, print_result
 from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_client, register_entity
 from roamcast.errors import ConflictError, InputError
 
@@ -57,15 +57,13 @@ def register(
     """
     x, y = at or (None, None)
     register_entity(url, kind.value, id, parse_attributes(attribute or ()), x, y).close()
-    if as_json:
-        print_json({"kind": kind.value, "id": id})
-    else:
-        typer.echo(f"registered {kind.value} {id}")
+    print_result({"kind": kind.value, "id": id}, f"registered {kind.value} {id}", as_json=as_json)
 
 
 def unregister(
     entity: Entity,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Remove a source or a subscriber permanently, and delete its token.
@@ -75,10 +73,10 @@ def unregister(
     with entity_client(url, entity) as client:
         kind = client.me()["kind"]
         if not yes:
-            typer.confirm(f"Permanently remove {kind} {entity}? {_CONSEQUENCES[kind]}", abort=True)
+            typer.confirm(f"Permanently remove {kind} {entity}? {_CONSEQUENCES[kind]}", abort=True, err=True)
         client.unregister()
     TokenFile().remove(node_url(url), entity)
-    typer.echo(f"removed {kind} {entity}")
+    print_result({"kind": kind, "id": entity}, f"removed {kind} {entity}", as_json=as_json)
 
 
 def set_attributes(
@@ -91,16 +89,14 @@ def set_attributes(
     attributes = parse_attributes(attribute)
     with entity_client(url, entity) as client:
         changed = client.set_attributes(attributes)
-    if as_json:
-        print_json(changed["attributes"])
-    else:
-        typer.echo("\n".join(attribute_lines(changed["attributes"])))
+    print_result(changed["attributes"], "\n".join(attribute_lines(changed["attributes"])), as_json=as_json)
 
 
 def move(
     entity: Entity,
     x: Annotated[float, typer.Argument(metavar="X", help="New position: x, or longitude.")],
     y: Annotated[float, typer.Argument(metavar="Y", help="New position: y, or latitude.")],
+    as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Report the current position of a source or a subscriber.
@@ -115,17 +111,17 @@ def move(
                 where=entity,
                 hint="it was reported by a client whose clock is ahead; try again after that time",
             )
-    typer.echo(f"{entity} is at {x:g}, {y:g}")
+    print_result({"id": entity, "x": x, "y": y}, f"{entity} is at {x:.10g}, {y:.10g}", as_json=as_json)
 
 
-def forget_position(entity: Entity, url: Url = None) -> None:
+def forget_position(entity: Entity, as_json: Json = False, url: Url = None) -> None:
     """Erase the position and the binding history of a source or a subscriber.
 
     Example: roamcast forget-position anna
     """
     with entity_client(url, entity) as client:
         client.forget_position()
-    typer.echo(f"erased the position and binding history of {entity}")
+    print_result({"id": entity}, f"erased the position and binding history of {entity}", as_json=as_json)
 
 
 def renew_token(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from roamcast.cli.options import Data, Json, OperatorTokenFile, Url
-from roamcast.cli.output import print_json
+from roamcast.cli.output import print_result
 from roamcast.cli.tokens import TokenFile, entity_client, operator_client
 
 __all__ = ["expel", "invite", "migrate"]
@@ -29,10 +29,8 @@ def migrate(
         name = client.me()["name"]
         client.migrate(to)
         TokenFile().put(to.rstrip("/"), name, lambda: client.mailbox_token or "")
-    if as_json:
-        print_json({"name": name, "url": to})
-    else:
-        typer.echo(f"migrated {name} to {to}; read its mailbox with: roamcast pull --subscriber {name} --url {to}")
+    text = f"migrated {name} to {to}; read its mailbox with: roamcast pull --subscriber {name} --url {to}"
+    print_result({"name": name, "url": to}, text, as_json=as_json)
 
 
 def invite(
@@ -50,16 +48,14 @@ def invite(
     """
     with operator_client(url, operator_token_file, data) as client:
         invitation = client.invite(domain)
-    if as_json:
-        print_json({"domain": domain, "invitation": invitation})
-    else:
-        typer.echo(invitation)
+    print_result({"domain": domain, "invitation": invitation}, invitation, as_json=as_json)
 
 
 def expel(
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="Domain of the peer to remove.")],
     operator_token_file: OperatorTokenFile = None,
     data: Data = None,
+    as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Remove a peer from this node. Run it on each of your nodes. To undo it, invite the peer again.
@@ -68,4 +64,4 @@ def expel(
     """
     with operator_client(url, operator_token_file, data) as client:
         client.expel(domain)
-    typer.echo(f"removed peer {domain}")
+    print_result({"domain": domain}, f"removed peer {domain}", as_json=as_json)

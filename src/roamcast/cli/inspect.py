@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roamcast.cli.entities import attribute_lines
-from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, SpaceName, Url, client_defaults, require
-from roamcast.cli.output import local_time, print_json, table
-from roamcast.cli.tokens import (
-    TokenFile,
-    anonymous_client,
-    entity_client,
-    node_url,
-    operator_client,
-    operator_or_entity_client,
-)
+from roamcast.cli.options import AlwaysJson, Data, Entity, Json, OperatorTokenFile, SpaceName, Url, require
+from roamcast.cli.output import counted, local_time, print_json, print_result, table
+from roamcast.cli.tokens import anonymous_client, entity_client, entity_or_operator_client, operator_or_entity_client
 from roamcast.durable import storage_errors
 from roamcast.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from roamcast.client import Binding, Client, Subscription
+    from roamcast.client import Binding, Subscription
     from roamcast.lacl import Query
 
 __all__ = ["explain_match", "lacl", "status", "subscriptions", "trace", "where"]
@@ -45,10 +38,7 @@ def status(as_json: Json = False, url: Url = None) -> None:
     """
     with anonymous_client(url) as client:
         health = client.health()
-    if as_json:
-        print_json(health)
-    else:
-        typer.echo(_health_text(health))
+    print_result(health, _health_text(health), as_json=as_json)
     if health["status"] != "ok":
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
@@ -66,12 +56,9 @@ def where(
 
     Example: roamcast where anna
     """
-    with _where_client(url, entity, operator_token_file, data) as client:
+    with entity_or_operator_client(url, entity, operator_token_file, data) as client:
         description = client.entity(entity)
-    if as_json:
-        print_json(description)
-    else:
-        typer.echo(_entity_text(description))
+    print_result(description, _entity_text(description), as_json=as_json)
 
 
 def subscriptions(
@@ -132,11 +119,9 @@ def explain_match(
     fields = _read_event(event)
     with operator_or_entity_client(url, subscriber, operator_token_file, data) as client:
         result = client.explain(subscription, fields)
-    if as_json:
-        print_json(result)
-        return
     rows = [(check["check"], _HOLDS[check["holds"]], check["why"]) for check in result["checks"]]
-    typer.echo(f"{_VERDICTS[result['matches']]}\n\n{table(('check', 'holds', 'why'), rows)}")
+    text = f"{_VERDICTS[result['matches']]}\n\n{table(('check', 'holds', 'why'), rows)}"
+    print_result(result, text, as_json=as_json)
 
 
 def trace(
@@ -152,19 +137,7 @@ def trace(
     """
     with entity_client(url, subscriber) as client:
         result = client.trace(to, number)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        typer.echo(f"{result.state} (according to office {result.office})")
-
-
-def _where_client(url: str | None, entity: str, token_file: Path | None, data: Path | None) -> Client:
-    has_token = TokenFile().get(node_url(url), entity) is not None
-    defaults = client_defaults()
-    operator = token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
-    if token_file is None and (has_token or not operator.is_file()):
-        return entity_client(url, entity)
-    return operator_client(url, token_file, data)
+    print_result(asdict(result), f"{result.state} (according to office {result.office})", as_json=as_json)
 
 
 def _health_text(health: dict[str, Any]) -> str:
@@ -173,12 +146,13 @@ def _health_text(health: dict[str, Any]) -> str:
     if pipeline is None:
         lines.append("pipeline: none has reported")
     else:
-        line = f"pipeline: after batch {pipeline['batch']}, last heartbeat {local_time(pipeline['written_at'])}"
+        last = f"after batch {pipeline['batch']}" if pipeline["batch"] >= 0 else "no batch yet"
+        line = f"pipeline: {last}, last heartbeat {local_time(pipeline['written_at'])}"
         if pipeline["running_batch"] is not None:
             line += f"; batch {pipeline['running_batch']} running since {local_time(pipeline['running_since'])}"
         lines.append(line)
     oldest = f", the oldest for {lag['seconds']:.1f} s" if lag["records"] else ""
-    lines.append(f"lag: {lag['records']:,} records{oldest}")
+    lines.append(f"lag: {counted(lag['records'], 'record')}{oldest}")
     if health["problems"]:
         rows = [(one["kind"], local_time(one["since"]), one["detail"]) for one in health["problems"]]
         lines += ["", table(("problem", "since", "detail"), rows)]
@@ -272,10 +246,7 @@ def check(
     from roamcast.lacl import to_text
 
     canonical = to_text(_read_query(file, text, places, space))
-    if as_json:
-        print_json({"text": canonical})
-    else:
-        typer.echo(canonical)
+    print_result({"text": canonical}, canonical, as_json=as_json)
 
 
 @lacl.command()
@@ -284,7 +255,7 @@ def explain(
     text: QueryText = None,
     places: PlacesFile = None,
     space: SpaceOption = SpaceName.geographic,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (always on).")] = True,
+    as_json: AlwaysJson = True,
 ) -> None:
     """Print the parts of a query and its plan as JSON.
 
@@ -300,7 +271,7 @@ def _read_query(file: str | None, text: str | None, places: Path | None, space: 
     from roamcast.lacl import check, parse
 
     if (file is None) == (text is None):
-        raise InputError("exactly one query is required", where="lacl", hint="pass FILE, - for stdin, or -e TEXT")
+        raise InputError("exactly one query is required", hint="pass FILE, - for stdin, or -e TEXT")
     query = parse(_read_query_text(file) if text is None else text)
     if places is None:
         return check(query, space=COORDINATES[space])

@@ -10,7 +10,7 @@ import typer
 
 from roamcast.cli.batch import replications
 from roamcast.cli.options import Json, require
-from roamcast.cli.output import OutFile, Progress, print_json, print_line, write_figures
+from roamcast.cli.output import OutFile, Progress, counted, print_json, print_line, print_result, write_figures
 from roamcast.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -155,11 +155,9 @@ def _parse_sizes(text: str) -> list[int]:
 
 def _report(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:
     write_figures(figures, file)
-    if as_json:
-        print_json(figures)
-        return
-    for row in figures.get("rows", [figures]):
-        typer.echo("  ".join(f"{name} {value}" for name, value in row.items()))
+    rows = figures.get("rows", [figures])
+    text = "\n".join("  ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
+    print_result(figures, text, as_json=as_json)
 
 
 torture = typer.Typer(no_args_is_help=True, help="Simulate faults, and check that nothing is lost or duplicated.")
@@ -191,15 +189,12 @@ def torture_deliver(
     from roamcast.lab.torture.variants import VARIANTS
 
     if list_variants:
-        if as_json:
-            print_json({name: broken.description for name, broken in VARIANTS.items()})
-            return
-        for name, broken in VARIANTS.items():
-            typer.echo(f"{name:26}{broken.description}")
+        text = "\n".join(f"{name:26}{broken.description}" for name, broken in VARIANTS.items())
+        print_result({name: broken.description for name, broken in VARIANTS.items()}, text, as_json=as_json)
         return
     chosen, numbers = find_variant(variant), parse_seeds(seeds)
     summary = TortureSummary(chosen)
-    with Progress(f"{len(numbers)} seeds") as progress:
+    with Progress(counted(len(numbers), "seed")) as progress:
         progress.measure = lambda: (summary.seeds, len(numbers))
         for outcome in run_seeds(chosen, numbers, processes=1 if len(numbers) == 1 else None):
             summary.add(outcome)
@@ -226,7 +221,8 @@ def _report_torture(summary: TortureSummary) -> None:
     typer.echo("minimum per seed: " + ", ".join(f"{least[name]} {name}" for name in least))
     points, pairs = figures["crash_points"], figures["crash_pairs"]
     typer.echo(f"crashed at {points['hit']} of {points['of']} points and {pairs['hit']} of {pairs['of']} pairs")
-    typer.echo(f"{len(summary.failed)} of {summary.seeds} seeds failed" if summary.failed else "no violations")
+    failed = f"{len(summary.failed)} of {counted(summary.seeds, 'seed')} failed"
+    typer.echo(failed if summary.failed else "no violations")
 
 
 def _print_trace(variant: Variant, outcome: SeedResult) -> None:

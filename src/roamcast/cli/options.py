@@ -13,8 +13,8 @@ import typer
 from roamcast.errors import MissingExtraError
 
 __all__ = [
-    "DEFAULT_DATA", "DEFAULT_URL", "ClientDefaults", "Data", "Entity", "Json", "OnError", "OperatorTokenFile",
-    "Register", "SpaceName", "Url", "client_defaults", "require",
+    "DEFAULT_DATA", "DEFAULT_URL", "AlwaysJson", "ClientDefaults", "Data", "Entity", "Json", "OnError",
+    "OperatorTokenFile", "Register", "SpaceName", "Url", "client_defaults", "require",
 ]  # fmt: skip
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -24,6 +24,7 @@ Url = Annotated[
     str | None, typer.Option("--url", envvar="ROAMCAST_URL", help="URL of the node.", show_default=DEFAULT_URL)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON (always on).", show_default=False)]
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber.")]
 Data = Annotated[
     Path | None,

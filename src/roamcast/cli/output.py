@@ -12,7 +12,10 @@ from typing import Annotated, Any, Final, Self, TextIO
 
 import typer
 
-__all__ = ["OutFile", "Progress", "local_time", "print_json", "print_line", "print_table", "table", "write_figures"]
+__all__ = [
+    "OutFile", "Progress", "counted", "local_time", "print_json", "print_line", "print_result", "print_table", "table",
+    "write_figures",
+]  # fmt: skip
 
 OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the figures to this file as JSON.")]
 
@@ -39,6 +42,19 @@ def local_time(text: str | None) -> str:
 def print_json(value: object) -> None:
     """Print one JSON value on standard output."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_result(value: object, text: str, *, as_json: bool) -> None:
+    """Print one JSON value, or the text."""
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo(text)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and its noun, such as 1 event, or 2,000 events."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def print_line(line: str) -> None:

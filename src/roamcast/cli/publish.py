@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
 import typer
 
 from roamcast.cli.options import Json, OnError, Register, Url
-from roamcast.cli.output import Progress, print_json
+from roamcast.cli.output import Progress, counted, print_result
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
-    from roamcast.client import Client
+    from roamcast.client import Client, PublishReceipt
     from roamcast.coordinates import CoordinateLimits
 
 __all__ = ["publish"]
@@ -78,15 +78,16 @@ def publish(
         options = {"x": x, "y": y, "terms": term or [], "readings": readings}
         event = check.parse(json_body({name: value for name, value in options.items() if value is not None}))
         with connect() as client:
-            count, message = 1, f"published event {client.publish(event).last_seq} of {source}"
+            receipts = [client.publish(event)]
     else:
         with Progress(f"publishing {file}"):
-            count = _publish_file(connect, check, file, skip=on_error is OnError.skip)
-        message = f"published {count} events of {source}"
-    if as_json:
-        print_json({"source": source, "published": count})
-    else:
-        typer.echo(message)
+            receipts = _publish_file(connect, check, file, skip=on_error is OnError.skip)
+    count = sum(receipt.accepted for receipt in receipts)
+    first = min((receipt.first_seq for receipt in receipts), default=None)
+    last = max((receipt.last_seq for receipt in receipts), default=None)
+    what = f"event {last}" if file is None else counted(count, "event")
+    result = {"source": source, "published": count, "first_seq": first, "last_seq": last}
+    print_result(result, f"published {what} of {source}", as_json=as_json)
 
 
 def _parse_reading(text: str) -> tuple[str, float]:
@@ -136,7 +137,7 @@ class _EventCheck(NamedTuple):
         return dict(json.loads(line))
 
 
-def _publish_file(connect: Callable[[], Client], check: _EventCheck, file: str, *, skip: bool) -> int:
+def _publish_file(connect: Callable[[], Client], check: _EventCheck, file: str, *, skip: bool) -> list[PublishReceipt]:
     """Publish the rows of a file. `connect` is called when there is a valid one."""
     if file != "-" and not skip:
         with _open(file) as lines:
@@ -145,9 +146,10 @@ def _publish_file(connect: Callable[[], Client], check: _EventCheck, file: str, 
     with _open(file) as lines:
         chunks = _chunks(_valid_rows(lines, file, check, skip=skip))
         if (first := next(chunks, None)) is None:
-            return 0
+            return []
         with connect() as client:
-            return sum(_publish_chunk(client, chunk, file, skip=skip) for chunk in chain([first], chunks))
+            receipts = [_publish_chunk(client, chunk, file, skip=skip) for chunk in chain([first], chunks)]
+        return [receipt for receipt in receipts if receipt is not None]
 
 
 def _chunks(rows: Iterable[_EventRow]) -> Iterator[list[_EventRow]]:
@@ -178,11 +180,11 @@ def _valid_rows(lines: Iterable[bytes], file: str, check: _EventCheck, *, skip: 
             yield _EventRow(number, event)
 
 
-def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bool) -> int:
-    """Publish rows in one request, without those that the node rejects. Returns how many were published."""
+def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bool) -> PublishReceipt | None:
+    """Publish rows in one request, without those that the node rejects."""
     while rows:
         try:
-            return client.publish([row.event for row in rows]).accepted
+            return client.publish([row.event for row in rows])
         except (InputError, PermissionDeniedError) as error:
             position = re.match(r"events\[(\d+)\]\.?(.*)", error.where or "")
             if not position:
@@ -191,7 +193,7 @@ def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bo
             cause = type(error)(error.message, where=position[2] or None, hint=error.hint)
             _reject(cause, file, rows[index].number, skip=skip)
             del rows[index]
-    return 0
+    return None
 
 
 def _reject(error: RoamcastError, file: str, number: int, *, skip: bool) -> None:

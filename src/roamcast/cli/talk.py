@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roamcast.cli.options import Json, Register, Url
-from roamcast.cli.output import print_json
+from roamcast.cli.options import AlwaysJson, Json, Register, Url
+from roamcast.cli.output import print_result
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.errors import InputError
 
@@ -63,15 +63,13 @@ def subscribe(
     known = registered_client(url, "subscriber", subscriber) if register else entity_client(url, subscriber)
     with known or register_entity(url, "subscriber", subscriber, {}) as client:
         subscription = client.subscribe(text, box=box, crosses_antimeridian=antimeridian, terms=term or (), id=id)
-    if as_json:
-        print_json({"id": subscription})
-    else:
-        typer.echo(subscription)
+    print_result({"id": subscription}, subscription, as_json=as_json)
 
 
 def unsubscribe(
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
     subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Remove a subscription. Letters already in the mailbox stay there.
@@ -80,7 +78,7 @@ def unsubscribe(
     """
     with entity_client(url, subscriber) as client:
         client.unsubscribe(id)
-    typer.echo(f"removed subscription {id}")
+    print_result({"id": id}, f"removed subscription {id}", as_json=as_json)
 
 
 def pull(
@@ -89,7 +87,7 @@ def pull(
     wait: Annotated[float, typer.Option(min=0, max=30, help="Seconds to wait for the first letter.")] = 0.0,
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing letters as they arrive.")] = False,
     no_ack: Annotated[bool, typer.Option("--no-ack", help="Leave the letters in the mailbox.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (always on).")] = True,
+    as_json: AlwaysJson = True,
     url: Url = None,
 ) -> None:
     """Print the letters of a mailbox, one JSON object per line, and acknowledge them once they are printed.
@@ -137,13 +135,10 @@ def send(
         value = json.loads(message) if json_message else message
     except ValueError as error:
         hint = "omit --json-message to send text"
-        raise InputError(f"the message is not JSON: {error}", where="message", hint=hint) from None
+        raise InputError(f"not JSON: {error}", where="message", hint=hint) from None
     with entity_client(url, subscriber) as client:
         receipt = client.send(to, value, title=title, ttl=ttl, number=number)
-    if as_json:
-        print_json(asdict(receipt))
-    else:
-        typer.echo(f"sent letter {receipt.number} to {receipt.receiver}")
+    print_result(asdict(receipt), f"sent letter {receipt.number} to {receipt.receiver}", as_json=as_json)
 
 
 def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridian: bool) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from roamcast.client.calls import Attributes
 
 __all__ = [
-    "EntityKind", "TokenFile", "anonymous_client", "entity_client", "operator_client", "operator_or_entity_client",
-    "register_entity", "registered_client",
+    "EntityKind", "TokenFile", "anonymous_client", "entity_client", "entity_or_operator_client", "operator_client",
+    "operator_or_entity_client", "register_entity", "registered_client",
 ]  # fmt: skip
 
 EntityKind = Literal["source", "subscriber"]
@@ -150,8 +150,7 @@ def register_entity(
 
 def operator_client(url: str | None, token_file: Path | None, data: Path | None) -> Client:
     """A client with the operator token: from `token_file`, or from the data folder."""
-    defaults = client_defaults()
-    path = token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
+    path = _operator_token_path(token_file, data)
     if not path.is_file():
         hint = "it is operator.token in the node's data folder: pass --operator-token-file or --data"
         raise InputError("operator token not found", where=str(path), hint=hint)
@@ -162,6 +161,19 @@ def operator_client(url: str | None, token_file: Path | None, data: Path | None)
 def operator_or_entity_client(url: str | None, id: str | None, token_file: Path | None, data: Path | None) -> Client:
     """The client of an entity, unless none is given or the operator token is passed explicitly."""
     return operator_client(url, token_file, data) if id is None or token_file is not None else entity_client(url, id)
+
+
+def entity_or_operator_client(url: str | None, id: str, token_file: Path | None, data: Path | None) -> Client:
+    """The client of an entity, unless its token is not stored but the operator's is, or that is passed explicitly."""
+    has_token = TokenFile().get(node_url(url), id) is not None
+    if token_file is None and (has_token or not _operator_token_path(None, data).is_file()):
+        return entity_client(url, id)
+    return operator_client(url, token_file, data)
+
+
+def _operator_token_path(token_file: Path | None, data: Path | None) -> Path:
+    defaults = client_defaults()
+    return token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
 
 
 def _entity_of(url: str, token: str) -> str | None:
