@@ -82,6 +82,15 @@ def test_conflict_says_whether_the_token_is_stored(node: RunningNode) -> None:
         invoke("register", "subscriber", "mic-2")
 
 
+def test_names_of_this_machine_are_one_node(node: RunningNode) -> None:
+    """A token that was stored for one is found for the others."""
+    invoke("register", "source", "s", "--url", node.url.replace("127.0.0.1", "localhost"))
+    assert invoke(*EVENT) == "published event 1 of s\n"
+    tokens = TokenFile()
+    assert tokens.get(node.url.replace("127.0.0.1", "[::1]"), "s") == tokens.get(f"{node.url}/", "s")
+    assert tokens.get("http://localhost.example", "s") is None
+
+
 @pytest.mark.parametrize("obstacle", ["tokens.json.lock", "tokens.json.tmp"])
 def test_id_is_not_used_up_if_the_token_cannot_be_stored(node: RunningNode, obstacle: str) -> None:
     """The file is tried first, because the node shows a token only once."""

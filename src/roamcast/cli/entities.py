@@ -13,7 +13,7 @@ import typer
 
 from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
-from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_client, register_entity
+from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_or_entity_client, register_entity
 from roamcast.errors import ConflictError, InputError
 
 __all__ = [
@@ -125,23 +125,29 @@ def forget_position(entity: Entity, as_json: Json = False, url: Url = None) -> N
 
 
 def renew_token(
-    entity: Entity, operator_token_file: OperatorTokenFile = None, data: Data = None, url: Url = None
+    entity: Entity,
+    store: Annotated[bool, typer.Option("--store", help="Store the new token instead of printing it.")] = False,
+    operator_token_file: OperatorTokenFile = None,
+    data: Data = None,
+    as_json: Json = False,
+    url: Url = None,
 ) -> None:
     """Replace the token of a source or a subscriber. The old token becomes invalid.
 
     If its token is stored here, the new one replaces it. Otherwise the operator token is used, and the new token is
-    printed.
+    printed, or stored for other commands with --store.
 
     Example: roamcast renew-token anna
     """
-    tokens = TokenFile()
-    if tokens.get(node_url(url), entity) is not None:
-        with entity_client(url, entity) as client:
-            tokens.put(node_url(url), entity, client.renew_token)
-        typer.echo(f"renewed and stored the token of {entity}")
-    else:
-        with operator_client(url, operator_token_file, data) as client:
-            typer.echo(client.renew_token(entity))
+    tokens, node = TokenFile(), node_url(url)
+    is_stored = tokens.get(node, entity) is not None
+    with operator_or_entity_client(url, entity if is_stored else None, operator_token_file, data) as client:
+        if is_stored or store:
+            tokens.put(node, entity, lambda: client.renew_token(entity))
+            print_result({"id": entity}, f"renewed and stored the token of {entity}", as_json=as_json)
+        else:
+            token = client.renew_token(entity)
+            print_result({"id": entity, "token": token}, token, as_json=as_json)
 
 
 def parse_attributes(texts: Iterable[str]) -> dict[str, AttributeValue]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -31,7 +32,10 @@ _DELAYS: Final = (0.1, 0.4)  # seconds between attempts; short, as a user is wai
 
 
 class TokenFile:
-    """A JSON file with tokens by node URL and entity id, readable by its owner only."""
+    """A JSON file with tokens by node URL and entity id, readable by its owner only.
+
+    `localhost`, `127.0.0.1` and `[::1]` are the same node.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or client_defaults().tokens
@@ -45,7 +49,7 @@ class TokenFile:
 
     def ids(self, url: str) -> list[str]:
         """The ids whose tokens for this node are stored."""
-        return sorted(id for known, id in map(_split_key, self._read()) if known == url.rstrip("/"))
+        return sorted(id for known, id in map(_split_key, self._read()) if known == _filed_url(url))
 
     def put(self, url: str, id: str, obtain: Callable[[], str]) -> None:
         """Store the token that `obtain` returns. It is called once the file is known to be writable: a node shows a
@@ -81,7 +85,7 @@ class TokenFile:
         try:
             with storage_errors(self.path):
                 text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
-            return {str(key): str(token) for key, token in json.loads(text)["tokens"].items()}
+            return {_key(*_split_key(key)): str(token) for key, token in json.loads(text)["tokens"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             hint = "repair it, or set ROAMCAST_TOKENS to another file"
             raise CorruptionError("not a token file", where=str(self.path), hint=hint) from error
@@ -185,8 +189,12 @@ def _entity_of(url: str, token: str) -> str | None:
         return None
 
 
+def _filed_url(url: str) -> str:
+    return re.sub(r"(?i)^(https?://)(localhost|\[::1\])(?=:|$)", r"\g<1>127.0.0.1", url.rstrip("/"))
+
+
 def _key(url: str, id: str) -> str:
-    return f"{url.rstrip('/')} {id}"
+    return f"{_filed_url(url)} {id}"
 
 
 def _split_key(key: str) -> tuple[str, str]:
