@@ -94,6 +94,6 @@ def require(*extras: str) -> None:
     """Raise MissingExtraError unless the packages of these extras are installed."""
     missing = [extra for extra in extras if not all(find_spec(package) for package in _EXTRAS[extra])]
     if missing:
-        raise MissingExtraError(
-            "this command needs packages that are not installed", hint=f"pip install 'roamcast[{','.join(missing)}]'"
-        )
+        names = ",".join(missing)
+        hint = f"in a clone of roamcast: pip install '.[{names}]'; otherwise: pip install 'roamcast[{names}]'"
+        raise MissingExtraError("this command needs packages that are not installed", hint=hint)
