@@ -64,7 +64,7 @@ class InputError(RoamcastError):
 
 
 class NotFoundError(RoamcastError):
-    """There is no such entity, subscription, place or peer."""
+    """There is no such entity, subscription or peer."""
 
     code = "not_found"
     exit_code = ExitCode.NOT_FOUND

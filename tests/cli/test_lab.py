@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from roamcast.cli import app
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import InputError
 from roamcast.lab.torture.variants import VARIANTS
 
 
@@ -50,7 +50,7 @@ def test_broken_protocols_are_listed() -> None:
 
 
 def test_invalid_seeds_and_variants_are_refused() -> None:
-    """InputError and NotFoundError."""
+    """InputError: exit code 2."""
     for seeds in ("", "5..2", "a..b", "1..", "-3"):
         assert isinstance(run(f"--seeds={seeds}")[2], InputError)
-    assert isinstance(run("--seeds", "1", "--variant", "perfect")[2], NotFoundError)
+    assert isinstance(run("--seeds", "1", "--variant", "perfect")[2], InputError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final
@@ -70,6 +71,8 @@ def unregister(
 
     Example: roamcast unregister mic-1
     """
+    if not yes and not _has_terminal():
+        raise InputError("confirmation needs a terminal", hint="pass --yes to do without")
     with entity_client(url, entity) as client:
         kind = client.me()["kind"]
         if not yes:
@@ -148,6 +151,10 @@ def renew_token(
         else:
             token = client.renew_token(entity)
             print_result({"id": entity, "token": token}, token, as_json=as_json)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def parse_attributes(texts: Iterable[str]) -> dict[str, AttributeValue]:

@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import InputError
 from roamcast.lab.torture.crashes import POINTS
 from roamcast.lab.torture.simulation import TortureSimulation
 from roamcast.lab.torture.trace import TraceRecorder
@@ -92,7 +92,7 @@ def find_variant(name: str | None) -> Variant:
     if name is None or name == CORRECT.name:
         return CORRECT
     if name not in VARIANTS:
-        raise NotFoundError(f"there is no variant {name!r}", where="--variant", hint="list them with --list-variants")
+        raise InputError(f"there is no variant {name!r}", where="--variant", hint="list them with --list-variants")
     return VARIANTS[name]
 
 
