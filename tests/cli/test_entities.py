@@ -71,8 +71,17 @@ def test_attributes_are_replaced(node: RunningNode) -> None:
     assert invoke_json("where", "mic")["attributes"] == {"floor": 3, "zip": "00123"}
 
 
-def test_entity_is_removed_after_confirmation(node: RunningNode) -> None:
+def test_removal_without_a_terminal_needs_yes(node: RunningNode) -> None:
+    """Nobody can answer the question."""
+    invoke("register", "subscriber", "anna")
+    with pytest.raises(InputError, match="--yes"):
+        invoke("unregister", "anna", input="y\n")
+    assert invoke_json("unregister", "anna", "--yes") == {"kind": "subscriber", "id": "anna"}
+
+
+def test_entity_is_removed_after_confirmation(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its token is deleted too."""
+    monkeypatch.setattr("roamcast.cli.entities._has_terminal", lambda: True)
     walk()
     cancelled = CliRunner().invoke(app, ["unregister", "anna"], input="n\n")
     assert cancelled.exit_code != 0
@@ -91,6 +100,7 @@ def test_entity_is_moved(node: RunningNode) -> None:
     """Negative coordinates are not options."""
     invoke("register", "subscriber", "anna")
     assert invoke("move", "anna", "-0.5", "-51.25") == "anna is at -0.5, -51.25\n"
+    assert invoke_json("move", "anna", "-0.5", "-51.25") == {"id": "anna", "x": -0.5, "y": -51.25}
     position = invoke_json("where", "anna")["position"]
     assert (position["x"], position["y"]) == (-0.5, -51.25)
 
@@ -124,17 +134,37 @@ def test_token_is_renewed(node: RunningNode, monkeypatch: pytest.MonkeyPatch) ->
         ben.me()
 
 
+def test_renewed_token_is_stored_on_request(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that other commands can use an entity whose token was lost, or that was registered elsewhere."""
+    monkeypatch.setenv("ROAMCAST_DATA", str(node.data))
+    node.subscriber("ben")
+    assert invoke("renew-token", "ben", "--store") == "renewed and stored the token of ben\n"
+    invoke("pull", "--subscriber", "ben", "--no-ack")
+    node.operator().renew_token("ben")
+    with pytest.raises(AuthenticationError, match=r"^--subscriber: unknown token.*roamcast renew-token"):
+        invoke("pull", "--subscriber", "ben", "--no-ack")
+    operator = ("--operator-token-file", str(node.data / "operator.token"))
+    assert invoke_json("renew-token", "ben", *operator) == {"id": "ben"}
+    invoke("pull", "--subscriber", "ben", "--no-ack")
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "where"),
     [
-        ["register", "source", "mic", "--attribute", "noise"],
-        ["register", "source", "a b"],
-        ["register", "source", "mic", "--at", "0", "95"],
-        ["register", "source", "mic", "--attribute", "height=nan"],
-        ["set-attributes", "mic", "--attribute", "height"],
+        (["register", "source", "mic", "--attribute", "noise"], "--attribute"),
+        (["register", "source", "a b"], "a b"),
+        (["register", "source", "mic", "--at", "0", "95"], "--at"),
+        (["register", "source", "mic", "--attribute", f"a={'b' * 2000}"], "--attribute"),
+        (["register", "source", "mic", "--attribute", "height=nan"], "--attribute height"),
+        (["set-attributes", "mic", "--attribute", "height"], "--attribute"),
+        (["move", "anna", "0", "95"], "Y"),
+        (["move", "anna", "east", "95"], "X"),
     ],
 )
-def test_invalid_arguments_are_refused(node: RunningNode, words: list[str]) -> None:
-    """InputError: exit code 2."""
-    with pytest.raises(InputError):
+def test_invalid_arguments_are_refused(node: RunningNode, words: list[str], where: str) -> None:
+    """InputError: exit code 2. It names an option, an argument or its value."""
+    invoke("register", "subscriber", "anna")
+    with pytest.raises(InputError) as error:
         invoke(*words)
+    assert error.value.where == where
+    assert "/docs" not in str(error.value)

@@ -50,7 +50,7 @@ def test_help_groups_commands_in_panels() -> None:
 def test_json_is_a_flag_and_out_writes_files(words: tuple[str, ...]) -> None:
     """--json prints on standard output everywhere; --out names a file or folder."""
     text = " ".join(invoke(*words, "--help").split())
-    assert "--json Print JSON" in re.sub(r"<bool> *", "", text)
+    assert "--json Print JSON" in text
     assert "--out" in text
 
 
@@ -78,10 +78,48 @@ def test_exit_codes_are_told_apart() -> None:
     assert [getattr(errors, kind).exit_code for kind in kinds] == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_wrong_usage_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, with the command whose help to read."""
-    assert run_command(["move", "anna"], monkeypatch) == ExitCode.USAGE
-    assert re.fullmatch(r"roamcast: .*\(see: roamcast move --help\)\n", capsys.readouterr().err)
+WRONG_USAGE = {
+    "roamcast": (["fly"], "no such command 'fly'"),
+    "roamcast lacl": (["lacl", "fly"], "no such command 'fly'"),
+    "roamcast move": (["move", "anna"], "missing argument 'X'"),
+    "roamcast register": (["register"], "missing argument 'source|subscriber'. Choose from: source, subscriber"),
+    "roamcast where": (["where", "anna", "--url"], "option '--url' requires an argument"),
+    "roamcast status": (["status", "now"], "got unexpected extra argument(s) (now)"),
+    "roamcast pull": (["pull", "--subscriber", "anna", "--limit", "all"], "--limit: must be an integer"),
+    "roamcast send": (["send", "b", "m", "--subscriber", "a", "--ttl", "-1"], "--ttl: must be at least 0"),
+    "roamcast subscribe": (["subscribe", "--subscriber", "a", "--box", "0", "0", "1", "N"], "--box: must be a number"),
+    "roamcast node": (["node", "--space", "round"], "--space: must be one of 'geographic', 'planar'"),
+    "roamcast lacl check": (["lacl", "check", "--query", "q"], "no such option: --query"),
+}
+
+
+@pytest.mark.parametrize(("command", "words", "message"), [(name, *case) for name, case in WRONG_USAGE.items()])
+def test_wrong_usage_is_one_line(
+    command: str,
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2, with the option or argument, and the command whose help to read."""
+    assert run_command(words, monkeypatch) == ExitCode.USAGE
+    assert capsys.readouterr().err == f"roamcast: {message} (see: {command} --help)\n"
+
+
+@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
+def test_help_shows_no_types_of_flags(words: tuple[str, ...]) -> None:
+    """Nor defaults of flags that are always on, nor braces around arguments."""
+    text = invoke(*words, "--help")
+    assert [part for part in ("<bool>", "[default: True]") if part in text] == []
+    assert "{" not in text.partition("Example")[0]
+
+
+NO_RESULT = {"up", "node", "pipeline", "compile", "docs"}  # they serve, print nothing or print Markdown
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words[-1] not in NO_RESULT], ids=" ".join)
+def test_every_command_with_a_result_has_json(words: tuple[str, ...]) -> None:
+    assert "--json" in invoke(*words, "--help")
 
 
 def test_documented_exit_codes_are_current() -> None:
@@ -154,8 +192,9 @@ def test_extras_contain_what_commands_look_for() -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_missing_extra_is_named(words: tuple[str, ...], extra: str) -> None:
-    """With the command to install it, and an exit code of its own."""
+    """With the commands to install it, from a clone or not, and an exit code of its own."""
     done = run_light(MAIN, *words)
     assert done.returncode == ExitCode.MISSING_EXTRA
+    assert f"pip install '.[{extra}]'" in done.stderr
     assert f"pip install 'roamcast[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -34,7 +34,7 @@ def test_file_of_events_is_published(node: RunningNode, tmp_path: Path, from_std
     file = tmp_path / "events.ndjson"
     file.write_text(text)
     printed = invoke("publish", "--source", "s", "-" if from_stdin else str(file), input=text if from_stdin else None)
-    assert printed == "published 2500 events of s\n"
+    assert printed == "published 2,500 events of s\n"
     assert [row["terms"] for row in journalled(node.data)] == [row["terms"] for row in ROWS]
 
 
@@ -48,19 +48,19 @@ def test_large_events_are_published(node: RunningNode, tmp_path: Path) -> None:
 
 
 BAD_ROWS = {
-    "not JSON": (b"{", "body"),
-    "not UTF-8": (b'{"x": 1, "y": 1, "id": "\xff"}', "body"),
-    "unknown field": (b'{"x": 1, "y": 1, "z": 1}', "z"),
-    "out of range": (b'{"x": 1, "y": 91}', "y"),
-    "in the future": (b'{"x": 1, "y": 1, "time": "9999-01-01T00:00:00Z"}', "time"),
-    "of another source": (b'{"x": 1, "y": 1, "source": "other"}', "source"),
-    "no position": (b'{"terms": ["a"]}', "x"),
+    "not JSON": (b"{", ""),
+    "not UTF-8": (b'{"x": 1, "y": 1, "id": "\xff"}', ""),
+    "unknown field": (b'{"x": 1, "y": 1, "z": 1}', ": z"),
+    "out of range": (b'{"x": 1, "y": 91}', ": y"),
+    "in the future": (b'{"x": 1, "y": 1, "time": "9999-01-01T00:00:00Z"}', ": time"),
+    "of another source": (b'{"x": 1, "y": 1, "source": "other"}', ": source"),
+    "no position": (b'{"terms": ["a"]}', ": x"),
 }
 
 
 @pytest.mark.parametrize(("line", "where"), BAD_ROWS.values(), ids=BAD_ROWS)
 def test_file_with_an_invalid_row_is_not_published(node: RunningNode, tmp_path: Path, line: bytes, where: str) -> None:
-    """The error names the row; nothing of the file is journalled."""
+    """The error names the line; nothing of the file is journalled."""
     invoke("register", "source", "s")
     lines = [json.dumps(row).encode() for row in ROWS]
     lines[2000] = line
@@ -68,7 +68,8 @@ def test_file_with_an_invalid_row_is_not_published(node: RunningNode, tmp_path: 
     file.write_bytes(b"\n".join(lines))
     with pytest.raises(InputError) as error:
         invoke("publish", "--source", "s", str(file))
-    assert error.value.where == f"{file}: row 2001: {where}"
+    assert error.value.where == f"{file}, line 2001{where}"
+    assert "/docs" not in str(error.value)
     assert journalled(node.data) == []
 
 
@@ -79,8 +80,8 @@ def test_invalid_rows_can_be_skipped(node: RunningNode) -> None:
     rows = [good, *(line for line, _ in BAD_ROWS.values()), good]
     result = CliRunner().invoke(app, ["publish", "--source", "s", "--on-error", "skip", "-"], input=b"\n".join(rows))
     assert result.exit_code == 0
-    reported = [line.partition(":")[2].split(":")[0] for line in result.stderr.splitlines()]
-    assert reported == [f" row {number}" for number in range(2, len(rows))]
+    reported = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert reported == [f"skipped standard input, line {number}" for number in range(2, len(rows))]
     assert [row["x"] for row in journalled(node.data)] == [1, 1]
 
 
@@ -93,7 +94,7 @@ def test_rows_that_the_node_rejects_are_skipped_too(tmp_path: Path, monkeypatch:
         arguments = ["publish", "--source", "s", "--on-error", "skip", "--url", node.url, "-"]
         result = CliRunner().invoke(app, arguments, input=rows)
         assert result.exit_code == 0
-        assert result.stderr.startswith("skipped -: row 2: terms: ")
+        assert result.stderr.startswith("skipped standard input, line 2: terms: ")
         assert [row["x"] for row in journalled(node.data)] == [1, 3]
 
 
@@ -136,10 +137,40 @@ def test_source_is_registered_with_its_first_event(node: RunningNode) -> None:
     assert invoke("where", "s").startswith("source s\nposition: 1, 2")
 
 
-def test_result_is_printed_as_json(node: RunningNode) -> None:
-    """With --json."""
+def test_result_is_printed_as_json(node: RunningNode, tmp_path: Path) -> None:
+    """With the sequence numbers."""
     invoke("register", "source", "s", "--at", "1", "2")
-    assert invoke_json("publish", "--source", "s") == {"source": "s", "published": 1}
+    assert invoke_json("publish", "--source", "s") == {"source": "s", "published": 1, "first_seq": 1, "last_seq": 1}
+    (tmp_path / "events.ndjson").write_text("{}\n{}\n")
+    result = {"source": "s", "published": 2, "first_seq": 2, "last_seq": 3}
+    assert invoke_json("publish", "--source", "s", "events.ndjson") == result
+    (tmp_path / "events.ndjson").write_text("")
+    result = {"source": "s", "published": 0, "first_seq": None, "last_seq": None}
+    assert invoke_json("publish", "--source", "s", "events.ndjson") == result
+
+
+def test_one_event_is_not_called_events(node: RunningNode) -> None:
+    """Also if it comes from a file."""
+    invoke("register", "source", "s", "--at", "1", "2")
+    assert invoke("publish", "--source", "s", "-", input="{}") == "published 1 event of s\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (["--x", "200", "--y", "1"], "--x"),
+        (["--x", "1"], None),
+        (["--x", "1", "--y", "1", "--term", ""], "--term"),
+        (["--x", "1", "--y", "1", "--reading", "=1"], "--reading"),
+    ],
+)
+def test_errors_name_options(node: RunningNode, options: list[str], where: str | None) -> None:
+    """Not fields of the API, such as events[0].x."""
+    invoke("register", "source", "s")
+    with pytest.raises(InputError) as error:
+        invoke("publish", "--source", "s", *options)
+    assert error.value.where == where
+    assert "/docs" not in str(error.value)
 
 
 def test_a_reading_that_is_not_a_number_is_named(node: RunningNode) -> None:

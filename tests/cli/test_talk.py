@@ -128,8 +128,8 @@ INVALID = {
 
 
 def test_invalid_subscriber_id_is_refused(node: RunningNode) -> None:
-    """By the node, when --register would create it."""
-    with pytest.raises(InputError):
+    """By the node, when --register would create it. The error names the id of the subscriber, not --id."""
+    with pytest.raises(InputError, match=r"^a b: must be"):
         invoke("subscribe", "--subscriber", "a b", "--register", "--term", "x")
 
 
@@ -141,10 +141,23 @@ def test_invalid_subscription_registers_nobody(node: RunningNode, options: list[
     node.subscriber("anna")
 
 
-def test_errors_name_options_of_the_command(node: RunningNode) -> None:
-    """Not the fields of the HTTP API."""
-    with pytest.raises(InputError, match="--lacl, --box or --term"):
-        invoke("subscribe", "--subscriber", "anna")
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ((), None),
+        (("--box", "0", "1", "200", "2"), "--box"),
+        (("--box", "0", "0", "1", "1", "--antimeridian"), "--antimeridian"),
+        (("--term", "a", "--id", "a b"), "--id"),
+        (("--term", ""), "--term"),
+    ],
+)
+def test_errors_name_options_of_the_command(node: RunningNode, options: tuple[str, ...], where: str | None) -> None:
+    """Not the fields of the HTTP API, such as region.max_x."""
+    invoke("register", "subscriber", "anna")
+    with pytest.raises(InputError) as error:
+        invoke("subscribe", "--subscriber", "anna", *options)
+    assert error.value.where == where
+    assert "/docs" not in str(error.value)
 
 
 def test_message_that_is_not_json_is_refused(node: RunningNode) -> None:

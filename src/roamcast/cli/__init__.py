@@ -12,11 +12,13 @@ import typer
 
 from roamcast import __version__
 from roamcast.cli import batch, config, entities, experiments, federate, inspect, lab, publish, run, talk
+from roamcast.cli.commands import Command, Group, UsageError, usage_error
 from roamcast.errors import ExitCode, RoamcastError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -47,9 +49,11 @@ for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         # The arguments of `move` can be negative numbers, which look like options.
         _settings = {"ignore_unknown_options": True} if _function is entities.move else None
-        app.command(rich_help_panel=_panel, context_settings=_settings)(_function)
+        app.command(cls=Command, rich_help_panel=_panel, context_settings=_settings)(_function)
     for _name, _group in _GROUPS.get(_panel, {}).items():
-        app.add_typer(_group, name=_name, rich_help_panel=_panel)
+        for _command in _group.registered_commands:
+            _command.cls = Command
+        app.add_typer(_group, name=_name, cls=Group, rich_help_panel=_panel)
 
 
 @app.callback(invoke_without_command=True)
@@ -67,10 +71,6 @@ def _root(
         os.environ["ROAMCAST_CONFIG"] = str(config.absolute())
 
 
-# typer contains a copy of click, or uses the real one, depending on its version. This is the base of either's errors.
-_UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-
-
 def main() -> None:
     """Run a command. An error is printed as one line on standard error; its class decides the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
@@ -81,11 +81,9 @@ def main() -> None:
     except RoamcastError as error:
         typer.echo(f"roamcast: {error}", err=True)
         code = error.exit_code
-    except _UsageError as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "roamcast"
-        if message := error.format_message():  # empty if the help was printed because there were no arguments
-            typer.echo(f"roamcast: {message} (see: {command} --help)", err=True)
+    except UsageError as error:
+        if error.format_message():  # empty if the help was printed because there were no arguments
+            typer.echo(f"roamcast: {usage_error(error)}", err=True)
         code = ExitCode.USAGE
     except (KeyboardInterrupt, typer.Abort):
         code = ExitCode.INTERRUPTED

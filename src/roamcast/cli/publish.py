@@ -29,6 +29,7 @@ __all__ = ["publish"]
 # Size of one request: below the default limits of a node.
 _CHUNK_ROWS: Final = 1_000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
+_ROW_HINT: Final = "a line is a JSON object with any of time, x, y, terms, readings, id and seq"
 
 
 def publish(
@@ -197,8 +198,10 @@ def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bo
 
 
 def _reject(error: RoamcastError, file: str, number: int, *, skip: bool) -> None:
-    where = f"{file}: row {number}" + (f": {error.where}" if error.where else "")
-    located = type(error)(error.message, where=where, hint=error.hint)
+    field = "" if error.where in (None, "body") else f": {error.where}"
+    where = f"{'standard input' if file == '-' else file}, line {number}{field}"
+    hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
+    located = type(error)(error.message, where=where, hint=hint)
     if not skip:
         raise located
     typer.echo(f"skipped {located}", err=True)

@@ -152,10 +152,7 @@ def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridia
     if text is not None:
         check(parse(text), space=space)
     elif box is not None and space is not None:
-        try:
-            space.check_box(Box(*box), crosses_antimeridian=antimeridian)
-        except InputError as error:
-            raise InputError(error.message, where=f"--box: {error.where}", hint=error.hint) from None
+        space.check_box(Box(*box), crosses_antimeridian=antimeridian)
 
 
 def _read_text(file: str) -> str:

@@ -143,12 +143,15 @@ def register_entity(
     call = client.register_source if kind == "source" else client.register_subscriber
     try:
         tokens.put(url, id, lambda: call(id, attributes=attributes, x=x, y=y))
-    except ConflictError as error:
-        hint = f"use another id, or set ROAMCAST_TOKENS to the file with its token; looked in {tokens.path}"
-        token = tokens.get(url, id)
-        if token is not None and _entity_of(url, token) is not None:
-            hint = f"it was registered from here and its token is stored: see `roamcast where {id}`"
-        raise ConflictError(error.message, where=error.where, hint=hint) from error
+    except (ConflictError, InputError) as error:
+        if error.where == "id":
+            error.where = id
+        if isinstance(error, ConflictError):
+            error.hint = f"use another id, or set ROAMCAST_TOKENS to the file with its token; looked in {tokens.path}"
+            token = tokens.get(url, id)
+            if token is not None and _entity_of(url, token) is not None:
+                error.hint = f"it was registered from here and its token is stored: see `roamcast where {id}`"
+        raise
     return client
 
 
