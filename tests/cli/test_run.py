@@ -52,6 +52,27 @@ def test_unknown_space_is_wrong_usage(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (("--join", "http://127.0.0.1:9"), "--invitation"),
+        (("--join", "http://127.0.0.1:9", "--invitation", "code"), "--invitation"),
+        (("--tls-cert", "missing.pem"), "--tls-cert"),
+        (("--places", "missing.geojson"), "--places"),
+        (("--at", "500", "0"), "--at"),
+    ],
+)
+def test_node_that_cannot_start_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], where: str
+) -> None:
+    """The error names the option."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        invoke("node", "--port", "0", *options)
+    assert error.value.where == where
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_node_command_serves_until_interrupted(tmp_path: Path) -> None:
     """It prints its address, and ends with exit code 0 on Ctrl-C."""
     words = ["node", "--port", "0", "--data", str(tmp_path), "--domain", "north"]

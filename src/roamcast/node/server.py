@@ -15,7 +15,8 @@ import uvicorn
 
 from roamcast.errors import ConflictError, InputError
 from roamcast.node.http.app import create_app
-from roamcast.settings import NodeSettings
+from roamcast.node.peers.peer_file import Invitation
+from roamcast.settings import NodeSettings, node_problems
 
 __all__ = ["NodeServer", "serve"]
 
@@ -28,15 +29,17 @@ class NodeServer(uvicorn.Server):
     """Serves one node until `stop`, SIGINT or SIGTERM. It ends within two seconds, even with open streams."""
 
     def __init__(self, settings: NodeSettings) -> None:
-        if (settings.tls_cert is None) != (settings.tls_key is None):
-            raise InputError("--tls-cert and --tls-key must be used together", where="tls", hint="pass both or neither")
+        for key, message, hint in node_problems(settings):
+            raise InputError(message, where=key, hint=hint)
+        if settings.join is not None:
+            Invitation.read(settings.invitation or "")  # now, before anything is created
         self._scheme = "http" if settings.tls_cert is None else "https"
         self._socket = _listen(settings)
         if settings.public_url is None and ip_address(self._socket.getsockname()[0].partition("%")[0]).is_unspecified:
             self._socket.close()
             raise InputError(
                 f"{settings.host} means all addresses of this machine; peers need one to connect to",
-                where="url",
+                where="public_url",
                 hint="set the URL of this node with --public-url or ROAMCAST_PUBLIC_URL",
             )
         self.app = create_app(settings, self.url)

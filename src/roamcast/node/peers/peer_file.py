@@ -68,7 +68,8 @@ class Invitation:
                 raise ValueError
         except ValueError:
             hint = "the operator of the other node gets one with: roamcast invite"
-            raise InputError("not an invitation code", where="invitation", hint=hint) from None
+            message = "not an invitation code" if code else "an invitation is required to join"
+            raise InputError(message, where="invitation", hint=hint) from None
         return id, key
 
 
