@@ -1,7 +1,7 @@
 """Settings: one TOML file, overridden by environment variables, overridden by command-line options.
 
 The file is `roamcast.toml` in the working directory, or the one that ROAMCAST_CONFIG (`--config`) names. It has the
-sections [node], [limits], [pipeline] and [client]. docs/configuration.md lists all keys; it is generated from here.
+sections [node], [limits], [pipeline] and [client]. docs/configuration.md lists all keys.
 """
 
 from __future__ import annotations
@@ -11,217 +11,38 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from roamcast.coordinates import COORDINATES
 from roamcast.errors import InputError
-from roamcast.validation import DOMAIN, STORE, URL, problem_text
+from roamcast.settings_model import (
+    CONFIG_VARIABLE,
+    OTHER_VARIABLES,
+    SECTIONS,
+    ClientSettings,
+    NodeSettings,
+    PipelineSettings,
+    SettingsSection,
+    section_keys,
+    variable_name,
+)
+from roamcast.validation import problem_text
 
 __all__ = [
-    "CONFIG_VARIABLE", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "EffectiveSetting", "NodeLimits",
-    "NodeSettings", "PipelineSettings", "client_settings", "effective_settings", "find_config_file", "known_variables",
-    "node_problems", "node_settings", "pipeline_settings", "section_keys", "settings_problems", "variable_name",
+    "EffectiveSetting", "client_settings", "effective_settings", "find_config_file", "known_variables", "node_problems",
+    "node_settings", "pipeline_settings", "settings_problems",
 ]  # fmt: skip
 
-CONFIG_VARIABLE: Final = "ROAMCAST_CONFIG"
 DEFAULT_FILE: Final = Path("roamcast.toml")
 
-OTHER_VARIABLES: Final = {
-    CONFIG_VARIABLE: "Settings file, as with `--config`.",
-    "ROAMCAST_CACHE": "Folder for state files on a Spark worker's host. Overrides `pipeline.cache` there.",
-}
-"""Variables that are not settings, and their meanings."""
 _HINT: Final = "see `roamcast config docs`"
 _PAIR: Final = "must be a list of two numbers, such as [8.5, 53.5]"
 _MESSAGES: Final = {"extra_forbidden": "unknown key", "missing": _PAIR, "too_long": _PAIR, "tuple_type": _PAIR}
 
-
-class NodeLimits(BaseModel):
-    """Limits of a node: what one request, response, mailbox or peer can take up."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    body: PositiveInt = Field(default=8 * 1024 * 1024, description="Bytes in a request body.")
-    anonymous_body: PositiveInt = Field(
-        default=256 * 1024,
-        description="Bytes in the body of a registration, an arrival or a bulk pull, which anybody may send.",
-    )
-    bulk: PositiveInt = Field(default=10_000, description="Events or positions in a request.")
-    event_terms: PositiveInt = Field(default=1_000, description="Terms of an event.")
-    subscription_terms: PositiveInt = Field(default=64, description="Terms of a subscription.")
-    term_length: PositiveInt = Field(
-        default=200, description="Characters of a term, or of the name of a reading or attribute."
-    )
-    readings: PositiveInt = Field(default=200, description="Readings of an event.")
-    attributes: PositiveInt = Field(default=64, description="Attributes of an entity.")
-    pull: PositiveInt = Field(default=1_000, description="Letters in a response.")
-    pull_bytes: PositiveInt = Field(
-        default=4 * 1024 * 1024, description="Bytes of letters in a response with more than one."
-    )
-    mailboxes: PositiveInt = Field(default=200, description="Mailboxes in a bulk request for several subscribers.")
-    wait: float = Field(default=30.0, ge=0, le=300, description="Seconds that a long poll can wait.")
-    ahead: float = Field(
-        default=300.0, ge=0, allow_inf_nan=False, description="Seconds that a time can be in the future."
-    )
-    page: PositiveInt = Field(default=1_000, description="Subscriptions or bindings in a response.")
-    streams: PositiveInt = Field(default=16, description="Concurrent streams of one mailbox.")
-    letter: PositiveInt = Field(default=256 * 1024, description="Bytes of a letter to another subscriber.")
-    arrivals: PositiveInt = Field(default=100, description="Arrivals and joins per second from one address.")
-    features: PositiveInt = Field(default=20_000, description="Features of the scene, all layers together.")
-    watchers: PositiveInt = Field(default=100, description="Concurrent viewers of the scene.")
-    sources: PositiveInt = Field(default=100_000, description="Sources of one peer that this node keeps track of.")
-    peer_response: PositiveInt = Field(default=16 * 1024 * 1024, description="Bytes read of a peer's response.")
-
-
-class SettingsSection(BaseSettings):
-    """Base of the sections. Values come from `load_section` only; the environment is not read again."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
-    secrets: ClassVar[frozenset[str]] = frozenset()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
-
-
-class NodeSettings(SettingsSection):
-    """The server of one domain: `roamcast node`, `roamcast up`."""
-
-    model_config = SettingsConfigDict(env_prefix="ROAMCAST_", env_nested_delimiter="__")
-    secrets = frozenset({"invitation", "store"})
-
-    data: Path = Field(
-        default=Path("roamcast-data"), description="Data folder. The pipeline and operator commands use it too."
-    )
-    domain: str = Field(
-        default="local", pattern=DOMAIN, description="Domain that the node serves: `domain`, `system.domain`."
-    )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
-    public_url: str | None = Field(
-        default=None,
-        pattern=URL,
-        description="URL at which peers and clients reach this node, if not where it listens.",
-    )
-    join: str | None = Field(default=None, pattern=URL, description="URL of a node to join.")
-    invitation: str | None = Field(default=None, description="Invitation to join with; `roamcast invite` prints it.")
-    tls_cert: Path | None = Field(default=None, description="Certificate (PEM); turns TLS on.")
-    tls_key: Path | None = Field(default=None, description="Private key of the certificate (PEM).")
-    ca: Path | None = Field(default=None, description="Certificates (PEM) to trust in other nodes.")
-    space: Literal["geographic", "planar"] = Field(
-        default="geographic",
-        description="Coordinates: `geographic` (degrees) or `planar` (metres). Fixed for a data folder.",
-    )
-    places: Path | None = Field(default=None, description="GeoJSON file of the places that subscriptions can name.")
-    store: str | None = Field(
-        default=None,
-        pattern=STORE,
-        description="PostgreSQL URL for registry and post office, instead of files.",
-    )
-    silence: float = Field(
-        default=5.0,
-        ge=3.0,
-        le=3600,
-        allow_inf_nan=False,
-        description="Seconds without a response after which a peer's sources count as gone.",
-    )
-    at: tuple[float, float] | None = Field(
-        default=None, description="Position of the node, for clients that look for the nearest one."
-    )
-    history: float = Field(
-        default=24.0, gt=0, le=24 * 366, allow_inf_nan=False, description="Hours that ended bindings are kept."
-    )
-    pipeline_silence: float = Field(
-        default=15.0,
-        ge=5.0,
-        le=3600,
-        allow_inf_nan=False,
-        description="Seconds without a heartbeat of the pipeline after which the node is degraded.",
-    )
-    lag: float = Field(
-        default=30.0,
-        ge=1.0,
-        le=24 * 3600,
-        allow_inf_nan=False,
-        description="Seconds that a record can wait for the pipeline, or a batch of letters for this node, before the "
-        "node is degraded.",
-    )
-    min_free: int = Field(
-        default=1024**3,
-        ge=0,
-        description="Bytes that must be free on the disk of the data folder; with less, the node is degraded.",
-    )
-    scene: bool = Field(default=False, description="Show positions to everybody on the page.")
-    title: str = Field(default="", description="Title of the page.")
-    limits: NodeLimits = NodeLimits()
-
-
-class PipelineSettings(SettingsSection):
-    """The Spark pipeline: `roamcast pipeline`."""
-
-    model_config = SettingsConfigDict(env_prefix="ROAMCAST_PIPELINE__")
-
-    master: str = Field(default="local[2]", description="Spark master.")
-    host: str = Field(default="127.0.0.1", description="Address of the driver as the workers of a cluster reach it.")
-    cache: Path | None = Field(
-        default=None, description="Folder on each worker's host for state files; a temporary one by default."
-    )
-    plan: Literal["auto", "replicated", "partitioned"] = Field(
-        default="auto",
-        description="`replicated`: every worker holds the whole index; `partitioned`: each holds a shard; "
-        "`auto`: by the size of the index.",
-    )
-    workers: int = Field(
-        default=0,
-        ge=0,
-        le=64,
-        description="Shards of the partitioned plan; 0 keeps the current number, at first one per Spark core.",
-    )
-    records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
-    outbox: PositiveInt = Field(
-        default=1_000, description="Batches that can wait for an office before matching pauses."
-    )
-    history: float = Field(default=60.0, ge=0, description="Minutes that ended bindings are kept for late events.")
-
-
-class ClientSettings(SettingsSection):
-    """Commands that call a node."""
-
-    model_config = SettingsConfigDict(env_prefix="ROAMCAST_")
-
-    url: str = Field(default="http://127.0.0.1:8080", pattern=URL, description="URL of the node to call.")
-    tokens: Path = Field(
-        default=Path("~/.config/roamcast/tokens.json"),
-        description="File with the tokens of entities registered from here.",
-    )
-    operator_token_file: Path | None = Field(
-        default=None, description="File with the operator token; by default `operator.token` in the data folder."
-    )
-
-
-SECTIONS: Final[Mapping[str, type[BaseModel]]] = {
-    "node": NodeSettings,
-    "limits": NodeLimits,
-    "pipeline": PipelineSettings,
-    "client": ClientSettings,
-}
-_PREFIXES: Final = {
-    "node": "ROAMCAST_",
-    "limits": "ROAMCAST_LIMITS__",
-    "pipeline": "ROAMCAST_PIPELINE__",
-    "client": "ROAMCAST_",
-}
 
 S = TypeVar("S", bound=SettingsSection)
 
@@ -242,16 +63,6 @@ def pipeline_settings(**overrides: object) -> PipelineSettings:
 def client_settings(**overrides: object) -> ClientSettings:
     """Load [client], like `node_settings`."""
     return _load_section(ClientSettings, "client", overrides)
-
-
-def variable_name(section: str, key: str) -> str:
-    """The environment variable that overrides a key."""
-    return (_PREFIXES[section] + key).upper()
-
-
-def section_keys(section: str) -> dict[str, Any]:
-    """The keys of a section of the file with their pydantic fields."""
-    return {key: field for key, field in SECTIONS[section].model_fields.items() if key != "limits"}
 
 
 def find_config_file() -> Path | None:

@@ -12,7 +12,7 @@ from commands import invoke, invoke_json, run_command
 from roamcast.cli.config import render_docs
 from roamcast.cli.options import client_defaults
 from roamcast.errors import InputError
-from roamcast.settings import ClientSettings, NodeSettings
+from roamcast.settings_model import ClientSettings, NodeSettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 

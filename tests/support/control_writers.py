@@ -26,7 +26,7 @@ from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
 from roamcast.places import Places
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import Change, Entity, EntityKind
 

@@ -106,7 +106,7 @@ def docs() -> None:
 
 def render_docs() -> str:
     """docs/configuration.md."""
-    from roamcast.settings import OTHER_VARIABLES, SECTIONS, section_keys, variable_name
+    from roamcast.settings_model import OTHER_VARIABLES, SECTIONS, section_keys, variable_name
 
     parts = [_INTRODUCTION, *(f"| `{name}` | {meaning} |\n" for name, meaning in OTHER_VARIABLES.items())]
     for section, model in SECTIONS.items():

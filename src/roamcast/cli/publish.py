@@ -119,7 +119,7 @@ class _EventCheck(NamedTuple):
         from roamcast.node.clock import check_time
         from roamcast.node.schemas import EventIn
         from roamcast.node.validation_errors import input_error_of
-        from roamcast.settings import NodeLimits
+        from roamcast.settings_model import NodeLimits
 
         try:
             event = EventIn.model_validate_json(line)

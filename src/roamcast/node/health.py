@@ -15,7 +15,7 @@ from roamcast.durable import check_writable
 from roamcast.errors import RoamcastError, StorageError
 from roamcast.failures import Failure, FailureTracker, wall_time
 from roamcast.model import iso
-from roamcast.settings import NodeSettings
+from roamcast.settings_model import NodeSettings
 
 __all__ = ["HealthMonitor", "Lag", "Problem", "ProblemKind", "WatchedJournal", "WatchedStore"]
 

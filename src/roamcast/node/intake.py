@@ -19,7 +19,7 @@ from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.schemas import HIGHEST_SEQ, EventIn
 from roamcast.node.waiting import await_to_the_end
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 

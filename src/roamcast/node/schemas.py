@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from roamcast.model import EARLIEST, EPOCH, LATEST, Box
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 from roamcast.validation import DOMAIN, ID, NO_CONTROLS, URL
 
 __all__ = [

@@ -16,7 +16,8 @@ import uvicorn
 from roamcast.errors import ConflictError, InputError
 from roamcast.node.http.app import create_app
 from roamcast.node.peers.peer_file import Invitation
-from roamcast.settings import NodeSettings, node_problems
+from roamcast.settings import node_problems
+from roamcast.settings_model import NodeSettings
 
 __all__ = ["NodeServer", "serve"]
 

@@ -43,7 +43,7 @@ from roamcast.node.scene import (
 )
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places
-from roamcast.settings import NodeSettings
+from roamcast.settings_model import NodeSettings
 from roamcast.space import SPACES
 from roamcast.store.location import record_location
 from roamcast.store.office.sql import open_office

@@ -9,7 +9,7 @@ from roamcast.lacl import parse, to_text
 from roamcast.model import Box, Subscription
 from roamcast.node.control.queries import Queries, places_of
 from roamcast.places import Places
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 from roamcast.space import PLANAR
 
 NEAREST = "Select Where &location in nearest"

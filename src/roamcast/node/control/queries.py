@@ -16,7 +16,7 @@ from roamcast.lacl.errors import SpanError
 from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
 from roamcast.model import Box, Subscription
 from roamcast.places import Places
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
 
 __all__ = ["CheckedQuery", "Queries", "places_of"]

@@ -27,7 +27,7 @@ from roamcast.node.http.routes import (
     subscriptions,
 )
 from roamcast.node.service import Node
-from roamcast.settings import NodeSettings
+from roamcast.settings_model import NodeSettings
 
 __all__ = ["create_app"]
 

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.node.http.errors import BodyTooLargeError
 from roamcast.node.service import Node
 from roamcast.node.validation_errors import input_error_of, list_length_error
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 
 __all__ = ["BodyParser", "parse_off_loop", "read_bytes"]
 

@@ -31,7 +31,7 @@ from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.names import SubscriberNames
 from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
-from roamcast.settings import NodeLimits
+from roamcast.settings_model import NodeLimits
 
 __all__ = ["DepositResult", "MailboxService"]
 

@@ -40,7 +40,7 @@ from roamcast.node.peers.sender import PeerSender
 from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.waiting import Waiters
 from roamcast.ranges import HIGHEST
-from roamcast.settings import NodeSettings
+from roamcast.settings_model import NodeSettings
 from roamcast.store.registry.visitors import SqlVisitors
 
 __all__ = ["PostOffice"]

@@ -20,7 +20,7 @@ from roamcast.node.peers.discovery_codec import SourcesRequest, SourcesResponse,
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.waiting import Waiters, wait_for
-from roamcast.settings import NodeSettings
+from roamcast.settings_model import NodeSettings
 from roamcast.space import SPACES, Space
 
 __all__ = ["SOURCES", "Discovery", "fetch_all"]
