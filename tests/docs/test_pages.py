@@ -66,7 +66,8 @@ def exists(text: str) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 def test_source_files_exist(name: str) -> None:
     """A page may leave out leading folders of a path."""
-    known = [f"/{path.relative_to(ROOT)}" for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.*")]
+    folders = [ROOT / folder for folder in ("src", "tests", "examples")]
+    known = [f"/{path.relative_to(ROOT)}" for folder in folders for path in folder.rglob("*.*")]
     named = re.findall(r"`([\w./]+\.(?:py|lark|txt))`", (ROOT / name).read_text("utf-8"))
     assert [path for path in named if not any(file.endswith(f"/{path}") for file in known)] == []
 
