@@ -59,6 +59,9 @@ class NodeLimits(BaseModel):
     features: PositiveInt = Field(default=20_000, description="Features of the scene, all layers together.")
     watchers: PositiveInt = Field(default=100, description="Concurrent viewers of the scene.")
     sources: PositiveInt = Field(default=100_000, description="Sources of one peer that this node keeps track of.")
+    wants: PositiveInt = Field(
+        default=1_000_000, description="Regions and sources that one peer can want events of."
+    )
     peer_response: PositiveInt = Field(default=16 * 1024 * 1024, description="Bytes read of a peer's response.")
 
 
@@ -146,6 +149,13 @@ class NodeSettings(SettingsSection):
         default=1024**3,
         ge=0,
         description="Bytes that must be free on the disk of the data folder; with less, the node is degraded.",
+    )
+    forwarding: float = Field(
+        default=3600.0,
+        gt=0,
+        le=31 * 24 * 3600,
+        allow_inf_nan=False,
+        description="Seconds that events wait for a peer that does not take them. Later ones are dropped and counted.",
     )
     scene: bool = Field(default=False, description="Show positions to everybody on the page.")
     title: str = Field(default="", description="Title of the page.")

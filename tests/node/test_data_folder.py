@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,12 @@ from roamcast.node.data_folder import DataFolder
 
 
 def test_a_folder_is_created_and_opened_again(tmp_path: Path) -> None:
-    """It has the format and the space, and nothing else."""
-    for _ in range(2):
-        DataFolder.open(tmp_path / "a" / "b", "planar")
-    (card,) = (tmp_path / "a" / "b").iterdir()
-    assert card.name == "roamcast.json"
-    assert card.read_text() == '{"format":"roamcast-data/1","space":"planar"}\n'
+    """It has the format, the space and an id, and nothing else."""
+    ids = {DataFolder.open(tmp_path / "a" / "b", "planar").id for _ in range(2)}
+    (description,) = (tmp_path / "a" / "b").iterdir()
+    assert description.name == "roamcast.json"
+    assert json.loads(description.read_text()) == {"format": "roamcast-data/2", "space": "planar", "id": ids.pop()}
+    assert not ids
 
 
 def test_a_new_folder_is_private(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_another_space_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("content", ['{"format": "roamcast-data/0"}', '{"format": "roamcast-data/1"}', "[]", "rubbish"])
+@pytest.mark.parametrize("content", ['{"format": "roamcast-data/1"}', '{"format": "roamcast-data/2"}', "[]", "rubbish"])
 def test_another_format_is_refused(tmp_path: Path, content: str) -> None:
     """With a hint, and unchanged."""
     (tmp_path / "roamcast.json").write_text(content)

@@ -32,8 +32,8 @@ def knows(node: RunningNode, *domains: str) -> bool:
 
 
 @contextmanager
-def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str, ServedNode]]:
-    """Nodes of these domains, each with its own data folder; all have joined the first."""
+def backbone(folder: Path, *domains: str, shared: bool = False, **settings: Any) -> Iterator[dict[str, ServedNode]]:
+    """Nodes of these domains, each with its own data folder, or all with one; all have joined the first."""
     with ExitStack() as opened:
         nodes: dict[str, ServedNode] = {}
         for domain in domains:
@@ -41,7 +41,8 @@ def backbone(folder: Path, *domains: str, **settings: Any) -> Iterator[dict[str,
             if nodes:
                 first = nodes[domains[0]]
                 more |= {"join": first.url, "invitation": invitation(first, domain)}
-            nodes[domain] = opened.enter_context(running_node(folder / domain, domain=domain, **more))
+            data = folder if shared else folder / domain
+            nodes[domain] = opened.enter_context(running_node(data, domain=domain, **more))
         for domain, node in nodes.items():
             others = [other for other in domains if other != domain]
             until(lambda node=node, others=others: knows(node, *others), f"{domain} to know the others")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
+from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN, RECORD_SCHEMA, Record, to_batch
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.control import ControlRecords
@@ -17,6 +17,8 @@ from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.match import match_records
 from roamcast.pipeline.tasks.match_job import gather_matches, match_shards, route_events
+
+EVENT_KINDS = (EVENT, FORWARDED, LAST_KNOWN)
 
 
 class Placed(NamedTuple):
@@ -53,7 +55,7 @@ def unmatched(rows: Sequence[Placed]) -> pa.Table:
 def control(rows: Sequence[Placed]) -> ControlRecords:
     """The control records among these, as the driver reads them."""
     ordered = sorted(rows, key=lambda row: (row.node, row.offset))
-    batches = list(arrow_batches([row for row in ordered if row.record.kind != EVENT]))
+    batches = list(arrow_batches([row for row in ordered if row.record.kind not in EVENT_KINDS]))
     return ControlRecords(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
 
 

@@ -33,6 +33,9 @@ from roamcast.store.registry.values import (
     SubscriptionAdded,
     SubscriptionRemoved,
     TokenSet,
+    Want,
+    WantAdded,
+    WantRemoved,
 )
 
 __all__ = ["MemoryRegistry"]
@@ -44,13 +47,14 @@ class _Tables:
     retired: dict[str, EntityKind] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
+    wants: set[Want] = field(default_factory=set)
     control_outbox: dict[int, Record] = field(default_factory=dict)
     next_ticket: int = 1
     latest: int = 0
 
     def copied(self) -> _Tables:
         tables = copy(self)
-        for name in ("entities", "retired", "subscriptions", "bindings", "control_outbox"):
+        for name in ("entities", "retired", "subscriptions", "bindings", "wants", "control_outbox"):
             setattr(tables, name, copy(getattr(self, name)))
         return tables
 
@@ -157,6 +161,9 @@ class MemoryRegistry:
     def set_pipeline(self, identity: str) -> None:
         self._pipeline = identity
 
+    def wants(self) -> list[Want]:
+        return sorted(self._tables.wants)
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -209,6 +216,10 @@ def _apply(tables: _Tables, change: Change) -> None:
         case Unbound(id, source, at):
             for binding in [b for b in _live(tables) if (b.subscription, b.source) == (id, source)]:
                 tables.bindings[tables.bindings.index(binding)] = binding._replace(unbound_at=at)
+        case WantAdded(want):
+            tables.wants.add(want)
+        case WantRemoved(want):
+            tables.wants.discard(want)
         case Record():
             tables.control_outbox[tables.next_ticket] = change
             tables.next_ticket += 1

@@ -2,6 +2,7 @@
 
     outbox/status.json                          which pipeline writes here, and its progress
     outbox/<office>/<batch>-<pipeline>.parquet  the letters of one batch to one office
+    outbox/<node>@<link>/…                      events of sources of a node that another data folder wants
 
 Batch files appear in order and complete. Writing batch N again replaces it with the same letters. The pipeline is part
 of the name because every pipeline counts its batches from 0. An office reads the lowest batch first and removes it once
@@ -83,16 +84,21 @@ class Outbox:
         """The folder of the batch files for `office`."""
         return self._folder / office
 
+    def folders_of_links(self, node: str) -> list[Path]:
+        """The folders of the events that other data folders want of the sources of a node."""
+        return sorted(self._folder.glob(f"{node}@*"))
+
     def waiting(self, office: str) -> list[Path]:
         """The batch files for `office`, lowest first."""
         folder = self.folder_of(office)
         return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
 
     def fullest(self) -> tuple[str, int]:
-        """The office with the most waiting batches, and how many; ("", 0) if there are none."""
+        """The office with the most waiting batches, and how many; ("", 0) if there are none. Links do not count."""
         if not self._folder.is_dir():
             return "", 0
-        counts = [(len(self.waiting(f.name)), f.name) for f in self._folder.iterdir() if f.is_dir()]
+        offices = [folder.name for folder in self._folder.iterdir() if folder.is_dir() and "@" not in folder.name]
+        counts = [(len(self.waiting(office)), office) for office in offices]
         count, office = max(counts, default=(0, ""))
         return office, count
 

@@ -23,7 +23,10 @@ from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
 
-__all__ = ["BindingBody", "SubscriptionBody", "decode_condition", "encode_condition"]
+__all__ = ["LINK", "BindingBody", "SubscriptionBody", "decode_condition", "encode_condition"]
+
+LINK: Final = "@"
+"""The subscriber of a control record that begins with this is a link: another data folder wants these events."""
 
 _VERSION: Final = 2
 _CONDITIONS: Final = ("source", "on")

@@ -22,11 +22,14 @@ from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.port import JournalReader
 from roamcast.journal.segments import MISSING_HINT, Segment, check_readable, read, read_control, read_terms
 
-__all__ = ["FileJournalReader", "JournalFolder", "check_node_name", "is_node_name", "journal_root", "open_journal"]
+__all__ = [
+    "FileJournalReader", "JournalFolder", "check_node_name", "is_link_name", "is_node_name", "journal_root",
+    "open_journal",
+]  # fmt: skip
 
 LOCK: Final = ".lock"
 _FILES: Final = (LOCK, ".json")
-_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\+[0-9a-f]{8}\+[0-9]{1,19})?")
 
 # Several changes of a folder may share one modification time: file systems have a resolution of up to two seconds.
 _MTIME_RESOLUTION_NS: Final = 2_000_000_000
@@ -56,6 +59,11 @@ def check_node_name(name: str) -> str:
 def is_node_name(name: str) -> bool:
     """Nodes name folders. Files named `*.lock` and `*.json` lie next to these."""
     return bool(_NODE_NAME.fullmatch(name)) and not name.endswith(_FILES)
+
+
+def is_link_name(name: str) -> bool:
+    """Whether the journal with this name has events that come over a link, see `node.links`."""
+    return "+" in name
 
 
 class FileJournalReader:

@@ -3,15 +3,19 @@
 | kind           | entity     | seq | id              | time        | x, y  | terms, readings | body                   |
 | -------------- | ---------- | --- | --------------- | ----------- | ----- | --------------- | ---------------------- |
 | `event`        | source     | yes | event id        | event time  | point | yes             | attributes of a source |
+| `forwarded`    | source     | yes | event id        | event time  | point | yes             | attributes of a source |
+| `last_known`   | source     | yes | event id        | event time  | point | yes             | attributes of a source |
 | `subscription` | subscriber |     | subscription id | accepted at |       |                 | `SubscriptionBody`     |
 | `removal`      | subscriber |     | subscription id | accepted at |       |                 |                        |
 | `binding`      | source     |     | subscription id | bound from  |       |                 | `BindingBody`          |
 | `unbinding`    | source     |     | subscription id | bound until |       |                 |                        |
 | `position`     | subscriber |     |                 | there since | point |                 |                        |
 
-Every kind except `event` is a control record. Bodies are JSON, see `bodies`; an event of a source without attributes
-has none. Offsets are dense for each node and start at 1. A position applies to the moving regions of its subscriber
-that exist at its offset. Records of unknown kinds become dead letters in the pipeline.
+The first three kinds are events. A `forwarded` one comes from its home over a link; a `last_known` one too, as the
+newest event of a source that has just become wanted. The other kinds are control records. Bodies are JSON, see
+`bodies`; an event of a source without attributes has none. Offsets are dense for each node and start at 1. A position
+applies to the moving regions of its subscriber that exist at its offset. Records of unknown kinds become dead letters
+in the pipeline.
 
 An event may be published at another node than its source's home. Its entity is then `source@domain`, see
 `model.global_name`. The same holds for a binding to a source of another node.
@@ -26,13 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
-    "BINDING", "EVENT", "FORMAT", "POSITION", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION", "UNBINDING", "Record",
-    "add_home_column", "to_batch",
+    "BINDING", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "POSITION", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION",
+    "UNBINDING", "Record", "add_home_column", "are_events", "to_batch",
 ]  # fmt: skip
 
-FORMAT = "roamcast-journal/2"
+FORMAT = "roamcast-journal/3"
 
 EVENT = "event"
+FORWARDED = "forwarded"
+LAST_KNOWN = "last_known"
 SUBSCRIPTION = "subscription"
 REMOVAL = "removal"
 BINDING = "binding"
@@ -70,6 +76,11 @@ class Record(NamedTuple):
     terms: Sequence[str] | None = None
     readings: Mapping[str, float] | None = None
     body: str | None = None
+
+
+def are_events(kinds: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Which of these kinds are events, and not control records."""
+    return pc.is_in(kinds, pa.array([EVENT, FORWARDED, LAST_KNOWN]))
 
 
 def add_home_column(events: pa.RecordBatch) -> pa.RecordBatch:

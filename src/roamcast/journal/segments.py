@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import EVENT, FORMAT, RECORD_SCHEMA
+from roamcast.journal.records import FORMAT, RECORD_SCHEMA, are_events
 
 __all__ = ["MISSING_HINT", "Segment", "check_readable", "encode", "load_file", "read", "read_control", "read_terms"]
 
@@ -112,12 +112,11 @@ def read_control(segments: Iterable[Segment], after: int, through: int) -> pa.Ta
     """
     tables = [RECORD_SCHEMA.empty_table()]
     for segment in segments:
-        kinds = _read_column(segment, "kind")
-        if pc.all(pc.equal(kinds, EVENT)).as_py():
+        if pc.all(are_events(_read_column(segment, "kind"))).as_py():
             continue
         begin, end = max(after + 1, segment.first), min(through, segment.last)
         rows = _read_table(segment).slice(begin - segment.first, max(0, end - begin + 1)).cast(RECORD_SCHEMA)
-        tables.append(rows.filter(pc.not_equal(rows["kind"], EVENT)))
+        tables.append(rows.filter(pc.invert(are_events(rows["kind"]))))
     return pa.concat_tables(tables).combine_chunks()
 
 

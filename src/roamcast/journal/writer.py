@@ -18,7 +18,7 @@ from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import Record, to_batch
 from roamcast.journal.segments import Segment, encode
 
-__all__ = ["FileJournal"]
+__all__ = ["FileJournal", "lock_journal"]
 
 _MAX_LINGER_S = 0.05
 _SEGMENT_ROWS = 50_000
@@ -51,7 +51,7 @@ class FileJournal:
             raise InputError(f"linger is {linger} s", where="linger", hint="use 0 to 0.05 seconds")
         self._node = node
         self._folder = JournalFolder(root, node)
-        self._lock = _lock(root, node)
+        self._lock = lock_journal(root, node)
         try:
             self._next = self._recover()
         except BaseException:
@@ -198,7 +198,7 @@ def _rows(node: str, first: int, records: Sequence[Record]) -> pa.RecordBatch:
     return batch
 
 
-def _lock(root: Path, node: str) -> int:
+def lock_journal(root: Path, node: str) -> int:
     """Take the writer's lock of `node`. It is held until the descriptor is closed or the process ends.
 
     The lock file is never removed: otherwise two writers could lock two files with the same name.

@@ -27,14 +27,15 @@ from roamcast.errors import ConflictError, CorruptionError
 
 __all__ = ["FORMAT", "DataFolder"]
 
-FORMAT = "roamcast-data/1"
+FORMAT = "roamcast-data/2"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The paths of a data folder."""
+    """The paths of a data folder, and its id, which is unique among all data folders."""
 
     root: Path
+    id: str = ""
 
     @classmethod
     def open(cls, root: Path, space: str) -> DataFolder:
@@ -44,9 +45,9 @@ class DataFolder:
         """
         path = root / "roamcast.json"
         make_folder(root, mode=0o700)
-        new = {"format": FORMAT, "space": space}
+        new = {"format": FORMAT, "space": space, "id": secrets.token_hex(16)}
         description = _parse(_create_or_read(path, orjson.dumps(new) + b"\n"))
-        if description.get("format") != FORMAT:
+        if description.get("format") != FORMAT or "id" not in description:
             raise ConflictError(
                 f"the folder does not have the format {FORMAT}",
                 where=str(path),
@@ -58,7 +59,7 @@ class DataFolder:
                 where=str(path),
                 hint=f"use --space {other} (ROAMCAST_SPACE), or choose another folder with --data",
             )
-        return cls(root)
+        return cls(root, str(description["id"]))
 
     @property
     def journal(self) -> Path:
@@ -71,6 +72,10 @@ class DataFolder:
     def peers(self, domain: str) -> Path:
         """The path of a node's peer file. Creates its folder."""
         return self.node_folder(domain) / "peers.json"
+
+    def has_node(self, domain: str) -> bool:
+        """Whether the node of this domain uses this data folder."""
+        return (self.root / "nodes" / domain).is_dir()
 
     def node_folder(self, domain: str) -> Path:
         """The folder of a node. Creates it."""

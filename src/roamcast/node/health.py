@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
@@ -26,7 +26,7 @@ _SECOND: Final = 1_000_000  # microseconds
 
 ProblemKind = Literal[
     "no_pipeline", "pipeline_lag", "peer_down", "disk_low", "journal_refusing", "registry_refusing", "changes_waiting",
-    "outbox_unread", "dead_letters",
+    "outbox_unread", "dead_letters", "events_lost",
 ]  # fmt: skip
 """Stable names; docs/operations.md describes them."""
 
@@ -88,8 +88,9 @@ class HealthMonitor:
         control: FailureTracker,
         outbox_reader: FailureTracker,
         peers: Callable[[], dict[str, Failure]],
+        losses: Callable[[], Sequence[Failure]] = tuple,
     ) -> None:
-        """`peers` returns the peers that do not respond."""
+        """`peers` returns the peers that do not respond, `losses` what was lost on the way between data folders."""
         self._settings = settings
         self._outbox = outbox
         self._journal = journal
@@ -100,6 +101,7 @@ class HealthMonitor:
         self._control = control
         self._outbox_reader = outbox_reader
         self._peers = peers
+        self._losses = losses
         self._started = wall_time()
         self._lock = threading.Lock()
         self._status: PipelineStatus | None = None
@@ -137,6 +139,7 @@ class HealthMonitor:
                 self._refusing(),
                 self._outbox_unread(now),
                 self._dead_letters(),
+                [Problem("events_lost", *loss) for loss in self._losses()],
             )
             return sorted((problem for part in parts for problem in part), key=lambda problem: problem.since)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
@@ -104,12 +104,21 @@ class EventIntake:
         points = self._points(source, events, bulk)
         numbers = await self._sequences.take(source, [event.seq for event in events])
         attributes = self._entities.attributes_json(source)
-        return await self._journal_events(source, source, attributes, events, numbers, points, now)
+        return await self._journal_events(_records(source, source, attributes, events, numbers, points, now))
 
     async def accept_remote(
-        self, remote_source: RemoteSource, events: Sequence[EventIn], *, bulk: bool, now: int
+        self,
+        remote_source: RemoteSource,
+        events: Sequence[EventIn],
+        *,
+        bulk: bool,
+        now: int,
+        pass_on: Callable[[RemoteSource, Sequence[Record]], Awaitable[None]] | None = None,
     ) -> IntakeResult:
-        """As `accept`, for a source of another node, which has its sequence numbers and its position."""
+        """As `accept`, for a source of another node, which has its sequence numbers and its position.
+
+        If its home has a data folder of its own, `pass_on` brings the events there instead.
+        """
         self._check_times(events, bulk, now)
         for row, event in enumerate(events):
             for field in ("seq", "x"):
@@ -123,48 +132,28 @@ class EventIntake:
         points = self._points(remote_source.id, events, bulk)
         numbers = [event.seq or 0 for event in events]
         entity = global_name(remote_source.id, remote_source.home)
-        return await self._journal_events(
-            entity, remote_source.id, remote_source.attributes, events, numbers, points, now
-        )
+        records = _records(entity, remote_source.id, remote_source.attributes, events, numbers, points, now)
+        if pass_on is None:
+            return await self._journal_events(records)
+        await pass_on(remote_source, records)
+        return IntakeResult(len(records), numbers[0], numbers[-1])
+
+    async def accept_passed(self, source: str, records: Sequence[Record]) -> None:
+        """Accept events of a source of this node that another node took in and checked."""
+        attributes = self._entities.attributes_json(source)
+        await self._journal_events([record._replace(entity=source, body=attributes) for record in records])
 
     def _check_times(self, events: Sequence[EventIn], bulk: bool, now: int) -> None:
         for row, event in enumerate(events):
             if event.time is not None:
                 check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
 
-    async def _journal_events(
-        self,
-        entity: str,
-        source: str,
-        attributes: str | None,
-        events: Sequence[EventIn],
-        numbers: Sequence[int],
-        points: Sequence[tuple[float, float]],
-        now: int,
-    ) -> IntakeResult:
-        """`source` is the id of the source at its home. `entity` is its name in this journal: `source@home` if its home
-        is another node.
-        """
-        records = [
-            Record(
-                EVENT,
-                entity,
-                seq,
-                event.id or f"{source}:{seq}",
-                now if event.time is None else event.time,
-                x,
-                y,
-                event.terms,
-                event.readings,
-                attributes,
-            )
-            for event, seq, (x, y) in zip(events, numbers, points, strict=True)
-        ]
+    async def _journal_events(self, records: Sequence[Record]) -> IntakeResult:
         begun = perf_counter()
         await await_to_the_end(self._journal.append(records))
         self._metrics.journal_seconds.observe(perf_counter() - begun)
         self._metrics.events_accepted.inc(len(records))
-        return IntakeResult(len(records), numbers[0], numbers[-1])
+        return IntakeResult(len(records), records[0].seq or 0, records[-1].seq or 0)
 
     def _points(self, source: str, events: Sequence[EventIn], bulk: bool) -> list[tuple[float, float]]:
         default: tuple[float, float] | None = None
@@ -189,6 +178,35 @@ class EventIntake:
                 raise InputError(error.message, where=where, hint=error.hint) from None
             points.append((event.x, event.y))
         return points
+
+
+def _records(
+    entity: str,
+    source: str,
+    attributes: str | None,
+    events: Sequence[EventIn],
+    numbers: Sequence[int],
+    points: Sequence[tuple[float, float]],
+    now: int,
+) -> list[Record]:
+    """`source` is the id of the source at its home. `entity` is its name in this journal: `source@home` if its home is
+    another node.
+    """
+    return [
+        Record(
+            EVENT,
+            entity,
+            seq,
+            event.id or f"{source}:{seq}",
+            now if event.time is None else event.time,
+            x,
+            y,
+            event.terms,
+            event.readings,
+            attributes,
+        )
+        for event, seq, (x, y) in zip(events, numbers, points, strict=True)
+    ]
 
 
 def _check_sources(source: str, events: Sequence[EventIn], bulk: bool) -> None:

@@ -28,9 +28,8 @@ from roamcast.settings_model import NodeLimits
 from roamcast.validation import DOMAIN, ID, NO_CONTROLS, URL
 
 __all__ = [
-    "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "IntroductionIn", "JoinIn", "LetterIn", "NumbersIn", "PositionIn", "PublishProofIn", "SceneIn",
-    "SubscriptionIn", "VouchIn",
+    "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "Domain", "DomainIn", "EntityIn", "EventIn",
+    "FeatureIn", "LetterIn", "Name", "NumbersIn", "PositionIn", "RequestModel", "SceneIn", "SubscriptionIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -140,11 +139,13 @@ Time = Annotated[
 Coordinate = Annotated[float | None, BeforeValidator(_not_null), WithJsonSchema({"type": "number"})]
 
 
-class _In(BaseModel):
+class RequestModel(BaseModel):
+    """Unknown keys and values of other types are refused."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
-class _Located(_In):
+class _Located(RequestModel):
     x: Coordinate = None
     y: Coordinate = None
 
@@ -182,7 +183,7 @@ class EventIn(_Located):
     readings: Annotated[dict[str, float], AfterValidator(_check_readings)] = {}
 
 
-class PositionIn(_In):
+class PositionIn(RequestModel):
     """The position of an entity, now or at `time`."""
 
     x: float
@@ -191,7 +192,7 @@ class PositionIn(_In):
     entity: str | None = None
 
 
-class BoxIn(_In):
+class BoxIn(RequestModel):
     """A closed rectangle. `min_x > max_x` is refused unless `crosses_antimeridian` is true (geographic space only)."""
 
     min_x: float
@@ -204,7 +205,7 @@ class BoxIn(_In):
         return Box(self.min_x, self.min_y, self.max_x, self.max_y)
 
 
-class SubscriptionIn(_In):
+class SubscriptionIn(RequestModel):
     """A LACL query (`lacl`); or events inside `region` (default: anywhere) with all `terms` (default: any)."""
 
     id: Id | None = None
@@ -231,19 +232,19 @@ class SubscriptionIn(_In):
         return self
 
 
-class NumbersIn(_In):
+class NumbersIn(RequestModel):
     """How many sequence numbers to reserve."""
 
     count: Annotated[int, Field(ge=1, le=10_000)]
 
 
-class AckIn(_In):
+class AckIn(RequestModel):
     """Acknowledge all letters up to and including this offset."""
 
     through: int = Field(ge=0, le=2**63 - 1)
 
 
-class PullIn(_In):
+class PullIn(RequestModel):
     """A mailbox, by its token: acknowledge up to and including offset `ack`, then pull the letters after it."""
 
     token: str = Field(max_length=200)
@@ -253,10 +254,9 @@ class PullIn(_In):
 
 Name = Annotated[str, Field(min_length=1, max_length=520)]
 Domain = Annotated[str, Field(pattern=DOMAIN)]
-_Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class LetterIn(_In):
+class LetterIn(RequestModel):
     """A letter to a subscriber, given by name or, in this domain, by id. `message` is any JSON value."""
 
     to: Name
@@ -266,7 +266,7 @@ class LetterIn(_In):
     ttl: float | None = Field(default=None, gt=0, le=10 * 366 * 86_400)
 
 
-class ArrivalIn(_In):
+class ArrivalIn(RequestModel):
     """A subscriber has arrived here. `previous` is the office that served it last, if known.
 
     `secret` is random and new for each epoch: only who knows it can repeat the arrival.
@@ -279,44 +279,10 @@ class ArrivalIn(_In):
     previous: Domain | None = None
 
 
-class DomainIn(_In):
+class DomainIn(RequestModel):
     """The domain to invite."""
 
     domain: Domain
-
-
-class JoinIn(_In):
-    """A join request of an invited node. `proof` shows that it knows the invitation's secret."""
-
-    id: str = Field(max_length=64)
-    domain: Domain
-    url: str = Field(max_length=300, pattern=URL)
-    nonce: _Hex
-    proof: _Hex
-
-
-class IntroductionIn(_In):
-    """Another office, and the encrypted key to share with it."""
-
-    domain: Domain
-    url: str = Field(max_length=300, pattern=URL)
-    nonce: _Hex
-    key: _Hex
-
-
-class VouchIn(_In):
-    """A move proof to verify."""
-
-    name: Name
-    epoch: int = Field(ge=1, le=HIGHEST_SEQ)
-    move_proof: str = Field(max_length=200)
-
-
-class PublishProofIn(_In):
-    """A publish proof to verify, of a source of the receiving node."""
-
-    id: str
-    proof: str
 
 
 _Point = Annotated[tuple[float, float], Field()]
@@ -324,22 +290,22 @@ _LineString = Annotated[tuple[_Point, ...], FailFast(), Field(min_length=2, max_
 _Ring = Annotated[tuple[_Point, ...], FailFast(), Field(min_length=4, max_length=1_000)]
 
 
-class PointIn(_In):
+class PointIn(RequestModel):
     type: Literal["Point"]
     coordinates: _Point
 
 
-class LineIn(_In):
+class LineIn(RequestModel):
     type: Literal["LineString"]
     coordinates: _LineString
 
 
-class AreaIn(_In):
+class AreaIn(RequestModel):
     type: Literal["Polygon"]
     coordinates: Annotated[tuple[_Ring, ...], FailFast(), Field(min_length=1, max_length=100)]
 
 
-class FeatureIn(_In):
+class FeatureIn(RequestModel):
     """A feature: a GeoJSON geometry with a label and a kind."""
 
     geometry: Annotated[PointIn | LineIn | AreaIn, Field(discriminator="type")]
@@ -347,7 +313,7 @@ class FeatureIn(_In):
     kind: str = Field(default="", max_length=64)
 
 
-class SceneIn(_In):
+class SceneIn(RequestModel):
     """Changes to a layer: clear it, then remove features, then set some, for `ttl` seconds or permanently."""
 
     layer: str = Field(min_length=1, max_length=64)

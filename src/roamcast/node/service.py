@@ -21,6 +21,7 @@ from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
@@ -30,7 +31,10 @@ from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
 from roamcast.node.office.outbox_reader import OutboxReader
 from roamcast.node.office.post_office import PostOffice
+from roamcast.node.path_states import PathStates
 from roamcast.node.peers.discovery import Discovery, fetch_all
+from roamcast.node.peers.forwarding import ForwardingQueues
+from roamcast.node.peers.links import PeerLinks
 from roamcast.node.peers.remote_sources import RemoteSources
 from roamcast.node.scene import (
     Feature,
@@ -104,19 +108,26 @@ class Node:
                 domain=settings.domain,
                 silence=settings.silence,
                 max_peer_sources=self.limits.sources,
+                max_wants=self.limits.wants,
+                link=folder.id,
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
             )
             opened.callback(self.control.close)
+            outbox = Outbox(folder.outbox)
+            self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
+            signed_http, joined = self.office.signed_http, self.office.peers
+            self.peer_requests = PeerRequests(self.control, self.clock)
+            self.links = PeerLinks(self.peer_requests, signed_http, joined, folder.journal, folder.id, self.forwarding)
             self.discovery = Discovery(
-                self.control, self.office.signed_http, self.office.peers, self.space, settings.at
+                self.peer_requests, signed_http, joined, self.space, settings.at, self.links, folder.has_node
             )
+            self.path_states = PathStates(lambda: self.control.peer_wants.own, self.links.failures, settings.silence)
             self.auth = Authenticator(self.entities, self.office.names, self.office.visitors, folder.operator_token())
             self.remote_sources = RemoteSources(self.office.signed_http, self.office.peers)
             self.sequences = SequenceNumbers(self.registry)
             self.intake = EventIntake(self.entities, journal, self.space, self.sequences, self.metrics, self.limits)
             self.scene = self._new_scene() if settings.scene else None
-            outbox = Outbox(folder.outbox)
             self.outbox_reader = OutboxReader(
                 outbox,
                 settings.domain,
@@ -138,12 +149,14 @@ class Node:
         ticker = self._loop.create_task(self._tick())
         try:
             async with self.office.running():
+                self.links.start()
                 self.discovery.start()
                 yield
         finally:
             self.end_streams()
             ticker.cancel()
             await self.discovery.stop()
+            await self.links.stop()
             await run_in_threadpool(self._close)
 
     def end_streams(self) -> None:
@@ -213,7 +226,8 @@ class Node:
             registry_store=WatchedStore(store, registry.failures, lambda: registry.apply([], at=self.clock.now())),
             control=self.control.failures,
             outbox_reader=self.outbox_reader.failures,
-            peers=self.discovery.unreachable,
+            peers=lambda: {**self.discovery.unreachable(), **self.links.failures()},
+            losses=lambda: [*self.forwarding.losses(), *self.links.losses()],
         )
 
     def _new_scene(self) -> Scene:
@@ -273,6 +287,11 @@ class Node:
             "Peers that respond to discovery requests.",
             lambda: self.control.peer_sources.backbone.reachable,
         )
+        forwarding, links, counter = self.forwarding, self.links, self.metrics.add_counter
+        counter("roamcast_events_forwarded", "Events that other data folders took.", lambda: forwarding.forwarded)
+        counter("roamcast_events_dropped", "Events that they did not take in time.", lambda: forwarding.dropped)
+        counter("roamcast_events_received", "Events of other data folders taken in.", lambda: links.received)
+        counter("roamcast_events_lost", "Events that others dropped before they came here.", lambda: links.lost)
         scene = self.scene
         if scene is not None:
             self.metrics.add_gauge("roamcast_scene_watchers", "Open scene streams.", lambda: scene.watchers)

@@ -30,15 +30,16 @@ def spark_schema(schema: pa.Schema) -> StructType:
 # Events, with the home of their source, on their way to a worker that may hold a match.
 ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).append(pa.field("worker", pa.int32()))
 
-# What tasks return for each event. `home` is the node at which the source `entity` is registered, `node` the one that
-# accepted the event. Only a `complete` event is matched. `event` (JSON) and `attributes` are set for events that
-# matched, and for the newest event of each source. `subscriptions` and `bindings` are the rows that matched, numbered
-# as in `TableLookup`. `postings_scanned` counts the postings of the index that were compared; one row has the sum of
-# many.
+# What tasks return for each event. `kind` is that of its record. `home` is the node at which the source `entity` is
+# registered, `node` the one that accepted the event. Only a `complete` event is matched. `event` (JSON) and
+# `attributes` are set for events that matched, and for the newest event of each source. `subscriptions` and `bindings`
+# are the rows that matched, numbered as in `TableLookup`. `postings_scanned` counts the postings of the index that were
+# compared; one row has the sum of many.
 MATCHED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("offset", pa.int64()),
+        pa.field("kind", pa.string()),
         pa.field("home", pa.string()),
         pa.field("entity", pa.string()),
         pa.field("seq", pa.int64()),
@@ -53,12 +54,15 @@ MATCHED_SCHEMA: Final = pa.schema(
 )
 
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
+# Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the
+# event as `why`; only they need the `attributes` of the source.
 PENDING_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("offset", pa.int64()),
         pa.field("time", pa.int64()),
         pa.field("event", pa.string()),
+        pa.field("attributes", pa.string()),
         pa.field("office", pa.string()),
         pa.field("receiver", pa.string()),
         pa.field("subscription", pa.string()),
@@ -135,7 +139,8 @@ SUBSCRIPTIONS: Final = StateTable(
 
 # The subscription `id` is one of `node`; `source` is the id of a source, which is registered at node `home`. `since`
 # and `until` are the offsets of the records that bound and unbound, `begin` and `end` their times. If `home` is another
-# node, only times show what came first. Ended bindings are kept for a while, for late events. A `final` one, whose
+# node, only times show what came first. An `initial` one also gets the last event
+# of its source before it. Ended bindings are kept for a while, for late events. A `final` one, whose
 # subscription was removed, matches no event after `until`, whatever its time.
 BINDINGS: Final = StateTable(
     "bindings",
@@ -151,6 +156,7 @@ BINDINGS: Final = StateTable(
             pa.field("begin", pa.int64()),
             pa.field("on", pa.string()),
             pa.field("every", pa.int64()),
+            pa.field("initial", pa.bool_()),
             pa.field("until", pa.int64()),
             pa.field("end", pa.int64()),
             pa.field("final", pa.bool_()),

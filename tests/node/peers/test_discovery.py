@@ -183,6 +183,7 @@ def test_bindings_to_a_dead_node_end_until_it_is_back(tmp_path: Path) -> None:
         bound(ann, "q", "far")
         with running_node(tmp_path / "south", domain="south", **SETTINGS):
             bound(ann, "q", "near@south")
+            until(lambda: ann.bindings("q")[1].unbound_at, "south to confirm, which ends the other binding")
             before = ann.bindings("q")
             nodes["north"].stop()
             with running_node(tmp_path / "north", domain="north", **SETTINGS) as north:

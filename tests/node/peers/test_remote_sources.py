@@ -19,7 +19,14 @@ WHO = ("entity", "seq", "id", "body")
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
-    with backbone(tmp_path, "north", "south", "west") as nodes:
+    with backbone(tmp_path, "north", "south", "west", shared=True) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[dict[str, RunningNode]]:
+    """Each with a data folder of its own."""
+    with backbone(tmp_path, "north", "south") as nodes:
         yield nodes
 
 
@@ -132,3 +139,29 @@ def test_a_proof_is_verified_again_after_a_minute(
     assert posted(nodes["south"], known, seq=3)[0] == 202
     cam.renew_token()
     assert posted(nodes["south"], known, seq=4)[0] == 401
+
+
+def test_events_are_passed_on_to_a_home_with_its_own_folder(hosts: dict[str, RunningNode]) -> None:
+    """They are journalled there, with the attributes of the source, before the response."""
+    cam = hosts["north"].source("cam", attributes={"kind": "camera"})
+    assert cam.publish([{**EVENT, "seq": 7}, {**EVENT, "seq": 8, "readings": {"smoke": 2.5}}], at="south").accepted == 2
+    assert journalled(hosts["south"].data, "south") == []
+    rows = journalled(hosts["north"].data, "north")
+    assert [tuple(row[name] for name in WHO) for row in rows] == [
+        ("cam", seq, f"cam:{seq}", '{"kind":"camera"}') for seq in (7, 8)
+    ]
+    assert rows[1]["readings"] == [("smoke", 2.5)]
+
+
+def test_nothing_is_accepted_while_a_home_with_its_own_folder_is_away(hosts: dict[str, RunningNode]) -> None:
+    """And an old proof is refused at once."""
+    cam = hosts["north"].source("cam")
+    proof = PublishProof.create(token_of(cam), "north", "cam", "south")
+    assert posted(hosts["south"], proof, seq=1)[0] == 202
+    cam.renew_token()
+    assert posted(hosts["south"], proof, seq=2)[0] == 401
+    proof = PublishProof.create(token_of(cam), "north", "cam", "south")
+    assert posted(hosts["south"], proof, seq=2)[0] == 202
+    hosts["north"].stop()
+    assert posted(hosts["south"], proof, seq=3)[0] == 503
+    assert journalled(hosts["south"].data, "south") == []

@@ -133,7 +133,7 @@ def test_a_binding_starts_at_its_offset_and_time() -> None:
     assert row == {
         "node": "local", "since": 1, "id": "b1", "subscriber": "ann", "home": "local", "source": "cam",
         "begin": NOON + 3, "on": encode_condition(condition("@level > 1")),
-        "every": 5_000_000, "until": None, "end": None, "final": False,
+        "every": 5_000_000, "initial": False, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 

@@ -160,6 +160,9 @@ class Binder:
         """All subscriptions, by id."""
         return self._views.statuses(sorted(self._requirements.table.all(), key=lambda row: row.id))
 
+    def has_entity(self, id: str) -> bool:
+        return id in self._entities
+
     def entity(self, id: str) -> EntityStatus:
         """Raises NotFoundError."""
         return self._views.entity(self._entities.get(id))

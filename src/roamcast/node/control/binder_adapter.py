@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from roamcast.bind.discovery.messages import SourceRequest, request_of
 from roamcast.bind.lcesm.binder import Binder
@@ -32,8 +32,11 @@ from roamcast.bind.lcesm.views import EntityStatus, SubscriptionStatus
 from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
-from roamcast.model import Lifecycle, Position, Subscription
+from roamcast.lacl.syntax import RangLoc
+from roamcast.model import BEFORE_ALL, Lifecycle, Position, Subscription, split_name
+from roamcast.node.control.held_bindings import HeldBindings
 from roamcast.node.control.queries import CheckedQuery, Queries
+from roamcast.node.control.wants import NodeWants
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
 
@@ -82,7 +85,11 @@ class BinderAdapter:
     If an update cannot be stored, discard the adapter and restore another one from the registry.
     """
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, wants: NodeWants) -> None:
+        """`wants`: whether the events of a source of another node come here, and what time it is there."""
+        self._wants = wants
+        self._held = HeldBindings(wants.is_confirmed)
+        self._ends: dict[tuple[str, str], int] = {}  # of bindings to sources of other nodes, by their clocks
         self._binder = Binder(queries.space, queries.places)
         self._subscriptions: dict[str, _LifecycleSubscription] = {}
         self._agents: Counter[str] = Counter()
@@ -100,13 +107,14 @@ class BinderAdapter:
         registry: RegistryStore,
         queries: Queries,
         at: int,
+        wants: NodeWants,
     ) -> tuple[BinderAdapter, ControlUpdate]:
         """The adapter as stored in the registry, and what has changed since; nothing after a mere restart.
 
         `remote` are the sources of other nodes. Subscriptions that cannot be served are stopped and have no bindings,
         see `changed_places`.
         """
-        adapter = cls(queries)
+        adapter = cls(queries, wants)
         for subscription in registry.subscriptions_with_moving_region():
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
@@ -126,7 +134,8 @@ class BinderAdapter:
                     StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
         adapter.binding_count = len(bindings)
-        update = adapter._update(adapter._binder.restore(messages, bindings, states, at))
+        effects = adapter._binder.restore(messages, bindings, states, at)
+        update = adapter._update(effects, at, may_hold=adapter._may_be_silent)
         update.changes += adapter._new_reasons(subscriptions)
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
         for source_condition, count in registry.count_without_lifecycle().items():
@@ -142,12 +151,27 @@ class BinderAdapter:
 
     def handle(self, message: Message, at: int) -> ControlUpdate:
         with _must_accept():
-            return self._update(self._binder.handle(message, at))
+            return self._update(self._binder.handle(message, at), at)
 
-    def handle_sources(self, messages: Sequence[SourceMessage], at: int) -> ControlUpdate:
-        """Messages about sources of other nodes."""
+    def handle_sources(self, messages: Sequence[SourceMessage], at: int, *, silent: bool = False) -> ControlUpdate:
+        """Messages about sources of other nodes. `silent`: they were dropped because their nodes do not respond."""
         with _must_accept():
-            return self._update(self._binder.handle_sources(messages, at))
+            effects = self._binder.handle_sources(messages, at)
+        return self._update(effects, at, may_hold=self._may_be_silent if silent else lambda *_: False)
+
+    def confirm(self, is_unconfirmed: Callable[[str], bool], at: int) -> ControlUpdate:
+        """Nodes have confirmed that they forward events of sources: end the bindings that were held until then."""
+        replaced = [id for id in self._held if not is_unconfirmed(id)]
+        return self._update(self._held.release_replaced(replaced, at), at)
+
+    def node_responds(self, node: str, at: int) -> ControlUpdate:
+        """All sources of a node are known: end the bindings to those that are gone or do not qualify any more."""
+        effects: list[Effect] = []
+        for id in self._held.cut_off_by(node):
+            effects += self._held.release(id, at)
+            status = self._binder.status(id)
+            effects.append(StateChanged(id, status.state, status.why, at))
+        return self._update(effects, at)
 
     def adjust_interest(self, source_condition: str, times: int) -> None:
         """Count `times` more (or fewer) subscriptions without a lifecycle for sources that meet this condition."""
@@ -163,7 +187,8 @@ class BinderAdapter:
         """Apply one position of each entity."""
         ids, x, y, times = zip(*((p.entity, p.x, p.y, p.time) for p in positions), strict=True)
         with _must_accept():
-            update = self._update(self._binder.handle_moves(ids, x, y, times, at))
+            effects = self._binder.handle_moves(ids, x, y, times, at)
+        update = self._update([*effects, *self._ends_of_ranges(set(ids), at)], at)
         update.records += (
             _position_record(position) for position in positions if position.entity in self._moving_regions
         )
@@ -200,6 +225,8 @@ class BinderAdapter:
 
     def drop(self, id: str, at: int) -> ControlUpdate:
         """Drop the subscription. The removal record also invalidates its past bindings for late events."""
+        update = self._update(self._held.release(id, at), at)
+        self._ends = {name: end for name, end in self._ends.items() if name[0] != id} if self._ends else {}
         subscription = self._subscriptions.pop(id)
         self.remove_moving_region(id, subscription.subscriber)
         self.states[subscription.state.value] -= 1
@@ -209,12 +236,16 @@ class BinderAdapter:
             if not self._agents[expression]:
                 del self._agents[expression]
         is_bind = subscription.query.plan == "bind"
-        return ControlUpdate(records=[Record(REMOVAL, subscription.subscriber, id=id, time=at)] if is_bind else [])
+        update.records += [Record(REMOVAL, subscription.subscriber, id=id, time=at)] if is_bind else []
+        return update
 
     def status(self, id: str) -> SubscriptionStatus:
         subscription = self._subscriptions.get(id)
         if subscription is None or subscription.blocked is None:
-            return self._binder.status(id)
+            status = self._binder.status(id)
+            if not self._held.is_cut_off(id):
+                return status
+            return replace(status, state=SubscriptionState.ACTIVE, sources=self._held.sources_of(id), why=None)
         query, blocked = subscription.query, subscription.blocked
         return SubscriptionStatus(
             id, subscription.subscriber, query.text, query.plan, subscription.state, (), blocked.since, blocked.why
@@ -227,7 +258,11 @@ class BinderAdapter:
     def binding_record(self, bound: Bound) -> Record:
         """The record of a live binding."""
         body = self._subscriptions[bound.subscription].binding_body()
-        return Record(BINDING, bound.source, id=bound.subscription, time=bound.at, body=body)
+        begin = max(
+            bound.at + self._wants.clock_shift(bound.source),
+            self._ends.get((bound.subscription, bound.source), BEFORE_ALL) + 1,
+        )
+        return Record(BINDING, bound.source, id=bound.subscription, time=begin, body=body)
 
     def _add(self, subscription: Subscription, query: CheckedQuery, blocked: Lifecycle | None = None) -> None:
         lifecycle = subscription.lifecycle
@@ -265,10 +300,32 @@ class BinderAdapter:
                 changes.append(StateChanged(subscription.id, SubscriptionState.STOP, status.why, lifecycle.since))
         return changes
 
-    def _update(self, effects: Iterable[Effect]) -> ControlUpdate:
+    def _may_be_silent(self, id: str, source: str) -> bool:
+        """Whether a source of another node is only unknown because that does not respond. A subscriber without a
+        position has no source in any case.
+        """
+        node = split_name(source)[1]
+        if node is None or self._binder.entity(self._subscriptions[id].subscriber).position is None:
+            return False
+        return not self._binder.has_entity(source)
+
+    def _ends_of_ranges(self, moved: set[str], at: int) -> list[Effect]:
+        """Subscribers that move may have left the range of a source whose node is silent: these bindings end."""
+        effects: list[Effect] = []
+        for id in self._held:
+            subscription = self._subscriptions[id]
+            has_range = isinstance(subscription.query.query.location, RangLoc)
+            if subscription.subscriber in moved and has_range and self._held.is_cut_off(id):
+                status = self._binder.status(id)
+                effects += [*self._held.release(id, at), StateChanged(id, status.state, status.why, at)]
+        return effects
+
+    def _update(
+        self, effects: Iterable[Effect], at: int, may_hold: Callable[[str, str], bool] = lambda *_: False
+    ) -> ControlUpdate:
         update = ControlUpdate()
         first_active = []
-        for effect in effects:
+        for effect in self._held.apply(effects, at, may_hold):
             match effect:
                 case Bound(id, source, at):
                     subscription = self._subscriptions[id]
@@ -282,7 +339,10 @@ class BinderAdapter:
                     self.binding_count += 1
                 case Unbound(id, source, at):
                     update.changes.append(effect)
-                    update.records.append(Record(UNBINDING, source, id=id, time=at))
+                    end = at + self._wants.clock_shift(source)
+                    if split_name(source)[1] is not None:
+                        self._ends[id, source] = end
+                    update.records.append(Record(UNBINDING, source, id=id, time=end))
                     self.binding_count -= 1
                 case StateChanged(id, state):
                     update.changes.append(effect)

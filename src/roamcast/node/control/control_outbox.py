@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import SUBSCRIPTION, Record
@@ -56,8 +56,8 @@ class ControlOutbox:
             self._registry.trim_outbox(self.journalled_ticket)
             self.journalled_ticket = 0
 
-    def inform_pipeline(self, pipeline: str, adapter: BinderAdapter, at: int) -> None:
-        """If this pipeline is a new one, journal everything in force again."""
+    def inform_pipeline(self, pipeline: str, adapter: BinderAdapter, wants: Iterable[Record], at: int) -> None:
+        """If this pipeline is a new one, journal everything in force again, including what other nodes want."""
         if self._registry.pipeline() == pipeline:
             return
         if self.behind:
@@ -76,7 +76,8 @@ class ControlOutbox:
             ]
             if records:
                 self._journal.append(records).result()
-        for chunk in _chunks(map(adapter.binding_record, self._registry.live_bindings())):
+        bindings = map(adapter.binding_record, self._registry.live_bindings())
+        for chunk in _chunks(chain(bindings, wants)):
             self._journal.append(chunk).result()
         self._registry.set_pipeline(pipeline)
 

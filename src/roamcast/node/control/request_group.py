@@ -237,11 +237,19 @@ class RequestGroup:
     def inform_pipeline(self, pipeline: str) -> None:
         self.pipeline = pipeline
 
-    def apply_source_messages(self, messages: Sequence[SourceMessage]) -> None:
-        """Apply changes of other nodes' sources."""
+    def apply_source_messages(self, messages: Sequence[SourceMessage], *, silent: bool = False) -> None:
+        """Apply changes of other nodes' sources. `silent`: these nodes do not respond."""
         self.flush_moves()
         if messages:
-            self.update.add(self._adapter.handle_sources(messages, self._clock.now()))
+            self.update.add(self._adapter.handle_sources(messages, self._clock.now(), silent=silent))
+
+    def confirm_wants(self, is_unconfirmed: Callable[[str], bool]) -> None:
+        """Other nodes have confirmed what subscriptions want."""
+        self.update.add(self.adapter().confirm(is_unconfirmed, self._clock.now()))
+
+    def node_responds(self, node: str) -> None:
+        """All sources of another node are known."""
+        self.update.add(self.adapter().node_responds(node, self._clock.now()))
 
     def flush_moves(self) -> None:
         """Hand the collected moves to the binder."""

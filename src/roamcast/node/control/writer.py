@@ -14,7 +14,6 @@ from copy import copy
 from typing import Protocol, TypeVar
 
 from roamcast.bind.discovery.backbone import Backbone
-from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
 from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
@@ -26,6 +25,7 @@ from roamcast.node.control.changed_places import changed_places
 from roamcast.node.control.control_outbox import ControlOutbox
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_sources import PeerSources
+from roamcast.node.control.peer_wants import PeerWants
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.request_group import ControlRequest, RequestGroup
 from roamcast.node.metrics import Metrics
@@ -74,14 +74,17 @@ class ControlWriter:
         domain: str = "local",
         silence: float = 5.0,
         max_peer_sources: int,
+        max_wants: int = 1_000_000,
+        link: str = "",
         entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
     ) -> None:
         """Restore everything from the registry, which may take a while. `entities` is filled and kept up to date.
 
         Ended bindings are kept for `history` seconds. After `silence` seconds without a response, another node's
-        sources are gone. At most `max_peer_sources` sources of each other node are known here. `before_restore` may
-        request the sources of other nodes.
+        sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
+        `max_wants` of this one. `link` is the id of the data folder. `before_restore` may request the sources of other
+        nodes.
         """
         self._registry = registry
         self._mailboxes = mailboxes
@@ -91,9 +94,9 @@ class ControlWriter:
         self._metrics = metrics
         self._history = round(history * 1_000_000)
         self.entities = EntityCache() if entities is None else entities
-        self.peer_sources = PeerSources(
-            domain, self.entities, clock, registry.new_incarnation(clock.now()), silence, max_peer_sources
-        )
+        session = registry.new_incarnation(clock.now())
+        self.peer_sources = PeerSources(domain, self.entities, clock, session, silence, max_peer_sources)
+        self.peer_wants = PeerWants(registry, link, session, queries.space, max_wants)
         self._adapter: BinderAdapter | None = None
         self._without_lifecycle = 0  # subscriptions
         self._to_erase = registry.retired_subscribers()
@@ -121,67 +124,43 @@ class ControlWriter:
 
     def register(self, entity: Entity) -> Future[None]:
         """Raises ConflictError for a taken id."""
-        return self._submit(lambda group: group.register(entity), done_when_stored=True)
+        return self.submit(lambda group: group.register(entity), done_when_stored=True)
 
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
         """Replace all attributes; returns the changed entity."""
-        return self._submit(lambda group: group.set_attributes(id, attributes))
+        return self.submit(lambda group: group.set_attributes(id, attributes))
 
     def set_token(self, id: str, token_hash: str) -> Future[None]:
         """Replace the token; the previous one is invalid from then on."""
-        return self._submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
+        return self.submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
 
     def erase_position(self, id: str) -> Future[None]:
         """Erase the entity's position and binding history. Slow: the binder is rebuilt."""
-        return self._submit(lambda group: group.erase_position(id), alone=True)
+        return self.submit(lambda group: group.erase_position(id), alone=True)
 
     def remove(self, id: str) -> Future[list[str]]:
         """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter."""
-        return self._submit(lambda group: group.remove(id))
+        return self.submit(lambda group: group.remove(id))
 
     def move(self, positions: Sequence[Position]) -> Future[int]:
         """Set positions, whose points are valid; returns how many were older than the known ones and ignored."""
-        return self._submit(lambda group: group.move(positions))
+        return self.submit(lambda group: group.move(positions))
 
     def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> Future[bool]:
         """Whether the subscription is new. Raises ConflictError if another one has the id."""
-        return self._submit(lambda group: group.subscribe(id, subscriber, query, body))
+        return self.submit(lambda group: group.subscribe(id, subscriber, query, body))
 
     def unsubscribe(self, id: str, subscriber: str) -> Future[None]:
         """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""
-        return self._submit(lambda group: group.unsubscribe(id, subscriber))
+        return self.submit(lambda group: group.unsubscribe(id, subscriber))
 
     def query(self, read: Callable[[BinderAdapter], T]) -> Future[T]:
         """Read the binder after everything submitted before has been applied."""
-        return self._submit(lambda group: read(group.adapter()), reads=True)
-
-    def join_node(self, node: str) -> Future[None]:
-        """Start to look for the sources of another node."""
-        return self._submit(lambda _: self.peer_sources.join(node), reads=True)
-
-    def leave_node(self, node: str) -> Future[None]:
-        """Drop another node and its sources."""
-        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.leave(node)))
-
-    def discovery_request(self, node: str) -> Future[DiscoveryRequest]:
-        """What to request from another node now. Raises NotFoundError."""
-        return self._submit(lambda _: self.peer_sources.request(node), reads=True)
-
-    def respond_to_discovery(self, request: DiscoveryRequest) -> Future[DiscoveryResponse]:
-        """The response to another node's request."""
-        return self._submit(lambda _: self.peer_sources.respond(request), reads=True)
-
-    def apply_discovery(self, response: DiscoveryResponse) -> Future[None]:
-        """Apply another node's response."""
-        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.apply(response)))
-
-    def expire_silent_nodes(self) -> Future[None]:
-        """Drop the sources of nodes that have been silent for too long."""
-        return self._submit(lambda group: group.apply_source_messages(self.peer_sources.expire_silent()))
+        return self.submit(lambda group: read(group.adapter()), reads=True)
 
     def inform_pipeline(self, pipeline: str) -> Future[None]:
         """Make sure that this pipeline has every control record in force."""
-        return self._submit(lambda group: group.inform_pipeline(pipeline), alone=True)
+        return self.submit(lambda group: group.inform_pipeline(pipeline), alone=True)
 
     def subscription_counts(self) -> dict[str, int]:
         """The number of subscriptions in each state, and of `bindings` and `agents`."""
@@ -196,7 +175,7 @@ class ControlWriter:
         """Handle what waits, then refuse. Idempotent."""
         self._commits.close()
 
-    def _submit(
+    def submit(
         self,
         apply: Callable[[RequestGroup], T],
         *,
@@ -204,6 +183,7 @@ class ControlWriter:
         alone: bool = False,
         reads: bool = False,
     ) -> Future[T]:
+        """See `ControlRequest`. Requests of other nodes are in `peer_requests`."""
         return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads))
 
     def _next_due(self) -> float:
@@ -248,7 +228,7 @@ class ControlWriter:
             if changing:
                 self._send(group, last_ticket)
             if not self._outbox.behind:
-                self.peer_sources.publish()
+                self._publish()
         except Exception as error:
             log.error("stored, but not journalled: %s", error, exc_info=not isinstance(error, RoamcastError))
             fail((each.submission for each in completions if not each.submission.request.done_when_stored), error)
@@ -266,10 +246,17 @@ class ControlWriter:
         if self._outbox.behind:
             self._outbox.catch_up()
 
+    def _publish(self) -> None:
+        """Everything is journalled: notify."""
+        self.peer_sources.publish()
+        self.peer_wants.publish()
+
     def _store(self, update: ControlUpdate) -> int:
         """The ticket of the last record, 0 without records."""
         changes = [*update.changes, *update.records]
-        return self._apply(changes) if changes else 0
+        last_ticket = self._apply(changes) if changes else 0
+        self.peer_wants.note(update.records)
+        return last_ticket
 
     def _apply(self, changes: Sequence[Change]) -> int:
         last_ticket = self._registry.apply(changes, at=self._clock.now(), journalled=self._outbox.journalled_ticket)
@@ -283,7 +270,8 @@ class ControlWriter:
         """
         self._outbox.send(group.update.records, last_ticket)
         if group.pipeline is not None:
-            self._outbox.inform_pipeline(group.pipeline, group.adapter(), self._clock.now())
+            now = self._clock.now()
+            self._outbox.inform_pipeline(group.pipeline, group.adapter(), self.peer_wants.links().records(now), now)
         self._erase_mailboxes()
 
     def _apply_in_memory(self, group: RequestGroup) -> None:
@@ -306,6 +294,7 @@ class ControlWriter:
             self._rebuild_at = time.monotonic() + self._pause
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
         self._adapter, self._outbox.behind = None, True
+        self.peer_wants.discard_links()
 
     def _current_adapter(self) -> BinderAdapter:
         """Raises the registry's last error while it is too soon for another rebuild, which may be expensive."""
@@ -321,7 +310,14 @@ class ControlWriter:
         entities = self._registry.entities()
         self.entities.reload(entities)
         remote = self.peer_sources.backbone.remote_sources()
-        adapter, update = BinderAdapter.restore(entities, remote, self._registry, self._queries, self._clock.now())
+        adapter, update = BinderAdapter.restore(
+            entities,
+            remote,
+            self._registry,
+            self._queries,
+            self._clock.now(),
+            self.peer_wants.own,
+        )
         self._outbox.behind = True
         update.changes += last
         self._store(update)
@@ -342,7 +338,7 @@ class ControlWriter:
                 self._check_disks()
                 self._erase_mailboxes()
                 self._outbox.forget()
-                self.peer_sources.publish()
+                self._publish()
             if time.monotonic() >= self._prune_at:
                 self._prune_at = time.monotonic() + _RETRY
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:

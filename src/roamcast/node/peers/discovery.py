@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -14,9 +14,10 @@ from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import AnnouncementCursor, DiscoveryResponse
 from roamcast.errors import NotFoundError, RoamcastError, UnavailableError
 from roamcast.failures import Failure, FailureTracker, wall_time
+from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.peer_sources import Notifications
-from roamcast.node.control.writer import ControlWriter
 from roamcast.node.peers.discovery_codec import SourcesRequest, SourcesResponse, decode_response, encode
+from roamcast.node.peers.links import PeerLinks
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp, http_client
 from roamcast.node.waiting import Waiters, wait_for
@@ -42,13 +43,23 @@ class Discovery:
     """Keeps the sources of all peers up to date. Belongs to one event loop. `at` is the position of this node."""
 
     def __init__(
-        self, control: ControlWriter, signed_http: SignedHttp, peers: Peers, space: Space, at: Point | None
+        self,
+        requests: PeerRequests,
+        signed_http: SignedHttp,
+        peers: Peers,
+        space: Space,
+        at: Point | None,
+        links: PeerLinks,
+        shares_folder: Callable[[str], bool],
     ) -> None:
-        self._control = control
+        """`shares_folder`: whether a node uses the same data folder, and so the same pipeline, as this one."""
+        self._requests = requests
         self._signed_http = signed_http
         self._peers = peers
         self._space = space
         self._at = at
+        self._links = links
+        self._shares_folder = shares_folder
         self._rng = Random()  # noqa: S311 - for jitter
         self._polling: dict[str, _PeerPolling] = {}
         self._ticker: asyncio.Task[None] | None = None
@@ -64,7 +75,7 @@ class Discovery:
             with suppress(RuntimeError):  # the node is stopping
                 loop.call_soon_threadsafe(self._notify, notifications)
 
-        self._control.peer_sources.notify = notify
+        self._requests.sources.notify = notify
         self._ticker = loop.create_task(self._tick())
 
     async def stop(self) -> None:
@@ -84,7 +95,7 @@ class Discovery:
         with self.waiters.waiting(_waiter_name(peer)) as event:
             while True:
                 event.clear()
-                response = await asyncio.wrap_future(self._control.respond_to_discovery(request.request))
+                response = await asyncio.wrap_future(self._requests.respond_to_discovery(request.request))
                 at_once = request.request.interest is not None or response.version < 0 or bool(response.announcements)
                 left = end - loop.time()
                 if at_once or left <= 0 or self.waiters.stopped or not await wait_for(event, left):
@@ -117,23 +128,27 @@ class Discovery:
     async def _update_peers(self) -> None:
         peers = {peer.domain for peer in self._peers.all()}
         for node in peers - self._polling.keys():
-            await asyncio.wrap_future(self._control.join_node(node))
+            linked = not self._shares_folder(node)
+            await asyncio.wrap_future(self._requests.join_node(node, linked=linked))
             self._polling[node] = _PeerPolling(node, self)
+            if linked:
+                self._links.add(node)
         for node in self._polling.keys() - peers:
             for task in self._polling[node].tasks:
                 task.cancel()
-            await asyncio.wrap_future(self._control.leave_node(node))
+            await self._links.remove(node)
+            await asyncio.wrap_future(self._requests.leave_node(node))
             del self._polling[node]
             self.positions.pop(node, None)
         if self._polling:
-            await asyncio.wrap_future(self._control.expire_silent_nodes())
+            await asyncio.wrap_future(self._requests.expire_silent_nodes())
 
     async def poll(self, polling: _PeerPolling, wait: float) -> bool:
         """Send one request and apply the response; whether there is more to fetch. Raises any error."""
         peer = self._peers.find(polling.node)
         if peer is None:
             raise NotFoundError(f"node {polling.node!r} has been removed")
-        request = await asyncio.wrap_future(self._control.discovery_request(polling.node))
+        request = await asyncio.wrap_future(self._requests.discovery_request(polling.node))
         body = encode(SourcesRequest(request, wait, self._at))
         try:
             content = await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA)
@@ -147,7 +162,7 @@ class Discovery:
         polling.last_response = wall_time()
         if decoded.at is not None:
             self.positions[polling.node] = decoded.at
-        await asyncio.wrap_future(self._control.apply_discovery(response))
+        await asyncio.wrap_future(self._requests.apply_discovery(response))
         is_new, polling.cursor = response.cursor != polling.cursor, response.cursor
         if (response.more or response.version < 0) and not is_new:
             raise UnavailableError(f"{polling.node} repeats the same response", where=peer.url)

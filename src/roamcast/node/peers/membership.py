@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from roamcast.errors import ConflictError, InputError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.clock import Clock
 from roamcast.node.peers.peer_file import Introduction, Invitation, Peer, Peers
+from roamcast.node.peers.schemas import IntroductionIn, JoinIn
 from roamcast.node.peers.signed_http import SignedHttp
-from roamcast.node.schemas import IntroductionIn, JoinIn
 from roamcast.security.signing import encrypt, mac, new_key, same
 
 __all__ = ["INTRODUCTION", "JOIN", "Membership"]

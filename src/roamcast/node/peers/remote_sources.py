@@ -13,7 +13,7 @@ from roamcast.node.peers.peer_file import Peers
 from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.tokens import PublishProof
 
-__all__ = ["PUBLISH_PROOFS", "RemoteSource", "RemoteSources"]
+__all__ = ["PUBLISH_PROOFS", "RemoteSource", "RemoteSources", "refused_proof"]
 
 PUBLISH_PROOFS: Final = "/v1/office/publish-proofs"
 
@@ -22,11 +22,12 @@ _CACHED: Final = 10_000
 
 
 class RemoteSource(NamedTuple):
-    """A source that is registered at another node, and its attributes as a JSON object."""
+    """A source that is registered at another node, its attributes as a JSON object, and its publish proof."""
 
     home: str
     id: str
     attributes: str | None
+    proof: str
 
 
 class RemoteSources:
@@ -50,18 +51,22 @@ class RemoteSources:
         request = orjson.dumps({"id": proof.id, "proof": proof.proof})
         verdict = orjson.loads(await self._signed_http.post(peer, PUBLISH_PROOFS, request))
         if verdict.get("valid") is not True:
-            raise _refused(f"{proof.home} does not accept this publish proof")
+            raise refused_proof(proof.home)
         attributes = verdict.get("attributes")
         if attributes is not None and not isinstance(attributes, str):
             raise UnavailableError(
                 "invalid response from the home node", where=peer.url, hint="run the same version on both"
             )
-        source = RemoteSource(proof.home, proof.id, attributes)
+        source = RemoteSource(proof.home, proof.id, attributes, proof.proof)
         self._verified.pop(proof, None)
         self._verified[proof] = time.monotonic() + _VALID_FOR, source
         if len(self._verified) > _CACHED:
             self._verified.popitem(last=False)
         return source
+
+
+def refused_proof(home: str) -> AuthenticationError:
+    return _refused(f"{home} does not accept this publish proof")
 
 
 def _refused(message: str) -> AuthenticationError:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN
 from roamcast.pipeline.state.control import DeadLetter
 from roamcast.pipeline.state.lookups import Truths
 from roamcast.ranges import Ranges
@@ -31,9 +32,13 @@ class SourceKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DedupedEvents:
-    """`fresh` are the events that count, ordered by node and offset. `seen` has the sources with new numbers."""
+    """`fresh` are the events that count, ordered by node and offset. `seen` has the sources with new events.
+
+    `last_known` are the events of this kind: they were published before somebody wanted them.
+    """
 
     fresh: pa.Table
+    last_known: pa.Table
     duplicates: int
     seen: Mapping[SourceKey, Ranges]
     dead_letters: list[DeadLetter] = field(default_factory=list)
@@ -42,14 +47,22 @@ class DedupedEvents:
 def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> DedupedEvents:
     """Drop duplicates and incomplete events. `matched` has MATCHED_SCHEMA, `seen` the numbers of earlier batches.
 
-    Of duplicates the first counts, whichever nodes they come from.
+    Of duplicates the first counts, whichever nodes they come from. Forwarded events have passed this at their home;
+    their numbers have gaps for events that nobody wants here, so they are not counted again.
     """
     matched = matched.sort_by([("node", "ascending"), ("offset", "ascending")])
     events = matched.filter(matched["complete"])
-    is_new, changed, refused = _first_copies(events, seen)
+    is_local = pc.equal(events["kind"], EVENT).combine_chunks().to_numpy(zero_copy_only=False)
+    is_new = pc.equal(events["kind"], FORWARDED).combine_chunks().to_numpy(zero_copy_only=False)
+    is_first, changed, refused = _first_copies(events.filter(pa.array(is_local)), seen)
+    is_new[is_local] = is_first
+    remote = events.filter(pa.array(~is_local)).group_by(["home", "entity"]).aggregate([]).to_pylist()
+    for source in (SourceKey(row["home"], row["entity"]) for row in remote):
+        changed.setdefault(source, seen.get(source, Ranges()))
     return DedupedEvents(
         fresh=events.filter(pa.array(is_new)),
-        duplicates=int(np.count_nonzero(~is_new)) - len(refused),
+        last_known=events.filter(pc.equal(events["kind"], LAST_KNOWN)),
+        duplicates=int(np.count_nonzero(~is_first)) - len(refused),
         seen=changed,
         dead_letters=[*_dead_letters(matched.filter(pc.invert(matched["complete"])), _INCOMPLETE), *refused],
     )
@@ -57,7 +70,7 @@ def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> Dedupe
 
 def _first_copies(
     events: pa.Table, seen: Mapping[SourceKey, Ranges]
-) -> tuple[Truths, Mapping[SourceKey, Ranges], list[DeadLetter]]:
+) -> tuple[Truths, dict[SourceKey, Ranges], list[DeadLetter]]:
     """For each event whether its (source, seq) is new; the ranges of sources with new numbers; and refused events."""
     is_new = np.zeros(events.num_rows, dtype=np.bool_)
     changed: dict[SourceKey, Ranges] = {}

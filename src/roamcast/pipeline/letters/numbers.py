@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.journal.bodies import LINK
 from roamcast.pipeline.state.lookups import Integers
 
 __all__ = ["NumberedLetters", "ReceiverKey", "number_letters", "order_letters"]
@@ -74,10 +75,19 @@ def _rank(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
 
 
 def _bodies(pending: pa.Table) -> pa.ChunkedArray:
-    """The JSON that a receiver reads: the subscription, why it matched, and the event."""
+    """The JSON that a receiver reads: the subscription, why it matched, and the event.
+
+    For a link, the kind of the record that its node makes of it, the attributes of the source, and the event.
+    """
     ids, whys = (_quote(pending[name]) for name in ("subscription", "why"))
     events = pending["event"].combine_chunks()
-    return pc.binary_join_element_wise('{"subscription":', ids, ',"why":', whys, ',"event":', events, "}", "")
+    bodies = pc.binary_join_element_wise('{"subscription":', ids, ',"why":', whys, ',"event":', events, "}", "")
+    is_link = pc.starts_with(pending["receiver"], LINK)
+    if not pc.any(is_link).as_py():
+        return bodies
+    attributes = pc.fill_null(pending["attributes"].combine_chunks(), "null")
+    links = pc.binary_join_element_wise('{"kind":', whys, ',"attributes":', attributes, ',"event":', events, "}", "")
+    return pc.if_else(is_link, links, bodies)
 
 
 def _quote(texts: pa.ChunkedArray) -> pa.Array:

@@ -12,18 +12,19 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.journal.bodies import decode_condition
+from roamcast.journal.bodies import LINK, decode_condition
+from roamcast.journal.records import FORWARDED, LAST_KNOWN
 from roamcast.lacl import holds
 from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
 from roamcast.lacl.syntax import Circle, Within
 from roamcast.model import global_name, iso
 from roamcast.pipeline.schemas import PENDING_SCHEMA, SOURCES
-from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.lookups import EndLimits, TableLookup
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
 __all__ = [
-    "LastSent", "describe_match", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_matches",
-    "throttle",
+    "LastSent", "describe_match", "join_links", "letters_of_bindings", "letters_of_initial_bindings",
+    "letters_of_last_known", "letters_of_matches", "throttle",
 ]  # fmt: skip
 
 BindingRow: TypeAlias = Mapping[str, Any]
@@ -64,17 +65,68 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
     for binding, newest in zip(initial, _newest_before(initial, fresh, sources), strict=True):
         if newest is None or not _satisfies(newest, binding["on"]):
             continue
-        source = _source_name(binding["source"], binding["home"], binding["node"])
         letters.append(
             {
                 "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
-                "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
-                "every": binding["every"],
-                "why": f"the last event of {source} when it was bound at {iso(binding['begin'])}"
-                f"{_condition_suffix(binding['on'])}",
+                "attributes": newest["attributes"], "office": binding["node"], "receiver": binding["subscriber"],
+                "subscription": binding["id"], "every": binding["every"], "why": _why_last_known(binding),
             }
         )  # fmt: skip
     return pa.Table.from_pylist(letters, PENDING_SCHEMA)
+
+
+def letters_of_last_known(
+    events: pa.Table, bindings: TableLookup, new: Sequence[BindingRow], sources: TableLookup
+) -> pa.Table:
+    """The letters with the last event of a remote source, which its home sent because a subscription was bound to it.
+
+    The event came after the binding, but was published before. `new` bindings of this batch get it as all others do.
+    """
+    if not events.num_rows:
+        return PENDING_SCHEMA.empty_table()
+    keys = [events["home"].combine_chunks(), events["entity"].combine_chunks()]
+    known = sources.find(SOURCES.keys, keys)
+    newest = np.full(events.num_rows, -1)
+    np.maximum.at(newest, known.key, pc.fill_null(sources.take(known.row, ("seq",))["seq"], -1).to_numpy())
+    pairs = bindings.find(("home", "source"), keys, EndLimits.live_only(events.num_rows))
+    pairs = pairs.without(events["seq"].to_numpy() <= newest)
+    rows = bindings.take(pairs.row)
+    created = {(row["node"], row["since"]) for row in new}
+    letters = []
+    for event, binding in zip(events.take(pa.array(pairs.key)).to_pylist(), rows.to_pylist(), strict=True):
+        is_waiting = binding["initial"] and event["time"] < binding["begin"]
+        if is_waiting and (binding["node"], binding["since"]) not in created and _satisfies(event, binding["on"]):
+            letters.append(
+                {
+                    **{name: event[name] for name in ("node", "offset", "time", "event", "attributes")},
+                    "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
+                    "every": binding["every"], "why": _why_last_known(binding),
+                }
+            )  # fmt: skip
+    return pa.Table.from_pylist(letters, PENDING_SCHEMA)
+
+
+def _why_last_known(binding: BindingRow) -> str:
+    source = _source_name(binding["source"], binding["home"], binding["node"])
+    if binding["subscriber"].startswith(LINK):
+        return LAST_KNOWN
+    return f"the last event of {source} when it was bound at {iso(binding['begin'])}{_condition_suffix(binding['on'])}"
+
+
+def join_links(pending: pa.Table) -> pa.Table:
+    """Make one letter of all that bring an event to a link: what its subscriptions want is decided at the other end."""
+    is_link = pc.starts_with(pending["receiver"], LINK)
+    if not pc.any(is_link).as_py():
+        return pending
+    office = pc.binary_join_element_wise(pending["office"], pending["receiver"], "")
+    is_last_known = pc.equal(pending["why"], LAST_KNOWN)
+    columns = {
+        "office": pc.if_else(is_link, office, pending["office"]),
+        "subscription": pc.if_else(is_link, "", pending["subscription"]),
+        "every": pc.if_else(is_link, None, pending["every"]),
+        "why": pc.if_else(pc.and_(is_link, pc.invert(is_last_known)), FORWARDED, pending["why"]),
+    }
+    return pa.table([columns.get(name, pending[name]) for name in PENDING_SCHEMA.names], schema=PENDING_SCHEMA)
 
 
 def _newest_before(initial: Sequence[BindingRow], fresh: pa.Table, sources: TableLookup) -> list[EventRow | None]:
@@ -144,10 +196,18 @@ def throttle(
 
 
 def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Array) -> pa.Table:
-    """One letter for each element of `lists`. `rows` and `whys` belong to these elements."""
-    parents = events.select(["node", "offset", "time", "event"]).take(pc.list_parent_indices(lists))
+    """One letter for each element of `lists`. `rows` and `whys` belong to these elements.
+
+    A link gets only events of sources of the node that it is linked to.
+    """
+    parents = events.select(["node", "offset", "time", "event", "attributes"]).take(pc.list_parent_indices(lists))
     columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
-    return pa.table(columns, schema=PENDING_SCHEMA)
+    letters = pa.table(columns, schema=PENDING_SCHEMA)
+    is_link = pc.starts_with(letters["receiver"], LINK)
+    if not pc.any(is_link).as_py():
+        return letters
+    homes = events["home"].take(pc.list_parent_indices(lists))
+    return letters.filter(pc.or_(pc.invert(is_link), pc.equal(homes, letters["office"])))
 
 
 def _source_name(source: str, home: str, node: str) -> str:

@@ -21,8 +21,10 @@ from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_ev
 from roamcast.pipeline.letters.numbers import NumberedLetters, ReceiverKey, number_letters, order_letters
 from roamcast.pipeline.letters.pending import (
     LastSent,
+    join_links,
     letters_of_bindings,
     letters_of_initial_bindings,
+    letters_of_last_known,
     letters_of_matches,
     throttle,
 )
@@ -145,15 +147,17 @@ class BatchState:
         context, changes = prepared.context, prepared.changes
         events = dedupe_events(matched, self.seen)
         late = _late_events(events.fresh, self.expired | prepared.expired)
-        pending = order_letters(
-            pa.concat_tables(
-                [
-                    letters_of_matches(events.fresh, context.open_subscriptions()),
-                    letters_of_bindings(events.fresh, context.open_bindings()),
-                    letters_of_initial_bindings(changes.initial, events.fresh, self._lookup(SOURCES)),
-                ]
-            )
+        bindings, sources = context.open_bindings(), self._lookup(SOURCES)
+        earlier = pa.concat_tables([events.fresh, events.last_known])
+        pending = pa.concat_tables(
+            [
+                letters_of_matches(events.fresh, context.open_subscriptions()),
+                letters_of_bindings(events.fresh, bindings),
+                letters_of_initial_bindings(changes.initial, earlier, sources),
+                letters_of_last_known(events.last_known, bindings, changes.initial, sources),
+            ]
         )
+        pending = order_letters(join_links(pending))
         kept, last_sent = throttle(pending, self._last_sent(pending, changes.removed), changes.removed)
         letters = number_letters(kept, self.last_numbers)
         dead_letters = sorted([*changes.dead_letters, *events.dead_letters])
@@ -236,7 +240,8 @@ class BatchState:
         keys = [pa.array([source[part] for source in sources], pa.string()) for part in range(2)]
         columns = ("node", "source", "seq", "time", "event", "attributes")
         stored = lookup.take(lookup.find(SOURCES.keys, keys).row, columns)
-        fresh = events.fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
+        fresh = pa.concat_tables([events.fresh, events.last_known])
+        fresh = fresh.select(["home", "entity", *columns[2:]]).rename_columns(columns)
         candidates = pa.concat_tables([stored, fresh])
         candidates = candidates.filter(pc.is_valid(candidates["event"])).sort_by([("seq", "ascending")])
         newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, candidates).to_pylist()}

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, MissingExtraError, RoamcastError
 from roamcast.journal.bodies import BindingBody
-from roamcast.journal.reader import is_node_name, open_journal
+from roamcast.journal.reader import is_link_name, is_node_name, open_journal
 from roamcast.journal.records import BINDING, POSITION, RECORD_SCHEMA, SUBSCRIPTION, Record, to_batch
+from roamcast.journal.wants import begin_want
 from roamcast.lacl import parse
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state.changes import apply_records
@@ -92,7 +93,8 @@ def _nodes(data: Path) -> list[str]:
     folder, journal = data / "nodes", open_journal(data)
     with storage_errors(folder):
         nodes = {path.name for path in folder.iterdir() if path.is_dir()} if folder.exists() else set()
-    return sorted({*filter(is_node_name, nodes), *(node for node in journal.nodes() if journal.last_offset(node))})
+    journals = (node for node in journal.nodes() if not is_link_name(node) and journal.last_offset(node))
+    return sorted({*filter(is_node_name, nodes), *journals})
 
 
 def _read_registry(node: str, folder: Path) -> list[Record]:
@@ -142,6 +144,8 @@ def _control_records(registry: RegistryStore) -> Iterator[Record]:
         text, subscriber = bind_texts[binding.subscription]
         body = BindingBody.of(_parse(text), subscriber, initial=False).to_json()
         yield Record(BINDING, binding.source, id=binding.subscription, time=binding.at, body=body)
+    for link, want in sorted({(want.link, want.want) for want in registry.wants()}):
+        yield begin_want(link, want, registry.latest())
 
 
 _parse = lru_cache(maxsize=1000)(parse)  # many subscriptions have the same text

@@ -36,6 +36,11 @@ class KeyRows(NamedTuple):
     key: Integers
     row: Integers
 
+    def without(self, dropped: Truths) -> KeyRows:
+        """The pairs whose key is not dropped."""
+        kept = ~dropped[self.key]
+        return KeyRows(self.key[kept], self.row[kept])
+
 
 class EndLimits(NamedTuple):
     """For each key: skip rows whose `until` is at most `offset` and whose `end` is at most `time`."""

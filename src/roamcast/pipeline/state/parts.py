@@ -23,7 +23,7 @@ from roamcast.pipeline.schemas import StateTable
 
 __all__ = ["FORMAT", "RESTORE_HINT", "Obsolete", "Part", "PartFolder", "newest_rows"]
 
-FORMAT: Final = "roamcast-part/6"
+FORMAT: Final = "roamcast-part/7"
 RESTORE_HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
 
 _RATIO: Final = 2

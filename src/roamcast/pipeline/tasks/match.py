@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import EVENT, add_home_column
+from roamcast.journal.records import LAST_KNOWN, add_home_column, are_events
 from roamcast.match.index.index import Candidates
 from roamcast.match.port import Events
 from roamcast.model import EARLIEST, LATEST, NO_END
@@ -38,7 +38,7 @@ def match_records(context: MatchContext) -> Callable[[Iterator[pa.RecordBatch]],
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         opened = context.open()
         for records in batches:
-            yield _match_batch(add_home_column(records.filter(pc.equal(records["kind"], EVENT))), opened, context)
+            yield _match_batch(add_home_column(records.filter(are_events(records["kind"]))), opened, context)
 
     return run
 
@@ -50,14 +50,24 @@ def _match_batch(records: pa.RecordBatch, opened: OpenContext, context: MatchCon
     columns = EventColumns(events)
     subscriptions, scanned = match_subscriptions(columns, opened, context.batch)
     bindings = match_bindings(columns, opened.bindings)
+    last_known = pc.equal(events["kind"], LAST_KNOWN).to_numpy(zero_copy_only=False)
+    subscriptions, bindings = (pairs.without(last_known) for pairs in (subscriptions, bindings))
     needed = np.unique(
-        np.concatenate((subscriptions.key, bindings.key, _newest(events), _events_of(events, context.initial_sources)))
+        np.concatenate(
+            (
+                subscriptions.key,
+                bindings.key,
+                np.flatnonzero(last_known),
+                _newest(events),
+                _events_of(events, context.initial_sources),
+            )
+        )
     )
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
     json[rows[needed]] = events_to_json(events.take(pa.array(needed)))
     event = pa.array(json, pa.string())
     values = {
-        **{name: records[name] for name in ("node", "offset", "home", "entity", "seq")},
+        **{name: records[name] for name in ("node", "offset", "kind", "home", "entity", "seq")},
         "time": records["time"].cast(pa.int64()),
         "complete": complete,
         "event": event,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.journal.records import EVENT, add_home_column
+from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
 from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, spark_schema
 from roamcast.pipeline.state.index_state import Shard
@@ -36,7 +36,8 @@ __all__ = ["gather_matches", "match_events", "match_shards", "route_events"]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-_ABSENT: Final = ("home", "entity", "seq", "time", "complete", "bindings")
+_MATCHED_KINDS: Final = pa.array([EVENT, FORWARDED])
+_ABSENT: Final = ("kind", "home", "entity", "seq", "time", "complete", "bindings")
 
 
 def match_events(records: DataFrame, context: MatchContext) -> pa.Table:
@@ -62,7 +63,7 @@ def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         router = routing.open().router
         for records in batches:
-            events = add_home_column(records.filter(pc.equal(records["kind"], EVENT)))
+            events = add_home_column(records.filter(pc.is_in(records["kind"], _MATCHED_KINDS)))
             events = events.filter(is_complete(events))
             routed = router.route(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
             copies = events.take(pa.array(routed.event))

@@ -28,6 +28,7 @@ from roamcast.store.registry.schema import (
     record_text,
     subscription_row,
     subscriptions,
+    wants,
 )
 from roamcast.store.registry.values import (
     AttributesSet,
@@ -40,6 +41,8 @@ from roamcast.store.registry.values import (
     SubscriptionAdded,
     SubscriptionRemoved,
     TokenSet,
+    WantAdded,
+    WantRemoved,
 )
 
 __all__ = ["apply_changes"]
@@ -164,6 +167,16 @@ def _unbind(connection: Connection, changes: Sequence[Unbound]) -> None:
     connection.execute(_end_binding, [{"of": c.subscription, "at": c.at, "to": c.source} for c in changes])
 
 
+def _add_wants(connection: Connection, changes: Sequence[WantAdded]) -> None:
+    connection.execute(wants.insert(), [change.want._asdict() for change in changes])
+
+
+def _remove_wants(connection: Connection, changes: Sequence[WantRemoved]) -> None:
+    names = {"link": "of", "peer": "by", "want": "text"}
+    rows = [{names[name]: value for name, value in change.want._asdict().items()} for change in changes]
+    connection.execute(_delete_want, rows)
+
+
 def _add_records(connection: Connection, records: Sequence[Record]) -> None:
     connection.execute(control_outbox.insert(), [{"record": record_text(record)} for record in records])
 
@@ -182,6 +195,8 @@ _APPLIERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {
     StateChanged: _set_states,
     Bound: _bind,
     Unbound: _unbind,
+    WantAdded: _add_wants,
+    WantRemoved: _remove_wants,
     Record: _add_records,
 }
 
@@ -250,6 +265,9 @@ _set_state = (
 )
 _delete_subscription = subscriptions.delete().where(subscriptions.c.id == _of)
 _delete_bindings = bindings.delete().where(bindings.c.subscription == _of)
+_delete_want = wants.delete().where(
+    wants.c.link == _of, wants.c.peer == bindparam("by"), wants.c.want == bindparam("text")
+)
 _end_binding = (
     bindings.update()
     .where(bindings.c.subscription == _of, bindings.c.source == bindparam("to"), bindings.c.unbound_at.is_(None))

@@ -13,7 +13,7 @@ from roamcast.bind.lcesm.messages import Bound
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.journal.records import Record
 from roamcast.model import Subscription
-from roamcast.store.registry.values import Binding, Change, Entity, EntityKind
+from roamcast.store.registry.values import Binding, Change, Entity, EntityKind, Want
 
 __all__ = [
     "RegistryStore", "entity_exists", "id_retired", "subscription_exists", "unknown_entity", "unknown_source",
@@ -101,6 +101,9 @@ class RegistryStore(Protocol):
         """The identity of the pipeline that has received all subscriptions and bindings."""
 
     def set_pipeline(self, identity: str) -> None: ...
+
+    def wants(self) -> list[Want]:
+        """What peers want, in any order."""
 
     def close(self) -> None: ...
 

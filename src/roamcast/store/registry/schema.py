@@ -15,7 +15,7 @@ from roamcast.store.registry.values import Entity
 __all__ = [
     "INCARNATION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "bindings", "control_outbox", "departures", "entities",
     "entity_of", "entity_row", "meta", "record_of", "record_text", "subscription_of", "subscription_row",
-    "subscriptions", "visitors",
+    "subscriptions", "visitors", "wants",
 ]  # fmt: skip
 
 # Rows of `meta`.
@@ -25,7 +25,7 @@ INCARNATION = "incarnation"
 
 _tables = MetaData()
 meta = meta_table(_tables)
-REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/7", _tables, {LATEST: "0"})
+REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/8", _tables, {LATEST: "0"})
 
 entities = Table(
     "entities",
@@ -96,6 +96,15 @@ visitors = Table(
     Column("move_proof", SortedText, nullable=False),
     Column("secret_hash", SortedText, nullable=False),
     Column("token_hash", SortedText),  # null until its mailbox is here
+    sqlite_with_rowid=False,
+)
+
+wants = Table(
+    "wants",
+    _tables,
+    Column("link", SortedText, primary_key=True),
+    Column("peer", SortedText, primary_key=True),
+    Column("want", SortedText, primary_key=True),
     sqlite_with_rowid=False,
 )
 

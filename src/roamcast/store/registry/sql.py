@@ -31,8 +31,9 @@ from roamcast.store.registry.schema import (
     record_of,
     subscription_of,
     subscriptions,
+    wants,
 )
-from roamcast.store.registry.values import Binding, Change, Entity, EntityKind
+from roamcast.store.registry.values import Binding, Change, Entity, EntityKind, Want
 
 __all__ = ["SqlRegistry", "open_registry", "open_registry_engine"]
 
@@ -190,6 +191,9 @@ class SqlRegistry:
     def set_pipeline(self, identity: str) -> None:
         with self._writing() as connection:
             _put_meta(connection, PIPELINE, identity)
+
+    def wants(self) -> list[Want]:
+        return [Want(row.link, row.peer, row.want) for row in self._rows(select(wants))]
 
     def close(self) -> None:
         self._engine.dispose()

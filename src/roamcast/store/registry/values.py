@@ -24,6 +24,9 @@ __all__ = [
     "SubscriptionAdded",
     "SubscriptionRemoved",
     "TokenSet",
+    "Want",
+    "WantAdded",
+    "WantRemoved",
 ]
 
 EntityKind = Literal["source", "subscriber"]
@@ -111,6 +114,24 @@ class SubscriptionRemoved:
     id: str
 
 
+class Want(NamedTuple):
+    """What a peer wants of this node's sources, for its data folder `link`; see `journal.wants`."""
+
+    link: str
+    peer: str
+    want: str
+
+
+@dataclass(frozen=True, slots=True)
+class WantAdded:
+    want: Want
+
+
+@dataclass(frozen=True, slots=True)
+class WantRemoved:
+    want: Want
+
+
 Change: TypeAlias = (
     EntityAdded
     | AttributesSet
@@ -125,6 +146,8 @@ Change: TypeAlias = (
     | StateChanged
     | Bound
     | Unbound
+    | WantAdded
+    | WantRemoved
     | Record
 )
 """A Position sets the entity's position unless a later one is stored. A StateChanged sets the lifecycle of a

@@ -36,7 +36,8 @@ async def post_events(request: Request, node: TheNode, publisher: Publisher) -> 
     events, bulk = await _EVENTS.read_bulk(request, node)
     now = node.clock.now()
     if isinstance(publisher, RemoteSource):
-        accepted = await node.intake.accept_remote(publisher, events, bulk=bulk, now=now)
+        pass_on = node.links.pass_on if node.links.is_linked(publisher.home) else None
+        accepted = await node.intake.accept_remote(publisher, events, bulk=bulk, now=now, pass_on=pass_on)
     else:
         accepted = await node.intake.accept(publisher.id, events, bulk=bulk, now=now)
     return accepted._asdict()
@@ -57,8 +58,9 @@ async def reserve_numbers(request: Request, node: TheNode, caller: Source) -> di
 async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """Report the caller's position: one or a list, all or none. The latest time wins.
 
-    `stale` is how many were older than the known position and ignored. A time far ahead of the node's clock is refused,
-    because it would make all later positions stale.
+    `stale` is how many were older than the known position and ignored. `pending` names the peers that have not
+    confirmed yet where the caller's moving regions are now; it is absent if there are none. A time far ahead of the
+    node's clock is refused, because it would make all later positions stale.
     """
     received, bulk = await _POSITIONS.read_bulk(request, node)
     now = node.clock.now()
@@ -79,4 +81,5 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
     stale = await await_to_the_end(node.control.move(positions))
     if (entity := node.entities.find(caller.id)) is not None:
         node.show_entity(entity)
-    return {"accepted": len(positions), "stale": stale}
+    pending = node.control.peer_wants.own.waiting_for(caller.id)
+    return {"accepted": len(positions), "stale": stale, **({"pending": pending} if pending else {})}

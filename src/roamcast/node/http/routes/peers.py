@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from roamcast.errors import ConflictError
+from roamcast.journal.records import EVENT, Record
+from roamcast.journal.wants import check_want
+from roamcast.node.control.wants import WantsRequest
 from roamcast.node.http.dependencies import TheNode, check_rate
 from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
 from roamcast.node.peers.discovery_codec import decode_request, encode
+from roamcast.node.peers.forwarding import encode_events
 from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer
-from roamcast.node.schemas import IntroductionIn, JoinIn, PublishProofIn, VouchIn
+from roamcast.node.peers.schemas import (
+    ForwardedEventsIn,
+    IntroductionIn,
+    JoinIn,
+    PassedEventsIn,
+    PublishProofIn,
+    VouchIn,
+    WantsIn,
+)
 from roamcast.node.service import Node
+from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(prefix="/office", include_in_schema=False)
 
@@ -20,6 +37,10 @@ _JOIN = BodyParser(JoinIn, anonymous=True)
 _INTRODUCTION = BodyParser(IntroductionIn)
 _VOUCH = BodyParser(VouchIn)
 _PUBLISH_PROOF = BodyParser(PublishProofIn)
+_WANTS = BodyParser(WantsIn)
+_FORWARDED = BodyParser(ForwardedEventsIn)
+_PASSED = BodyParser(PassedEventsIn)
+_POLL = 0.02  # seconds
 
 
 @router.post("/join")
@@ -72,6 +93,57 @@ async def sources(request: Request, node: TheNode) -> Response:
     received = await run_in_threadpool(decode_request, body, node.space)
     node.office.admission.check_sender(peer.domain, received.request.node)
     return _signed_response(node, peer, nonce, encode(await node.discovery.respond(peer.domain, received)))
+
+
+@router.post("/wants")
+async def wants(request: Request, node: TheNode) -> Response:
+    """What a node of another data folder wants of our sources. The response confirms what is stored."""
+    peer, nonce, body = await _signed(request, node)
+    received = await run_in_threadpool(_read_wants, body)
+    version = await await_to_the_end(node.peer_requests.apply_wants(peer.domain, received))
+    return _json(node, peer, nonce, {"version": version, "time": node.clock.now()})
+
+
+@router.post("/forwarded-events")
+async def forwarded_events(request: Request, node: TheNode) -> Response:
+    """The next events for a link. Waits for the first one."""
+    peer, nonce, body = await _signed(request, node)
+    question = _FORWARDED.parse(body)
+    if not await await_to_the_end(node.peer_requests.is_linked(peer.domain, question.link)):
+        raise ConflictError("nothing is wanted for this link", where="link", hint="send what is wanted first")
+    end = time.monotonic() + question.wait
+    while True:
+        events = await run_in_threadpool(node.forwarding.take, question.link, question.after)
+        if events is not None or time.monotonic() > end or node.waiters.stopped:
+            return _signed_response(node, peer, nonce, encode_events(events))
+        await asyncio.sleep(_POLL)
+
+
+@router.post("/passed-events")
+async def passed_events(request: Request, node: TheNode) -> Response:
+    """Events of a source of this node that published at the peer."""
+    peer, nonce, body = await _signed(request, node)
+    passed = await parse_off_loop(body, lambda: _PASSED.parse(body))
+    valid = node.office.admission.judge_publish(peer.domain, passed.id, passed.proof).valid
+    if valid:
+        await node.intake.accept_passed(passed.id, [Record(EVENT, **event.model_dump()) for event in passed.events])
+    return _json(node, peer, nonce, {"valid": valid})
+
+
+def _read_wants(body: bytes) -> WantsRequest:
+    request = _WANTS.parse(body)
+    for want in request.added:
+        check_want(want)
+    return WantsRequest(
+        request.link,
+        request.session,
+        request.base,
+        request.version,
+        tuple(request.added),
+        tuple(request.removed),
+        request.chunk,
+        request.more,
+    )
 
 
 async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:

@@ -93,7 +93,7 @@ async def list_subscriptions(
 async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """The current status of a subscription. For its owner and the operator."""
     subscription = await run_in_threadpool(_own, node, id, caller)
-    return _status_json(await _status_of(node, subscription))
+    return _with_path(node, _status_json(await _status_of(node, subscription)))
 
 
 @router.post("/{id}/explain", openapi_extra=_EVENT.openapi)
@@ -109,6 +109,9 @@ async def explain_match(id: str, request: Request, node: TheNode, caller: Subscr
     subscription = await run_in_threadpool(_own, node, id, caller)
     status = await _status_of(node, subscription)
     checks = await run_in_threadpool(_explain, node, subscription, status, event, is_operator=caller is None)
+    if status.state.value == "active":
+        path = node.path_states.of(id, status.sources if status.plan == "bind" else None)
+        checks += [] if path is None else [Check("path", None, f"{path.state}: {path.why}")]
     return {
         "subscription": id,
         "matches": verdict(checks),
@@ -231,7 +234,18 @@ def _list_json(node: Node, subscriptions: Sequence[Subscription], bindings: Iter
         listed.append(_subscription_json(one, why))
         if one.lifecycle is not None:
             listed[-1] |= _lifecycle_json(one.lifecycle, bound[one.id], why)
-    return listed
+    return [_with_path(node, one) for one in listed]
+
+
+def _with_path(node: Node, shown: dict[str, Any]) -> dict[str, Any]:
+    """The state as the path to other nodes makes it: an active subscription may be starting, partial or unreachable."""
+    if shown["state"] != "active":
+        return shown
+    path = node.path_states.of(shown["id"], shown["sources"] if shown["plan"] == "bind" else None)
+    if path is None:
+        return shown
+    since = shown["since"] if path.since is None else max(iso(path.since), shown["since"])
+    return {**shown, "state": path.state, "since": since, "why": path.why, "peers": list(path.peers)}
 
 
 def _lifecycle_json(lifecycle: Lifecycle, bound: Sequence[Bound], why: str | None) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Held bindings: bindings that stay in force for a while after the binder has ended them.
+
+A binding is held until the node of the source that replaces it has confirmed that it forwards events; and while the
+node of its source does not respond, unless another source qualifies: what that node accepts meanwhile comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from roamcast.bind.lcesm.messages import Bound, Effect, StateChanged, SubscriptionState, Unbound
+from roamcast.model import split_name
+
+__all__ = ["HeldBindings"]
+
+
+class _Held(NamedTuple):
+    """Since the node of the source is silent, or until another source is confirmed."""
+
+    silent: bool
+
+
+class HeldBindings:
+    """The bindings that are held, by subscription and source. Not thread-safe."""
+
+    def __init__(self, is_confirmed: Callable[[str], bool]) -> None:
+        """`is_confirmed`: whether the events of a source come here, as far as it is known."""
+        self._is_confirmed = is_confirmed
+        self._held: dict[str, dict[str, _Held]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """The subscriptions that have any."""
+        return iter(list(self._held))
+
+    def sources_of(self, subscription: str) -> tuple[str, ...]:
+        return tuple(self._held.get(subscription, ()))
+
+    def is_cut_off(self, subscription: str) -> bool:
+        """Whether its only sources are those of silent nodes."""
+        return any(held.silent for held in self._held.get(subscription, {}).values())
+
+    def apply(self, effects: Iterable[Effect], at: int, may_hold: Callable[[str, str], bool]) -> list[Effect]:
+        """The effects without what is held, and with what need not be held any more.
+
+        `may_hold`: whether the binding of a subscription without another source is held, because the node of its source
+        is silent.
+        """
+        effects = list(effects)
+        gained: dict[str, list[str]] = {}
+        for effect in effects:
+            if isinstance(effect, Bound):
+                gained.setdefault(effect.subscription, []).append(effect.source)
+        result: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Bound(id, source) if source in self._held.get(id, ()):
+                    self._forget(id, source)  # it goes on
+                case Unbound(id, source) if not all(map(self._is_confirmed, gained.get(id, ()))):
+                    self._held.setdefault(id, {})[source] = _Held(silent=False)
+                case Unbound(id, source) if id not in gained and may_hold(id, source):
+                    self._held.setdefault(id, {})[source] = _Held(silent=True)
+                case StateChanged(id, SubscriptionState.INACTIVE) if self.is_cut_off(id):
+                    pass
+                case StateChanged(id, SubscriptionState.STOP):
+                    result += [*self.release(id, at), effect]
+                case _:
+                    result.append(effect)
+        for id, sources in gained.items():
+            if all(map(self._is_confirmed, sources)):
+                result += self.release(id, at)
+        return result
+
+    def release(self, subscription: str, at: int) -> list[Unbound]:
+        """End the held bindings of a subscription."""
+        return [Unbound(subscription, source, at) for source in self._held.pop(subscription, ())]
+
+    def release_replaced(self, subscriptions: Iterable[str], at: int) -> list[Unbound]:
+        """Their present sources are confirmed: end the bindings that were held for them."""
+        return [unbound for id in subscriptions if not self.is_cut_off(id) for unbound in self.release(id, at)]
+
+    def cut_off_by(self, node: str) -> list[str]:
+        """The subscriptions that have only held sources of this node."""
+        return [
+            id
+            for id, sources in self._held.items()
+            if any(held.silent and split_name(source)[1] == node for source, held in sources.items())
+        ]
+
+    def _forget(self, subscription: str, source: str) -> None:
+        held = self._held[subscription]
+        del held[source]
+        if not held:
+            del self._held[subscription]

@@ -1,0 +1,118 @@
+"""What other data folders want of this node's sources. A link joins what all nodes of one data folder want."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from roamcast.errors import CapacityError
+from roamcast.journal.records import Record
+from roamcast.journal.wants import begin_want, end_want
+from roamcast.node.control.binder_adapter import ControlUpdate
+from roamcast.node.control.wants import UNKNOWN, WantsRequest
+from roamcast.store.registry.port import RegistryStore
+from roamcast.store.registry.values import Want, WantAdded, WantRemoved
+
+__all__ = ["Links"]
+
+_IN_CHUNKS: Final = -2  # the version while chunks are received
+
+
+@dataclass(slots=True)
+class _PeerVersion:
+    """The version of a peer's wants that is stored, or the chunks received so far."""
+
+    session: int
+    version: int
+    chunk: int = 0
+    received: set[str] = field(default_factory=set)
+
+
+class Links:
+    """The wants of all peers, as stored in the registry. Belongs to the control writer's thread."""
+
+    def __init__(self, registry: RegistryStore, max_wants: int) -> None:
+        """`max_wants` limits what each peer may want."""
+        self._max_wants = max_wants
+        self._wants: dict[tuple[str, str], set[str]] = {}  # by link and peer
+        self._counts: Counter[tuple[str, str]] = Counter()  # peers that want it, by link and want
+        self._versions: dict[tuple[str, str], _PeerVersion] = {}
+        for link, peer, want in registry.wants():
+            self._wants.setdefault((link, peer), set()).add(want)
+            self._counts[link, want] += 1
+
+    def apply(self, peer: str, request: WantsRequest, at: int) -> tuple[int, ControlUpdate]:
+        """The version that is in force once the update is stored and journalled. Raises CapacityError."""
+        key = request.link, peer
+        known = self._versions.get(key)
+        stored = self._wants.get(key, set())
+        if request.chunk:
+            if request.chunk == 1:
+                known = self._versions[key] = _PeerVersion(request.session, _IN_CHUNKS)
+            if known is None or known.session != request.session or known.chunk != request.chunk - 1:
+                return UNKNOWN, ControlUpdate()
+            known.chunk += 1
+            known.received.update(request.added)
+            self._check_size(known.received)
+            if request.more:
+                return 0, ControlUpdate()
+            added, removed = known.received - stored, stored - known.received
+            known.chunk, known.received = 0, set()
+        else:
+            if (
+                known is None
+                or known.session != request.session
+                or known.version not in (request.base, request.version)
+            ):
+                return UNKNOWN, ControlUpdate()
+            added, removed = set(request.added) - stored, stored & set(request.removed)
+            self._check_size(range(len(stored) + len(added)))
+        known.version = request.version
+        return request.version, self._update(key, added, removed, at)
+
+    def has(self, peer: str, link: str) -> bool:
+        """Whether a peer wants events for this link, or did since the start of this node."""
+        return (link, peer) in self._wants or (link, peer) in self._versions
+
+    def remove_peer(self, peer: str, at: int) -> ControlUpdate:
+        """The peer is gone for good."""
+        update = ControlUpdate()
+        for key in [key for key in self._wants if key[1] == peer]:
+            update.add(self._update(key, set(), set(self._wants[key]), at))
+            self._versions.pop(key, None)
+        return update
+
+    def records(self, at: int) -> Iterator[Record]:
+        """The control records of all wants in force."""
+        return (begin_want(link, want, at) for link, want in sorted(self._counts))
+
+    def _update(self, key: tuple[str, str], added: set[str], removed: set[str], at: int) -> ControlUpdate:
+        link, peer = key
+        update = ControlUpdate()
+        wants = self._wants.setdefault(key, set())
+        for want in sorted(added):
+            update.changes.append(WantAdded(Want(link, peer, want)))
+            self._counts[link, want] += 1
+            if self._counts[link, want] == 1:
+                update.records.append(begin_want(link, want, at))
+        for want in sorted(removed):
+            update.changes.append(WantRemoved(Want(link, peer, want)))
+            self._counts[link, want] -= 1
+            if not self._counts[link, want]:
+                del self._counts[link, want]
+                update.records.append(end_want(link, want, at))
+        wants |= added
+        wants -= removed
+        if not wants:
+            del self._wants[key]
+        return update
+
+    def _check_size(self, wants: Collection[object]) -> None:
+        if len(wants) > self._max_wants:
+            raise CapacityError(
+                f"a peer wants more than {self._max_wants:,} regions and sources",
+                where="added",
+                hint="raise ROAMCAST_LIMITS__WANTS at this node",
+            )

@@ -1,0 +1,94 @@
+"""Requests to the control writer that concern other nodes: discovery, and what nodes want of each other."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse
+from roamcast.node.clock import Clock
+from roamcast.node.control.request_group import RequestGroup
+from roamcast.node.control.wants import WantsRequest
+from roamcast.node.control.writer import ControlWriter
+
+__all__ = ["PeerRequests"]
+
+
+class PeerRequests:
+    """Submits requests to the control writer. Thread-safe; results are futures."""
+
+    def __init__(self, control: ControlWriter, clock: Clock) -> None:
+        self._submit = control.submit
+        self._clock = clock
+        self.sources = control.peer_sources
+        self.wants = control.peer_wants
+
+    def join_node(self, node: str, *, linked: bool) -> Future[None]:
+        """Start to look for the sources of another node. `linked`: it has a data folder of its own."""
+
+        def join(group: RequestGroup) -> None:
+            self.sources.join(node)
+            if linked:
+                self.wants.join(node, group.adapter())
+
+        return self._submit(join, reads=True)
+
+    def leave_node(self, node: str) -> Future[None]:
+        """Drop another node, its sources, and what it wants."""
+
+        def leave(group: RequestGroup) -> None:
+            group.apply_source_messages(self.sources.leave(node))
+            self.wants.own.remove_peer(node)
+            group.update.add(self.wants.links().remove_peer(node, self._clock.now()))
+
+        return self._submit(leave)
+
+    def discovery_request(self, node: str) -> Future[DiscoveryRequest]:
+        """What to request from another node now. Raises NotFoundError."""
+        return self._submit(lambda _: self.sources.request(node), reads=True)
+
+    def respond_to_discovery(self, request: DiscoveryRequest) -> Future[DiscoveryResponse]:
+        """The response to another node's request."""
+        return self._submit(lambda _: self.sources.respond(request), reads=True)
+
+    def apply_discovery(self, response: DiscoveryResponse) -> Future[None]:
+        """Apply another node's response."""
+
+        def apply(group: RequestGroup) -> None:
+            group.apply_source_messages(self.sources.apply(response))
+            if response.version >= 0 and not response.more:
+                group.node_responds(response.node)
+
+        return self._submit(apply)
+
+    def expire_silent_nodes(self) -> Future[None]:
+        """Drop the sources of nodes that have been silent for too long."""
+        return self._submit(lambda group: group.apply_source_messages(self.sources.expire_silent(), silent=True))
+
+    def wants_request(self, node: str) -> Future[WantsRequest]:
+        """What to tell a linked node of our wants now."""
+        return self._submit(lambda _: self.wants.own.request(node), reads=True)
+
+    def receive_wants(self, node: str, request: WantsRequest, version: int, ahead: int) -> Future[bool]:
+        """Take the response to such a request; whether there is more to send at once. See `NodeWants.note_clock`."""
+
+        def receive(group: RequestGroup) -> bool:
+            self.wants.own.note_clock(node, ahead)
+            more = self.wants.own.receive(node, request, version)
+            group.confirm_wants(lambda id: bool(self.wants.own.unconfirmed(id)))
+            return more
+
+        return self._submit(receive)
+
+    def is_linked(self, peer: str, link: str) -> Future[bool]:
+        """Whether another node wants events for this link."""
+        return self._submit(lambda _: self.wants.links().has(peer, link), reads=True)
+
+    def apply_wants(self, peer: str, request: WantsRequest) -> Future[int]:
+        """Store what another node wants of our sources; the version that is in force. Raises CapacityError."""
+
+        def apply(group: RequestGroup) -> int:
+            version, update = self.wants.links().apply(peer, request, self._clock.now())
+            group.update.add(update)
+            return version
+
+        return self._submit(apply)

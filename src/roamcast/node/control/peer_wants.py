@@ -1,0 +1,64 @@
+"""The wants of this node and of its peers, as the control writer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
+from roamcast.node.control.binder_adapter import BinderAdapter
+from roamcast.node.control.links import Links
+from roamcast.node.control.wants import NodeWants
+from roamcast.space import Space
+from roamcast.store.registry.port import RegistryStore
+
+__all__ = ["PeerWants"]
+
+
+class PeerWants:
+    """What this node wants, and what others want of it. Belongs to the control writer's thread, except for reading
+    `own`.
+    """
+
+    def __init__(self, registry: RegistryStore, link: str, session: int, space: Space, max_wants: int) -> None:
+        """`link` is the id of the data folder. Each peer may want `max_wants` of this node."""
+        self._registry = registry
+        self._max_wants = max_wants
+        self._links: Links | None = None
+        self._changed: set[str] = set()
+        self.own = NodeWants(link, session, space)
+        self.notify: Callable[[Iterable[str]], None] = lambda _: None
+        """Called with the peers from which this node wants something else, once that is journalled."""
+
+    def join(self, peer: str, adapter: BinderAdapter) -> None:
+        """A peer has a data folder of its own. For the first, all subscriptions are read, which may take a while."""
+        if not self.own.peers:
+            self.own.clear()
+            for subscription in self._registry.subscriptions():
+                if subscription.in_pipeline:
+                    id, subscriber = subscription.id, subscription.subscriber
+                    record = Record(SUBSCRIPTION, subscriber, id=id, body=subscription.body)
+                    self.own.note([record, *adapter.position_records(id, subscriber)])
+            bindings = self._registry.live_bindings()
+            self.own.note(Record(BINDING, bound.source, id=bound.subscription) for bound in bindings)
+        self.own.add_peer(peer)
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Follow control records that are stored."""
+        if self.own.peers:
+            self._changed |= self.own.note(records)
+
+    def publish(self) -> None:
+        """Everything is journalled: notify."""
+        changed, self._changed = self._changed, set()
+        if changed:
+            self.notify(changed)
+
+    def links(self) -> Links:
+        """What others want, as stored."""
+        if self._links is None:
+            self._links = Links(self._registry, self._max_wants)
+        return self._links
+
+    def discard_links(self) -> None:
+        """They may differ from what is stored."""
+        self._links = None

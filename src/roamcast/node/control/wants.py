@@ -1,0 +1,263 @@
+"""What this node wants from its peers: the bound sources of each, and the regions of subscriptions of plan match.
+
+It follows from the control records that the node journals. A peer confirms what it has stored; from then on it forwards
+every wanted event that is published there. Sans-IO.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from roamcast.journal.bodies import LINK, SubscriptionBody
+from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.journal.wants import want_of_source
+from roamcast.model import split_name
+from roamcast.space import Space
+
+__all__ = ["UNKNOWN", "NodeWants", "WantsRequest"]
+
+UNKNOWN: Final = -1
+"""The version of a peer that needs everything again."""
+
+_CHUNK: Final = 2_000  # wants in a request
+_CLOCK_SAMPLES: Final = 30  # so that the drift of clocks is followed
+_SLACK: Final = 0.5  # of the radius of a moving region: moves within it change nothing
+
+
+class WantsRequest(NamedTuple):
+    """A change of what a node wants, from version `base` to `version`; or, if `chunk` is not 0, a part of all of it.
+
+    Chunks are numbered from 1; `more` may follow. `session` grows with every start of the node that wants. The response
+    is the version that is in force at the peer, or UNKNOWN.
+    """
+
+    link: str
+    session: int
+    base: int
+    version: int
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    chunk: int = 0
+    more: bool = False
+
+
+class NodeWants:
+    """What this node wants, and what each peer has confirmed. Belongs to one thread, except for `unconfirmed`."""
+
+    def __init__(self, link: str, session: int, space: Space) -> None:
+        """`link` is the data folder of this node. Its nodes share one path from each peer."""
+        self._link = link
+        self._session = session
+        self._space = space
+        self._peers: dict[str, _PeerState] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is wanted, before it is noted again. Only while there are no peers."""
+        self._regions: Counter[str] = Counter()
+        self._sources: dict[str, Counter[str]] = {}  # by peer
+        self._of_subscription: dict[str, str] = {}
+        self._moving: dict[str, dict[str, _MovingRegion]] = {}  # by subscriber, then subscription
+        self._positions: dict[str, tuple[float, float]] = {}
+
+    @property
+    def peers(self) -> Sequence[str]:
+        return tuple(self._peers)
+
+    def add_peer(self, peer: str) -> None:
+        self._peers.setdefault(peer, _PeerState())
+
+    def remove_peer(self, peer: str) -> None:
+        self._peers.pop(peer, None)
+
+    def unconfirmed(self, subscription: str) -> list[str]:
+        """The peers that have not confirmed what this subscription wants. Any thread may call this."""
+        return [peer for peer, state in list(self._peers.items()) if state.is_unconfirmed(subscription)]
+
+    def waiting_for(self, subscriber: str) -> list[str]:
+        """The peers that have not confirmed where the moving regions of a subscriber are. Any thread may call this."""
+        regions = list(self._moving.get(subscriber, ()))
+        return sorted({peer for id in regions for peer in self.unconfirmed(id)})
+
+    def is_confirmed(self, source: str) -> bool:
+        """Whether the events of a source come here, as far as it is known."""
+        id, home = split_name(source)
+        state = None if home is None else self._peers.get(home)
+        if home is None or state is None:
+            return True
+        want = want_of_source(id)
+        return state.confirmed != UNKNOWN and want in self._sources.get(home, ()) and want not in state.changes
+
+    def note(self, records: Iterable[Record]) -> set[str]:
+        """Follow control records that are stored. Returns the peers to inform."""
+        concerned: set[str] = set()
+        for record in records:
+            id, entity = record.id or "", record.entity or ""
+            if id.startswith(LINK):
+                continue  # what a peer wants of this node
+            if record.kind == SUBSCRIPTION:
+                self._subscribe(id, entity, SubscriptionBody.from_json(record.body), concerned)
+            elif record.kind == REMOVAL:
+                self._drop(id, entity, concerned)
+            elif record.kind in (BINDING, UNBINDING):
+                self._bind(id, entity, record.kind == BINDING, concerned)
+            elif record.kind == POSITION and record.x is not None and record.y is not None:
+                self._move(entity, (record.x, record.y), concerned)
+        return concerned
+
+    def request(self, peer: str) -> WantsRequest:
+        """What to send next; without changes it asks whether the peer still has the version that it confirmed."""
+        state = self._peers[peer]
+        if state.confirmed != UNKNOWN:
+            changes = list(state.changes.items())[:_CHUNK]
+            version = changes[-1][1].version if changes else state.confirmed
+            added, removed = (
+                tuple(want for want, change in changes if change.wanted is wanted) for wanted in (True, False)
+            )
+            return WantsRequest(self._link, self._session, state.confirmed, version, added, removed)
+        if state.chunk == 0:
+            state.everything = (*self._regions, *self._sources.get(peer, ()))
+            state.version_of_everything = state.version
+            state.changes.clear()
+        begin = state.chunk * _CHUNK
+        chunk, more = state.everything[begin : begin + _CHUNK], begin + _CHUNK < len(state.everything)
+        version = state.version_of_everything
+        return WantsRequest(self._link, self._session, UNKNOWN, version, chunk, (), state.chunk + 1, more)
+
+    def note_clock(self, peer: str, ahead: int) -> None:
+        """The clock of a peer was at most `ahead` microseconds ahead of ours: its time in a response, less the time of
+        the request.
+        """
+        if (state := self._peers.get(peer)) is not None:
+            state.clocks.append(ahead)
+
+    def clock_shift(self, source: str) -> int:
+        """What to add to a time here to get one of the clock at the home of a source: the least upper bound known.
+
+        So an event that is published after a binding was confirmed is never before it.
+        """
+        home = split_name(source)[1]
+        state = None if home is None else self._peers.get(home)
+        return min(state.clocks, default=0) if state is not None else 0
+
+    def receive(self, peer: str, request: WantsRequest, version: int) -> bool:
+        """Take the response to a request; whether there is more to send at once."""
+        state = self._peers.get(peer)
+        if state is None:
+            return False
+        if version == UNKNOWN:
+            restarted = state.chunk > 0
+            state.confirmed, state.chunk = UNKNOWN, 0
+            return not restarted  # a peer that does not take chunks is asked again later
+        if request.more:
+            state.chunk = request.chunk
+            return True
+        state.chunk, state.everything = 0, ()
+        state.confirm(request.version)
+        return bool(state.changes)
+
+    def _subscribe(self, id: str, subscriber: str, body: SubscriptionBody, concerned: set[str]) -> None:
+        body = replace(body, place=None, area=None, every=None)
+        if body.moving_radius is None:
+            self._set_region(id, body.to_json(), concerned)
+            return
+        self._moving.setdefault(subscriber, {})[id] = _MovingRegion(body)
+        if (position := self._positions.get(subscriber)) is not None:
+            self._move(subscriber, position, concerned)
+
+    def _move(self, subscriber: str, position: tuple[float, float], concerned: set[str]) -> None:
+        regions = self._moving.get(subscriber)
+        if not regions:
+            return
+        self._positions[subscriber] = position
+        for id, region in regions.items():
+            radius = region.body.moving_radius or 0.0
+            if region.centre is None or self._space.distance(*region.centre, *position) > _SLACK * radius:
+                region.centre = position
+                box = self._space.box_around(*position, (1 + _SLACK) * radius)
+                self._set_region(id, replace(region.body, box=box, moving_radius=None).to_json(), concerned)
+
+    def _drop(self, id: str, subscriber: str, concerned: set[str]) -> None:
+        self._set_region(id, None, concerned)
+        regions = self._moving.get(subscriber, {})
+        regions.pop(id, None)
+        if not regions:
+            self._moving.pop(subscriber, None)
+            self._positions.pop(subscriber, None)
+
+    def _set_region(self, id: str, want: str | None, concerned: set[str]) -> None:
+        """Replace what a subscription wants. The new want comes first, so that nothing is missed in between."""
+        before = self._of_subscription.pop(id, None)
+        if want is not None:
+            self._of_subscription[id] = want
+            self._count(self._regions, want, 1, tuple(self._peers), id, concerned)
+        if before is not None:
+            self._count(self._regions, before, -1, tuple(self._peers), id, concerned)
+
+    def _bind(self, id: str, name: str, bound: bool, concerned: set[str]) -> None:
+        source, home = split_name(name)
+        if home is not None:
+            wants = self._sources.setdefault(home, Counter())
+            self._count(wants, want_of_source(source), 1 if bound else -1, (home,), id, concerned)
+
+    def _count(
+        self, wants: Counter[str], want: str, times: int, peers: Sequence[str], id: str, concerned: set[str]
+    ) -> None:
+        before = wants[want]
+        wants[want] += times
+        if not wants[want]:
+            del wants[want]
+        for state in (self._peers[peer] for peer in peers if peer in self._peers):
+            if bool(before) != bool(before + times):
+                state.change(want, wanted=times > 0)
+            if times > 0 and want in state.changes:
+                state.waiting[id] = state.changes[want].version
+        if bool(before) != bool(before + times):
+            concerned.update(peer for peer in peers if peer in self._peers)
+
+
+@dataclass(slots=True)
+class _MovingRegion:
+    """The body of a subscription with a moving region, and the centre of what is wanted for it now."""
+
+    body: SubscriptionBody
+    centre: tuple[float, float] | None = None
+
+
+class _Change(NamedTuple):
+    version: int
+    wanted: bool
+
+
+@dataclass(slots=True)
+class _PeerState:
+    """What a peer has confirmed, and the changes since, in order.
+
+    While it does not know what is wanted, it gets `everything` in chunks. `waiting` has subscriptions, and the version
+    with which what they want is confirmed.
+    """
+
+    version: int = 0
+    confirmed: int = UNKNOWN
+    changes: dict[str, _Change] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    everything: tuple[str, ...] = ()
+    version_of_everything: int = 0
+    chunk: int = 0
+    clocks: deque[int] = field(default_factory=lambda: deque(maxlen=_CLOCK_SAMPLES))
+
+    def is_unconfirmed(self, subscription: str) -> bool:
+        return self.confirmed == UNKNOWN or subscription in self.waiting
+
+    def change(self, want: str, *, wanted: bool) -> None:
+        self.version += 1
+        self.changes.pop(want, None)
+        self.changes[want] = _Change(self.version, wanted)
+
+    def confirm(self, version: int) -> None:
+        self.confirmed = version
+        self.changes = {want: change for want, change in self.changes.items() if change.version > version}
+        self.waiting = {id: at for id, at in self.waiting.items() if at > version}

@@ -1,0 +1,57 @@
+"""Whether events of other data folders reach a subscription: the part of its state that depends on peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from roamcast.failures import Failure, wall_time
+from roamcast.model import iso, split_name
+from roamcast.node.control.wants import NodeWants
+
+__all__ = ["PathState", "PathStates"]
+
+
+class PathState(NamedTuple):
+    """Why an active subscription may miss events: `starting` until its peers have confirmed what it wants,
+    `unreachable` if none of its sources can be reached, `partial` if some of its peers cannot. `since` may be unknown.
+    """
+
+    state: Literal["starting", "unreachable", "partial"]
+    peers: tuple[str, ...]
+    since: int | None
+    why: str
+
+
+class PathStates:
+    """Judges active subscriptions. Any thread may call."""
+
+    def __init__(
+        self, wants: Callable[[], NodeWants], failures: Callable[[], dict[str, Failure]], silence: float
+    ) -> None:
+        """`failures` are the links that do not work. After `silence` seconds they count."""
+        self._wants = wants
+        self._failures = failures
+        self._silence = round(silence * 1_000_000)
+
+    def of(self, subscription: str, sources: Sequence[str] | None) -> PathState | None:
+        """The state of an active subscription, which has these sources; None: of plan match. None if all is well."""
+        wants = self._wants()
+        linked = set(wants.peers)
+        homes = linked if sources is None else {home for _, home in map(split_name, sources) if home in linked}
+        if not homes:
+            return None
+        now = wall_time()
+        down = {
+            peer: failure
+            for peer, failure in self._failures().items()
+            if peer in homes and now - failure.since >= self._silence
+        }
+        if down:
+            is_cut_off = sources is not None and all(split_name(source)[1] in down for source in sources)
+            peers, since = tuple(sorted(down)), min(failure.since for failure in down.values())
+            reasons = "; ".join(f"{peer} does not respond since {iso(down[peer].since)}" for peer in peers)
+            return PathState("unreachable" if is_cut_off else "partial", peers, since, reasons)
+        if waiting := tuple(sorted(homes.intersection(wants.unconfirmed(subscription)))):
+            return PathState("starting", waiting, None, f"not confirmed yet by {', '.join(waiting)}")
+        return None

@@ -1,0 +1,131 @@
+"""The forwarding queue of a link at the home of the sources: events that the pipeline left for another data folder."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from roamcast.deliver.outbox import Outbox
+from roamcast.durable import storage_errors
+from roamcast.failures import Failure, FailureTracker
+from roamcast.model import Letter
+
+__all__ = ["ForwardedEvents", "ForwardingQueues", "decode_events", "encode_events"]
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_SETTLED: Final = 1_000_000_000  # nanoseconds; file times are coarse, so a recently changed folder may change unnoticed
+
+
+class ForwardedEvents(NamedTuple):
+    """Events of one pipeline, as JSON, in order: the first has the number `first`, the others follow densely."""
+
+    pipeline: str
+    first: int
+    events: tuple[bytes, ...]
+
+
+class ForwardingQueues:
+    """The queues of all links to one node. Any thread may call."""
+
+    def __init__(self, outbox: Outbox, node: str, keep: float) -> None:
+        """Events that were not taken for `keep` seconds are dropped."""
+        self._outbox = outbox
+        self._node = node
+        self._keep = keep
+        self._seen_empty: dict[str, int] = {}
+        self.forwarded = 0
+        self.dropped = 0
+        """Events that were dropped since the start, because nobody took them in time."""
+        self._dropped = FailureTracker()
+
+    def take(self, link: str, after: Mapping[str, int]) -> ForwardedEvents | None:
+        """The next events; None if there are none. Deletes what is journalled at the other end.
+
+        `after` has the last number that is, for each pipeline.
+        """
+        office = f"{self._node}@{link}"
+        folder = self._outbox.folder_of(office)
+        try:
+            changed = folder.stat().st_mtime_ns
+        except OSError:
+            return None
+        if self._seen_empty.get(office) == changed:
+            return None
+        for path in sorted(self._outbox.waiting(office), key=_write_order):
+            letters = self._outbox.read(path)
+            pipeline = pipeline_key(letters[0].sender)
+            left = [letter for letter in letters if letter.number > after.get(pipeline, 0)]
+            if left:
+                return _first_events(pipeline, left)
+            self._outbox.remove(path)
+            self.forwarded += len(letters)
+        if time.time_ns() - changed > _SETTLED:
+            self._seen_empty[office] = changed
+        return None
+
+    def losses(self) -> list[Failure]:
+        """What was dropped since the start, and since when."""
+        return [] if self._dropped.current is None else [self._dropped.current]
+
+    def expire(self) -> None:
+        """Drop events that were not taken in time."""
+        oldest = time.time() - self._keep
+        for folder in self._outbox.folders_of_links(self._node):
+            for path in self._outbox.waiting(folder.name):
+                with storage_errors(path):
+                    if path.stat().st_mtime >= oldest:
+                        continue
+                count = len(self._outbox.read(path))
+                self._outbox.remove(path)
+                self.dropped += count
+                self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
+                log.error("%d events for link %s were not taken within %g s: dropped", count, folder.name, self._keep)
+
+
+def pipeline_key(pipeline: str) -> str:
+    """A short name of a pipeline, for the names of journals."""
+    return sha256(pipeline.encode()).hexdigest()[:8]
+
+
+def encode_events(events: ForwardedEvents | None) -> bytes:
+    """A line with the pipeline and the first number, and a line for each event. Nothing if there are none."""
+    if events is None:
+        return b""
+    return b"\n".join((orjson.dumps([events.pipeline, events.first]), *events.events))
+
+
+def decode_events(content: bytes) -> ForwardedEvents | None:
+    if not content:
+        return None
+    head, *events = content.split(b"\n")
+    pipeline, first = orjson.loads(head)
+    if not isinstance(pipeline, str) or not isinstance(first, int) or first < 1:
+        raise ValueError("not forwarded events")
+    return ForwardedEvents(pipeline, first, tuple(events))
+
+
+def _first_events(pipeline: str, letters: list[Letter]) -> ForwardedEvents:
+    """As many as fit a response, at least one."""
+    events: list[bytes] = []
+    size = 0
+    for letter in letters:
+        event = letter.body.encode()
+        size += len(event)
+        if events and size > _MAX_BYTES:
+            break
+        events.append(event)
+    return ForwardedEvents(pipeline, letters[0].number, tuple(events))
+
+
+def _write_order(path: Path) -> tuple[int, str]:
+    """Batches of an earlier pipeline come first, though the next one counts its batches from 0 again."""
+    with storage_errors(path):
+        return path.stat().st_mtime_ns, path.name

@@ -1,0 +1,295 @@
+"""Links: the paths on which events of other data folders come here. Wants out, events in.
+
+Every node of a data folder sends its own wants. One of them pulls the events of each peer, and appends them to a
+journal of their own, where the offset follows from the number of an event: after a restart it continues after the last
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from roamcast.errors import ConflictError, InputError, NotFoundError, RoamcastError, UnavailableError
+from roamcast.failures import Failure, FailureTracker, wall_time
+from roamcast.journal.reader import JournalFolder
+from roamcast.journal.records import FORWARDED, LAST_KNOWN, Record
+from roamcast.journal.writer import FileJournal, lock_journal
+from roamcast.model import EPOCH, global_name
+from roamcast.node.control.peer_requests import PeerRequests
+from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events
+from roamcast.node.peers.peer_file import Peer, Peers
+from roamcast.node.peers.remote_sources import RemoteSource, refused_proof
+from roamcast.node.peers.signed_http import SignedHttp
+from roamcast.node.waiting import await_to_the_end, wait_for
+
+__all__ = ["FORWARDED_EVENTS", "WANTS", "PeerLinks"]
+
+log = logging.getLogger(__name__)
+
+WANTS: Final = "/v1/office/wants"
+FORWARDED_EVENTS: Final = "/v1/office/forwarded-events"
+PASSED_EVENTS: Final = "/v1/office/passed-events"
+
+_HEARTBEAT: Final = 2.0  # seconds between requests that only ask whether the peer still knows our wants
+_WAIT: Final = 5.0  # seconds a response may wait for an event
+_EXTRA: Final = 3.0  # seconds more for the network
+_OTHER_PULLS: Final = 2.0  # seconds until we try again to pull instead of another node of this folder
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds
+_EXPIRE_EVERY: Final = 5.0  # seconds
+
+
+class PeerLinks:
+    """The links with all peers that have a data folder of their own. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        requests: PeerRequests,
+        signed_http: SignedHttp,
+        peers: Peers,
+        journal: Path,
+        link: str,
+        queues: ForwardingQueues,
+    ) -> None:
+        """`journal` is the folder of all journals of this data folder, whose id is `link`."""
+        self.requests = requests
+        self.signed_http = signed_http
+        self.peers = peers
+        self.journal = journal
+        self.link = link
+        self._queues = queues
+        self._links: dict[str, _PeerLink] = {}
+        self._expiring: asyncio.Task[None] | None = None
+        self.received = 0
+        self.lost = 0
+        """Events that peers had dropped before they were pulled, since the start."""
+        self._lost = FailureTracker()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def notify(peers: Iterable[str]) -> None:
+            try:
+                loop.call_soon_threadsafe(self._notify, tuple(peers))
+            except RuntimeError:  # the node is stopping
+                log.debug("wants of %s changed while stopping", peers)
+
+        self.requests.wants.notify = notify
+        self._expiring = loop.create_task(self._expire())
+
+    async def stop(self) -> None:
+        for link in list(self._links.values()):
+            await link.stop()
+        if self._expiring is not None:
+            self._expiring.cancel()
+
+    def add(self, node: str) -> None:
+        self._links[node] = _PeerLink(node, self)
+
+    async def remove(self, node: str) -> None:
+        if (link := self._links.pop(node, None)) is not None:
+            await link.stop()
+
+    def is_linked(self, node: str) -> bool:
+        """Whether a peer has a data folder of its own."""
+        return node in self._links
+
+    def failures(self) -> dict[str, Failure]:
+        """The links on which no events come, and since when. Any thread may call this."""
+        current = ((node, link.failures.current) for node, link in list(self._links.items()))
+        return {node: failure for node, failure in current if failure is not None}
+
+    def losses(self) -> list[Failure]:
+        """What was lost since the start, and since when."""
+        return [] if self._lost.current is None else [self._lost.current]
+
+    def count(self, received: int, lost: int) -> None:
+        self.received += received
+        if lost:
+            self.lost += lost
+            self._lost.failed(f"peers had dropped {self.lost} events before they were taken in here")
+
+    async def pass_on(self, source: RemoteSource, records: Sequence[Record]) -> None:
+        """Bring events of a source that published here to its home. They are journalled there when this returns.
+
+        Raises AuthenticationError, and UnavailableError; then they may or may not be.
+        """
+        peer = self.peers.find(source.home)
+        if peer is None:
+            raise NotFoundError(f"node {source.home!r} has been removed", hint="publish at the home of the source")
+        names = ("seq", "id", "time", "x", "y", "terms", "readings")
+        events = [{name: getattr(record, name) for name in names} for record in records]
+        body = {"id": source.id, "proof": source.proof, "events": events}
+        if orjson.loads(await self.signed_http.post(peer, PASSED_EVENTS, orjson.dumps(body))).get("valid") is not True:
+            raise refused_proof(source.home)
+
+    def _notify(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            if (link := self._links.get(peer)) is not None:
+                link.changed.set()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY)
+            try:
+                await asyncio.to_thread(self._queues.expire)
+            except RoamcastError as error:
+                log.warning("forwarding queues: %s; retrying", error)
+
+
+class _PeerLink:
+    """The link with one peer."""
+
+    def __init__(self, node: str, links: PeerLinks) -> None:
+        self.node = node
+        self.changed = asyncio.Event()
+        self.failures = FailureTracker()
+        self._links = links
+        self._journal: FileJournal | None = None
+        self._tasks = [asyncio.create_task(self._repeat(work)) for work in (self._send_wants, self._pull)]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _repeat(self, work: Any) -> None:
+        pause = 0.0
+        while True:
+            try:
+                await work()
+                pause = 0.0
+            except Exception as error:  # the next attempt may succeed
+                if not pause:
+                    known = isinstance(error, RoamcastError)
+                    log.info("link with %s: %s; retrying", self.node, error, exc_info=not known)
+                self.failures.failed(error)
+                pause = min(_LONGEST_PAUSE, 2 * pause or _FIRST_PAUSE)
+                await asyncio.sleep(pause)
+
+    def _peer(self) -> Peer:
+        peer = self._links.peers.find(self.node)
+        if peer is None:
+            raise NotFoundError(f"node {self.node!r} has been removed")
+        return peer
+
+    async def _send_wants(self) -> None:
+        self.changed.clear()
+        requests = self._links.requests
+        request = await asyncio.wrap_future(requests.wants_request(self.node))
+        sent = wall_time()
+        content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
+        version, time = (orjson.loads(content).get(name) for name in ("version", "time"))
+        if not isinstance(version, int) or not isinstance(time, int):
+            raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
+        if not await asyncio.wrap_future(requests.receive_wants(self.node, request, version, time - sent)):
+            await wait_for(self.changed, _HEARTBEAT)
+
+    async def _pull(self) -> None:
+        """Pull until something fails, unless another node of this folder does."""
+        links = self._links
+        try:
+            lock = await asyncio.to_thread(lock_journal, links.journal, f"{self.node}+link")
+        except ConflictError:
+            self.failures.succeeded()  # the node that pulls reports what is wrong
+            await asyncio.sleep(_OTHER_PULLS)
+            return
+        lanes = LinkJournals(links.journal, self.node)
+        try:
+            await asyncio.to_thread(lanes.open)
+            while True:
+                request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": _WAIT})
+                content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, _WAIT + _EXTRA)
+                self.failures.succeeded()
+                if (events := decode_events(content)) is not None:
+                    links.count(len(events.events), await lanes.append(events))
+        finally:  # without awaiting anything: the task may be cancelled again
+            lanes.close()
+            os.close(lock)
+
+
+class LinkJournals:
+    """The journals in which the events of one peer are: `<peer>+<pipeline>+<before>`.
+
+    Each has the events of one pipeline of the peer from number `before` + 1 on. If the peer had to drop events, the
+    rest goes to a new one.
+    """
+
+    def __init__(self, root: Path, peer: str) -> None:
+        self._root = root
+        self._peer = peer
+        self._before: dict[str, int] = {}  # by pipeline
+        self._last: dict[str, int] = {}
+        self._open: dict[str, FileJournal] = {}
+
+    def open(self) -> None:
+        """Find out which events are journalled. Raises StorageError and CorruptionError."""
+        for path in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+            peer, _, rest = path.name.partition("+")
+            pipeline, _, before = rest.partition("+")
+            if path.is_dir() and peer == self._peer and before.isdecimal():
+                last = int(before) + JournalFolder(self._root, path.name).last_offset()
+                if last >= self._last.get(pipeline, 0):
+                    self._before[pipeline], self._last[pipeline] = int(before), last
+
+    def close(self) -> None:
+        """Blocks until what is being written is on disk."""
+        for journal in self._open.values():
+            journal.close()
+
+    def last_numbers(self) -> dict[str, int]:
+        """The last number that is journalled, for each pipeline of the peer."""
+        return self._last
+
+    async def append(self, events: ForwardedEvents) -> int:
+        """Journal events durably; returns how many are missing before them."""
+        pipeline = events.pipeline
+        last = self._last.get(pipeline, 0)
+        if events.first <= last:
+            raise UnavailableError(f"{self._peer} sent events again that are journalled", hint="check its version")
+        missing = events.first - last - 1
+        if missing or pipeline not in self._before:
+            self._before[pipeline] = events.first - 1
+            if (former := self._open.pop(pipeline, None)) is not None:
+                await asyncio.to_thread(former.close)
+        journal = self._open.get(pipeline)
+        if journal is None:
+            name = f"{self._peer}+{pipeline}+{self._before[pipeline]}"
+            journal = self._open[pipeline] = await asyncio.to_thread(FileJournal, self._root, name, linger=0)
+        records = await asyncio.to_thread(lambda: [_record(event, self._peer) for event in events.events])
+        offset = await await_to_the_end(journal.append(records))
+        if self._before[pipeline] + offset != events.first:
+            raise ConflictError(f"event {events.first} of {self._peer} got offset {offset}", hint="report this bug")
+        self._last[pipeline] = events.first + len(records) - 1
+        return missing
+
+
+def _record(content: bytes, home: str) -> Record:
+    """The record of a forwarded event. Raises InputError if the peer sent something else."""
+    try:
+        letter = orjson.loads(content)
+        event, attributes = letter["event"], letter["attributes"]
+        if letter["kind"] not in (FORWARDED, LAST_KNOWN) or "@" in event["source"]:
+            raise ValueError(f"a {letter['kind']!r} of {event['source']!r}")
+        since = datetime.fromisoformat(event["time"]) - EPOCH
+        return Record(
+            letter["kind"],
+            global_name(event["source"], home),
+            event["seq"],
+            event["id"],
+            (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
+            event["x"],
+            event["y"],
+            event["terms"],
+            event["readings"],
+            None if attributes is None else orjson.dumps(attributes).decode(),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{home} forwarded something that is not an event: {error}") from error

@@ -1,0 +1,220 @@
+"""What a node wants from its peers, and what they have confirmed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.journal.wants import want_of_source
+from roamcast.model import Box
+from roamcast.node.control import wants as wants_module
+from roamcast.node.control.links import Links
+from roamcast.node.control.wants import UNKNOWN, NodeWants
+from roamcast.space import PLANAR
+from roamcast.store.registry.values import WantAdded, WantRemoved
+
+from memory_registry import MemoryRegistry  # isort: skip
+
+LINK = "0" * 32
+BODY = SubscriptionBody(Box(0.0, 0.0, 1.0, 1.0), ("fire",), space="planar")
+
+
+def subscription(id: str, body: SubscriptionBody = BODY, subscriber: str = "ann") -> Record:
+    return Record(SUBSCRIPTION, subscriber, id=id, time=1, body=body.to_json())
+
+
+def removal(id: str, subscriber: str = "ann") -> Record:
+    return Record(REMOVAL, subscriber, id=id, time=2)
+
+
+def binding(id: str, source: str, kind: str = BINDING) -> Record:
+    return Record(kind, source, id=id, time=1, body=BindingBody("ann").to_json())
+
+
+def position(x: float, y: float, subscriber: str = "ann") -> Record:
+    return Record(POSITION, subscriber, time=1, x=x, y=y)
+
+
+def node_wants(*peers: str) -> NodeWants:
+    wants = NodeWants(LINK, 7, PLANAR)
+    for peer in peers:
+        wants.add_peer(peer)
+    return wants
+
+
+class Home:
+    """A peer that stores what is wanted of it, and may restart."""
+
+    def __init__(self) -> None:
+        self.registry = MemoryRegistry()
+        self.records: list[Record] = []
+        self.now = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.links = Links(self.registry, 1_000)
+
+    def respond(self, wants: NodeWants, peer: str, *, lose_response: bool = False) -> bool:
+        """Exchange a request and its response; whether there is more to send."""
+        request = wants.request(peer)
+        self.now += 1
+        version, update = self.links.apply("north", request, self.now)
+        self.registry.apply([*update.changes], at=self.now)
+        self.records += update.records
+        return True if lose_response else wants.receive(peer, request, version)
+
+    def synchronise(self, wants: NodeWants, peer: str) -> None:
+        for _ in range(20):
+            if not self.respond(wants, peer):
+                return
+        raise AssertionError("there is always more to send")
+
+    @property
+    def stored(self) -> set[str]:
+        return {want.want for want in self.registry.wants()}
+
+
+def test_a_subscription_waits_for_the_confirmation_of_every_peer() -> None:
+    wants, south, west = node_wants("south", "west"), Home(), Home()
+    assert wants.note([subscription("q")]) == {"south", "west"}
+    assert wants.unconfirmed("q") == ["south", "west"]
+    south.synchronise(wants, "south")
+    assert wants.unconfirmed("q") == ["west"]
+    west.synchronise(wants, "west")
+    assert wants.unconfirmed("q") == []
+    assert south.stored == west.stored == {BODY.to_json()}
+
+
+def test_an_equal_region_is_confirmed_at_once() -> None:
+    """And wanted until the last subscription with it is removed."""
+    wants, south = node_wants("south"), Home()
+    wants.note([subscription("q")])
+    south.synchronise(wants, "south")
+    assert wants.note([subscription("other")]) == set()
+    assert wants.unconfirmed("other") == []
+    assert wants.note([removal("q")]) == set()
+    assert wants.note([removal("other")]) == {"south"}
+    south.synchronise(wants, "south")
+    assert south.stored == set()
+    assert [record.kind for record in south.records] == [SUBSCRIPTION, REMOVAL]
+
+
+def test_a_bound_source_is_wanted_from_its_home_only() -> None:
+    wants, south, west = node_wants("south", "west"), Home(), Home()
+    for peer, home in (("south", south), ("west", west)):
+        home.synchronise(wants, peer)
+    assert not wants.is_confirmed("b4@south")
+    assert wants.note([binding("q", "b4@south"), binding("p", "local")]) == {"south"}
+    assert not wants.is_confirmed("b4@south")
+    south.synchronise(wants, "south")
+    assert wants.is_confirmed("b4@south")
+    assert wants.is_confirmed("local")
+    assert (south.stored, west.stored) == ({want_of_source("b4")}, set())
+    wants.note([binding("q", "b4@south", UNBINDING)])
+    south.synchronise(wants, "south")
+    assert [record.kind for record in south.records] == [BINDING, UNBINDING]
+
+
+def test_a_moving_region_is_wanted_with_room_around_it() -> None:
+    """A move within it changes nothing; after another one the new want comes before the old one ends."""
+    body = SubscriptionBody(None, (), space="planar", moving_radius=10)
+    wants, south = node_wants("south"), Home()
+    south.synchronise(wants, "south")
+    assert wants.note([subscription("q", body)]) == set()
+    assert wants.note([position(0, 0)]) == {"south"}
+    south.synchronise(wants, "south")
+    assert wants.note([position(5, 0)]) == set()
+    assert wants.note([position(5.5, 0)]) == {"south"}
+    assert wants.unconfirmed("q") == ["south"]
+    request = wants.request("south")
+    assert (len(request.added), len(request.removed)) == (1, 1)
+    box = SubscriptionBody.from_json(request.added[0]).box
+    assert box is not None
+    assert box.min_x <= -9.5
+    assert box.max_x >= 20.5
+
+
+def test_a_peer_that_lost_everything_gets_it_again() -> None:
+    """Meanwhile nothing is confirmed."""
+    wants, south = node_wants("south"), Home()
+    wants.note([subscription("q")])
+    south.synchronise(wants, "south")
+    south = Home()
+    assert south.respond(wants, "south")
+    assert wants.unconfirmed("q") == ["south"]
+    south.synchronise(wants, "south")
+    assert south.stored == {BODY.to_json()}
+    assert wants.unconfirmed("q") == []
+
+
+def test_a_restart_of_either_side_changes_no_want() -> None:
+    wants, south = node_wants("south"), Home()
+    records = [subscription("q"), binding("p", "b4@south")]
+    wants.note(records)
+    south.synchronise(wants, "south")
+    before = list(south.records)
+    south.restart()
+    south.synchronise(wants, "south")
+    again = NodeWants(LINK, 8, PLANAR)
+    again.note(records)
+    again.add_peer("south")
+    south.synchronise(again, "south")
+    assert south.records == before
+
+
+def test_what_two_nodes_of_a_folder_want_is_joined() -> None:
+    """It begins with the first and ends with the last."""
+    registry = MemoryRegistry()
+    links = Links(registry, 10)
+    kinds = []
+    for peer, record in [("north", subscription("q")), ("west", subscription("q"))]:
+        wants = node_wants("south")
+        wants.note([record])
+        _, update = links.apply(peer, wants.request("south"), 1)
+        kinds.append([type(change) for change in update.changes] + [each.kind for each in update.records])
+    for peer in ("north", "west"):
+        update = links.remove_peer(peer, 2)
+        kinds.append([type(change) for change in update.changes] + [each.kind for each in update.records])
+    assert kinds == [[WantAdded, SUBSCRIPTION], [WantAdded], [WantRemoved], [WantRemoved, REMOVAL]]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_peers_have_what_is_wanted_whatever_gets_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests and responses get lost, the peer restarts, and everything is sent in small chunks."""
+    monkeypatch.setattr(wants_module, "_CHUNK", 2)
+    draw = random.Random(seed)
+    wants, south = node_wants("south"), Home()
+    live: dict[str, str | None] = {}
+    for step in range(60):
+        choice = draw.random()
+        if choice < 0.35:
+            box = Box(draw.randrange(5), 0, 9, 9)
+            live[f"q{step}"] = None
+            wants.note([subscription(f"q{step}", SubscriptionBody(box, (), space="planar"))])
+        elif choice < 0.5:
+            live[f"q{step}"] = f"s{draw.randrange(4)}@south"
+            wants.note([binding(f"q{step}", str(live[f"q{step}"]))])
+        elif choice < 0.7 and live:
+            id = draw.choice(sorted(live))
+            source = live.pop(id)
+            wants.note([removal(id) if source is None else binding(id, source, UNBINDING)])
+        elif choice < 0.75:
+            south.restart()
+        else:
+            south.respond(wants, "south", lose_response=draw.random() < 0.3)
+        confirmed = [id for id in live if not wants.unconfirmed(id)]
+        for id in confirmed:
+            source = live[id]
+            want = wants._of_subscription[id] if source is None else want_of_source(source.partition("@")[0])
+            assert want in south.stored
+    for _ in range(50):
+        south.respond(wants, "south")
+    request = wants.request("south")
+    assert (request.base, request.added, request.removed, request.chunk) == (request.version, (), (), 0)
+    regions = {wants._of_subscription[id] for id, source in live.items() if source is None}
+    sources = {want_of_source(source.partition("@")[0]) for source in live.values() if source is not None}
+    assert south.stored == regions | sources
+    assert UNKNOWN not in (request.base, request.version)
