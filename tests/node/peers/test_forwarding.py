@@ -1,0 +1,92 @@
+"""Forwarding queues: what the pipeline leaves for a link is taken once, in order."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+from roamcast.node.peers import forwarding
+from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events, encode_events, pipeline_key
+
+LINK = "a" * 32
+OFFICE = f"south@{LINK}"
+FIRST, SECOND = pipeline_key("first"), pipeline_key("second")
+
+
+def leave(outbox: Outbox, batch: int, *numbers: int, pipeline: str = "first") -> None:
+    rows = [{"receiver": f"@{LINK}", "number": number, "body": f'{{"n":{number}}}'} for number in numbers]
+    outbox.put(OFFICE, pipeline, batch, pa.Table.from_pylist(rows, schema=LETTERS_SCHEMA))
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "outbox")
+
+
+@pytest.fixture
+def queues(outbox: Outbox) -> ForwardingQueues:
+    return ForwardingQueues(outbox, "south", keep=60)
+
+
+def events(pipeline: str, first: int, last: int) -> ForwardedEvents:
+    return ForwardedEvents(pipeline, first, tuple(f'{{"n":{n}}}'.encode() for n in range(first, last + 1)))
+
+
+def test_events_stay_until_they_are_journalled_at_the_other_end(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """Which the next request says."""
+    assert queues.take(LINK, {}) is None
+    leave(outbox, 1, 1, 2)
+    leave(outbox, 2, 3)
+    for _ in range(2):
+        assert queues.take(LINK, {}) == events(FIRST, 1, 2)
+    assert queues.take(LINK, {FIRST: 1}) == events(FIRST, 2, 2)
+    assert queues.take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
+    assert len(outbox.waiting(OFFICE)) == 1
+    assert queues.take(LINK, {FIRST: 3}) is None
+    assert (outbox.waiting(OFFICE), queues.forwarded) == ([], 3)
+    leave(outbox, 3, 4)
+    assert queues.take(LINK, {FIRST: 3}) == events(FIRST, 4, 4)
+
+
+def test_events_of_an_earlier_pipeline_come_first(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """Though the new one counts its batches and letters from the start again."""
+    leave(outbox, 7, 40, 41)
+    past = time.time() - 10
+    os.utime(outbox.waiting(OFFICE)[0], (past, past))
+    leave(outbox, 0, 1, pipeline="second")
+    assert queues.take(LINK, {FIRST: 39}) == events(FIRST, 40, 41)
+    assert queues.take(LINK, {FIRST: 41}) == events(SECOND, 1, 1)
+    assert queues.take(LINK, {FIRST: 41, SECOND: 1}) is None
+
+
+def test_a_response_is_limited(outbox: Outbox, queues: ForwardingQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But has at least one event."""
+    leave(outbox, 1, *range(1, 10))
+    monkeypatch.setattr(forwarding, "_MAX_BYTES", 20)
+    assert queues.take(LINK, {}) == events(FIRST, 1, 2)
+    monkeypatch.setattr(forwarding, "_MAX_BYTES", 1)
+    assert queues.take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
+
+
+def test_what_nobody_takes_is_dropped_and_counted(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """Only what is too old."""
+    leave(outbox, 1, 1, 2)
+    leave(outbox, 2, 3)
+    past = time.time() - 61
+    os.utime(outbox.waiting(OFFICE)[0], (past, past))
+    assert queues.losses() == []
+    queues.expire()
+    assert queues.dropped == 2
+    (loss,) = queues.losses()
+    assert "2 events" in loss.detail
+    assert queues.take(LINK, {}) == events(FIRST, 3, 3)
+
+
+def test_events_round_trip() -> None:
+    for value in (None, events(FIRST, 5, 9)):
+        assert decode_events(encode_events(value)) == value

@@ -1,0 +1,90 @@
+"""The journals of events that come over a link."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from nodes import journalled
+
+from roamcast.errors import InputError, UnavailableError
+from roamcast.node.peers.forwarding import ForwardedEvents
+from roamcast.node.peers.links import LinkJournals
+
+PIPELINE = "0123abcd"
+EVENT = {
+    "id": "b4:7", "source": "b4", "seq": 7, "time": "2026-11-16T10:00:00.123456+00:00", "x": 1.5, "y": 2.0,
+    "terms": ["fire"], "readings": {"noise": 3.5},
+}  # fmt: skip
+
+
+def letter(**changes: Any) -> bytes:
+    return orjson.dumps({"kind": "forwarded", "attributes": {"context": "noise"}, "event": {**EVENT, **changes}})
+
+
+def batch(first: int, last: int, pipeline: str = PIPELINE) -> ForwardedEvents:
+    return ForwardedEvents(pipeline, first, tuple(letter(seq=number) for number in range(first, last + 1)))
+
+
+def append(data: Path, *batches: ForwardedEvents) -> tuple[list[int], dict[str, int]]:
+    """Append these, as a node does between a start and a stop; what is missing before each, and the last numbers."""
+    journals = LinkJournals(data / "journal", "south")
+    journals.open()
+    try:
+        missing = [asyncio.run(journals.append(each)) for each in batches]
+        return missing, dict(journals.last_numbers())
+    finally:
+        journals.close()
+
+
+def numbers(data: Path, before: int = 0, pipeline: str = PIPELINE) -> list[int]:
+    return [row["seq"] for row in journalled(data, f"south+{pipeline}+{before}")]
+
+
+def test_events_are_journalled_as_they_were_published(tmp_path: Path) -> None:
+    append(tmp_path, ForwardedEvents(PIPELINE, 1, (letter(),)))
+    (row,) = journalled(tmp_path, f"south+{PIPELINE}+0")
+    assert (row["kind"], row["entity"], row["seq"], row["id"]) == ("forwarded", "b4@south", 7, "b4:7")
+    assert row["time"].isoformat() == EVENT["time"]
+    assert (row["x"], row["y"], row["terms"], row["readings"]) == (1.5, 2.0, ["fire"], [("noise", 3.5)])
+    assert row["body"] == '{"context":"noise"}'
+
+
+def test_a_restart_continues_after_the_last_event(tmp_path: Path) -> None:
+    assert append(tmp_path, batch(1, 3)) == ([0], {PIPELINE: 3})
+    assert append(tmp_path, batch(4, 4), batch(5, 6)) == ([0, 0], {PIPELINE: 6})
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_is_missing_is_counted(tmp_path: Path) -> None:
+    """The rest goes to a new journal, and a restart continues there."""
+    assert append(tmp_path, batch(1, 3), batch(10, 11)) == ([0, 6], {PIPELINE: 11})
+    assert append(tmp_path, batch(12, 12)) == ([0], {PIPELINE: 12})
+    assert (numbers(tmp_path), numbers(tmp_path, 9)) == ([1, 2, 3], [10, 11, 12])
+
+
+def test_each_pipeline_of_the_peer_has_its_own_numbers(tmp_path: Path) -> None:
+    append(tmp_path, batch(1, 3))
+    assert append(tmp_path, batch(1, 2, "ffff0000")) == ([0], {PIPELINE: 3, "ffff0000": 2})
+
+
+def test_events_that_are_journalled_are_refused(tmp_path: Path) -> None:
+    """A peer that sends them again does not listen."""
+    append(tmp_path, batch(1, 3))
+    with pytest.raises(UnavailableError):
+        append(tmp_path, batch(3, 4))
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", letter(source="b4@west"), letter(time="noon"), letter().replace(b"forwarded", b"event")],
+)
+def test_anything_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    """All of it: a peer may only forward events of its own sources."""
+    with pytest.raises(InputError):
+        append(tmp_path, ForwardedEvents(PIPELINE, 1, (letter(), content)))
+    assert not (tmp_path / "journal" / f"south+{PIPELINE}+0").exists() or numbers(tmp_path) == []
