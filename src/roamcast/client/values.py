@@ -76,7 +76,9 @@ class Subscription:
     """The current state of a subscription. `text` is its canonical LACL.
 
     `state` is `start` (no source found yet), `active`, `inactive` (its source is gone) or `stop` (its life-control
-    does not hold). `since` is when the state began, in ISO 8601. `why` says why it receives nothing; None while active.
+    does not hold); or, because of other hosts, `starting` (they have not confirmed it yet), `partial` (some do not
+    respond) or `unreachable` (those of all its sources do not). `since` is when the state began, in ISO 8601. `why`
+    says why it receives nothing, or not everything; None while active.
     """
 
     id: str
