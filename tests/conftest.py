@@ -28,7 +28,7 @@ _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-Byteco
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, _QUICK_JVM)
 
-# Files whose tests share something slow to start run in one process. The longest come first, and both workers take the
+# Files whose tests share something slow to start run in one process. The longest come first, and all workers take the
 # next file when they have done theirs. (The mark `xdist_group` has no effect with pytest 9.2: it sets a private name.)
 _GROUPS = {
     "spark": (
@@ -55,7 +55,7 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)  # before anything that depends on the order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long files first: one that starts late would leave the other worker idle."""
+    """Run long files first: one that starts late would leave the others idle."""
     for item in items:
         for fixture in _GROUPS.keys() & set(getattr(item, "fixturenames", ())):
             if _group(item.nodeid) != fixture:

@@ -59,9 +59,7 @@ class NodeLimits(BaseModel):
     features: PositiveInt = Field(default=20_000, description="Features of the scene, all layers together.")
     watchers: PositiveInt = Field(default=100, description="Concurrent viewers of the scene.")
     sources: PositiveInt = Field(default=100_000, description="Sources of one peer that this node keeps track of.")
-    wants: PositiveInt = Field(
-        default=1_000_000, description="Regions and sources that one peer can want events of."
-    )
+    wants: PositiveInt = Field(default=1_000_000, description="Regions and sources that one peer can want events of.")
     peer_response: PositiveInt = Field(default=16 * 1024 * 1024, description="Bytes read of a peer's response.")
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.cli.tokens import TokenFile
-from roamcast.errors import ExitCode, InputError, NotFoundError
+from roamcast.errors import AuthenticationError, ExitCode, InputError, NotFoundError
 
 NEAREST = "Select Where &context = noise and &location in nearest"
 
@@ -71,7 +71,7 @@ def test_operator_sees_all_subscriptions(node: RunningNode, monkeypatch: pytest.
     walk()
     invoke("register", "subscriber", "ben")
     invoke("subscribe", "--subscriber", "ben", "--term", "fire", "--id", "r")
-    with pytest.raises(InputError, match="operator-token-file"):
+    with pytest.raises(AuthenticationError, match="operator-token-file"):
         invoke("subscriptions")
     head, *rows = invoke("subscriptions", "--data", str(node.data)).splitlines()
     assert head.split()[:3] == ["id", "subscriber", "state"]
@@ -160,8 +160,8 @@ def test_invalid_event_is_refused(subscribed: RunningNode, event: str) -> None:
 
 
 def test_missing_operator_token_is_an_error(node: RunningNode) -> None:
-    """InputError: exit code 2."""
-    with pytest.raises(InputError):
+    """AuthenticationError: exit code 4."""
+    with pytest.raises(AuthenticationError):
         invoke("where", "anna", "--operator-token-file", "no-such-file")
 
 

@@ -176,7 +176,7 @@ def test_extras_contain_what_commands_look_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, packages in _EXTRAS.items():
         requirements = {re.split(r"[<>=\[]", line)[0] for line in project["optional-dependencies"][extra]}
-        assert set(packages) <= requirements
+        assert {package.replace("_", "-") for package in packages} <= requirements
         assert not requirements & {re.split(r"[<>=\[]", line)[0] for line in project["dependencies"]}
 
 

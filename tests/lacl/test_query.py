@@ -14,7 +14,7 @@ def query(text: str) -> Query:
     return check(parse(text))
 
 
-def test_where_is_split_into_location_terms_and_source_expression() -> None:
+def test_where_is_split_into_location_terms_and_source_condition() -> None:
     """Required terms are separated from terms inside `or` and `not`."""
     parsed = query(
         "Select all() Where &floor > 2 and &terms has (fire, smoke, fire) and &location in within(stage) "
@@ -26,7 +26,7 @@ def test_where_is_split_into_location_terms_and_source_expression() -> None:
     assert condition_text(parsed.source_condition) == '&floor > 2 and (&terms has ("a") or &b = 1)'
 
 
-def test_a_location_constraint_alone_gives_no_source_expression() -> None:
+def test_a_location_constraint_alone_gives_no_source_condition() -> None:
     """Every source in range qualifies."""
     parsed = query("Select anyof() Where &location in rang:loc(30)")
     assert (parsed.location, parsed.terms, parsed.source_condition) == (RangLoc(30.0), (), None)

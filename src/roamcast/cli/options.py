@@ -84,8 +84,8 @@ def client_defaults() -> ClientDefaults:
 
 # Packages that tell whether an extra is installed.
 _EXTRAS: Final = {
-    "node": ("fastapi", "numba", "shapely", "sqlalchemy", "uvicorn"),
-    "pipeline": ("numba", "pandas", "pyarrow", "pyspark", "shapely"),
+    "node": ("fastapi", "numba", "numpy", "prometheus_client", "pyarrow", "shapely", "sqlalchemy", "uvicorn"),
+    "pipeline": ("numba", "numpy", "pandas", "pyarrow", "pyspark", "shapely"),
     "lab": ("matplotlib", "scipy"),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from roamcast.cli.options import client_defaults
-from roamcast.durable import storage_errors
+from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -65,13 +64,8 @@ class TokenFile:
             self._write({key: token for key, token in self._read().items() if key != _key(url, id)})
 
     def _write(self, tokens: Mapping[str, str]) -> None:
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.unlink(missing_ok=True)
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump({"format": _FORMAT, "tokens": tokens}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path)
+        content = json.dumps({"format": _FORMAT, "tokens": tokens}, indent=1)
+        write_atomic(self.path, content.encode(), private=True)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -84,8 +78,11 @@ class TokenFile:
     def _read(self) -> dict[str, str]:
         try:
             with storage_errors(self.path):
-                text = self.path.read_text() if self.path.exists() else '{"tokens": {}}'
-            return {_key(*_split_key(key)): str(token) for key, token in json.loads(text)["tokens"].items()}
+                text = self.path.read_text() if self.path.exists() else json.dumps({"format": _FORMAT, "tokens": {}})
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                raise ValueError(f"format {content['format']!r}")
+            return {_key(*_split_key(key)): str(token) for key, token in content["tokens"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             hint = "repair it, or set ROAMCAST_TOKENS to another file"
             raise CorruptionError("not a token file", where=str(self.path), hint=hint) from error
@@ -160,7 +157,7 @@ def operator_client(url: str | None, token_file: Path | None, data: Path | None)
     path = _operator_token_path(token_file, data)
     if not path.is_file():
         hint = "it is operator.token in the node's data folder: pass --operator-token-file or --data"
-        raise InputError("operator token not found", where=str(path), hint=hint)
+        raise AuthenticationError("operator token not found", where=str(path), hint=hint)
     with storage_errors(path):
         return anonymous_client(url, path.read_text().strip())
 

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from roamcast.model import EARLIEST, EPOCH, LATEST, Box
 from roamcast.settings_model import NodeLimits
-from roamcast.validation import DOMAIN, ID, NO_CONTROLS, URL
+from roamcast.validation import DOMAIN, ID, NO_CONTROLS
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "Domain", "DomainIn", "EntityIn", "EventIn",

@@ -64,7 +64,11 @@ class Home:
         version, update = self.links.apply("north", request, self.now)
         self.registry.apply([*update.changes], at=self.now)
         self.records += update.records
-        return True if lose_response else wants.receive(peer, request, version)
+        if lose_response:
+            return True
+        more = wants.receive(peer, request, version)
+        wants.show(peer)
+        return more
 
     def synchronise(self, wants: NodeWants, peer: str) -> None:
         for _ in range(20):
@@ -179,6 +183,31 @@ def test_what_two_nodes_of_a_folder_want_is_joined() -> None:
         update = links.remove_peer(peer, 2)
         kinds.append([type(change) for change in update.changes] + [each.kind for each in update.records])
     assert kinds == [[WantAdded, SUBSCRIPTION], [WantAdded], [WantRemoved], [WantRemoved, REMOVAL]]
+
+
+def test_a_confirmation_is_seen_once_what_follows_is_journalled() -> None:
+    wants, south = node_wants("south"), Home()
+    south.synchronise(wants, "south")
+    wants.note([subscription("q")])
+    request = wants.request("south")
+    wants.receive("south", request, south.links.apply("north", request, 1)[0])
+    assert (wants.is_pending("q"), wants.unconfirmed("q")) == (False, ["south"])
+    wants.show("south")
+    assert wants.unconfirmed("q") == []
+
+
+def test_the_clock_of_a_peer_is_known_within_bounds() -> None:
+    """The tightest of all responses; five seconds before the first."""
+    wants = node_wants("south")
+    assert wants.clock_bounds("b4") == (0, 0)
+    assert wants.clock_bounds("b4@west") == (0, 0)
+    assert wants.clock_bounds("b4@south") == (-5_000_000, 5_000_000)
+    wants.note_clock("south", 100, 300, 1_250)
+    assert wants.clock_bounds("b4@south") == (950, 1_150)
+    wants.note_clock("south", 400, 440, 1_430)
+    assert wants.clock_bounds("b4@south") == (990, 1_030)
+    wants.note_clock("south", 500, 540, 40)
+    assert wants.clock_bounds("b4@south") == (-500, -460)
 
 
 @pytest.mark.parametrize("seed", range(30))

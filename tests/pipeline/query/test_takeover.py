@@ -72,7 +72,7 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     assert row == {
         "node": "local", "id": "b1", "subscriber": "bob", "home": "local", "source": "car", "begin": 8,
         "on": encode_condition(condition("@ > 5")),
-        "every": 10_000_000, "until": None, "end": None, "final": False,
+        "every": 10_000_000, "initial": False, "until": None, "end": None, "final": False,
     }  # fmt: skip
 
 

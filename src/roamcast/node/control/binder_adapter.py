@@ -259,7 +259,7 @@ class BinderAdapter:
         """The record of a live binding."""
         body = self._subscriptions[bound.subscription].binding_body()
         begin = max(
-            bound.at + self._wants.clock_shift(bound.source),
+            bound.at + self._wants.clock_bounds(bound.source).least,
             self._ends.get((bound.subscription, bound.source), BEFORE_ALL) + 1,
         )
         return Record(BINDING, bound.source, id=bound.subscription, time=begin, body=body)
@@ -339,7 +339,7 @@ class BinderAdapter:
                     self.binding_count += 1
                 case Unbound(id, source, at):
                     update.changes.append(effect)
-                    end = at + self._wants.clock_shift(source)
+                    end = at + self._wants.clock_bounds(source).most
                     if split_name(source)[1] is not None:
                         self._ends[id, source] = end
                     update.records.append(Record(UNBINDING, source, id=id, time=end))

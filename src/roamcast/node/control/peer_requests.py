@@ -22,6 +22,10 @@ class PeerRequests:
         self.sources = control.peer_sources
         self.wants = control.peer_wants
 
+    def now(self) -> int:
+        """The time of this node."""
+        return self._clock.now()
+
     def join_node(self, node: str, *, linked: bool) -> Future[None]:
         """Start to look for the sources of another node. `linked`: it has a data folder of its own."""
 
@@ -68,16 +72,22 @@ class PeerRequests:
         """What to tell a linked node of our wants now."""
         return self._submit(lambda _: self.wants.own.request(node), reads=True)
 
-    def receive_wants(self, node: str, request: WantsRequest, version: int, ahead: int) -> Future[bool]:
-        """Take the response to such a request; whether there is more to send at once. See `NodeWants.note_clock`."""
+    def receive_wants(
+        self, node: str, request: WantsRequest, version: int, *, sent: int, received: int, time: int
+    ) -> Future[bool]:
+        """Take the response to such a request; whether there is more to send at once. Then call `show_wants`."""
 
         def receive(group: RequestGroup) -> bool:
-            self.wants.own.note_clock(node, ahead)
+            self.wants.own.note_clock(node, sent, received, time)
             more = self.wants.own.receive(node, request, version)
-            group.confirm_wants(lambda id: bool(self.wants.own.unconfirmed(id)))
+            group.confirm_wants(self.wants.own.is_pending)
             return more
 
         return self._submit(receive)
+
+    def show_wants(self, node: str) -> Future[None]:
+        """What followed from the last response is journalled: subscriptions may be shown as active."""
+        return self._submit(lambda _: self.wants.own.show(node), reads=True)
 
     def is_linked(self, peer: str, link: str) -> Future[bool]:
         """Whether another node wants events for this link."""

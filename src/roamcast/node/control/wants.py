@@ -44,6 +44,18 @@ class WantsRequest(NamedTuple):
     more: bool = False
 
 
+class ClockBounds(NamedTuple):
+    """Microseconds, at least and at most. A binding begins with the least and ends with the most: no event that is
+    published while it is confirmed is outside of it.
+    """
+
+    least: int
+    most: int
+
+
+_UNKNOWN_CLOCK: Final = ClockBounds(-5_000_000, 5_000_000)
+
+
 class NodeWants:
     """What this node wants, and what each peer has confirmed. Belongs to one thread, except for `unconfirmed`."""
 
@@ -74,8 +86,20 @@ class NodeWants:
         self._peers.pop(peer, None)
 
     def unconfirmed(self, subscription: str) -> list[str]:
-        """The peers that have not confirmed what this subscription wants. Any thread may call this."""
+        """The peers that have not confirmed what this subscription wants. Any thread may call this.
+
+        A confirmation counts after `show`: until then, what follows from it may not be journalled.
+        """
         return [peer for peer, state in list(self._peers.items()) if state.is_unconfirmed(subscription)]
+
+    def is_pending(self, subscription: str) -> bool:
+        """Whether a peer has not confirmed what this subscription wants, by the last response of each."""
+        return any(state.is_pending(subscription) for state in self._peers.values())
+
+    def show(self, peer: str) -> None:
+        """What follows from the last confirmation is journalled."""
+        if (state := self._peers.get(peer)) is not None:
+            state.show()
 
     def waiting_for(self, subscriber: str) -> list[str]:
         """The peers that have not confirmed where the moving regions of a subscriber are. Any thread may call this."""
@@ -127,21 +151,21 @@ class NodeWants:
         version = state.version_of_everything
         return WantsRequest(self._link, self._session, UNKNOWN, version, chunk, (), state.chunk + 1, more)
 
-    def note_clock(self, peer: str, ahead: int) -> None:
-        """The clock of a peer was at most `ahead` microseconds ahead of ours: its time in a response, less the time of
-        the request.
-        """
+    def note_clock(self, peer: str, sent: int, received: int, time: int) -> None:
+        """A peer put its time into the response to a request, which was sent and received at these times of ours."""
         if (state := self._peers.get(peer)) is not None:
-            state.clocks.append(ahead)
+            state.clocks.append(ClockBounds(time - received, time - sent))
 
-    def clock_shift(self, source: str) -> int:
-        """What to add to a time here to get one of the clock at the home of a source: the least upper bound known.
-
-        So an event that is published after a binding was confirmed is never before it.
-        """
+    def clock_bounds(self, source: str) -> ClockBounds:
+        """How far the clock at the home of a source is ahead of ours."""
         home = split_name(source)[1]
         state = None if home is None else self._peers.get(home)
-        return min(state.clocks, default=0) if state is not None else 0
+        if state is None:
+            return ClockBounds(0, 0)
+        if not state.clocks:
+            return _UNKNOWN_CLOCK
+        least, most = max(low for low, _ in state.clocks), min(high for _, high in state.clocks)
+        return ClockBounds(least, most) if least <= most else state.clocks[-1]  # a clock was set
 
     def receive(self, peer: str, request: WantsRequest, version: int) -> bool:
         """Take the response to a request; whether there is more to send at once."""
@@ -150,7 +174,7 @@ class NodeWants:
             return False
         if version == UNKNOWN:
             restarted = state.chunk > 0
-            state.confirmed, state.chunk = UNKNOWN, 0
+            state.confirmed, state.shown, state.chunk = UNKNOWN, UNKNOWN, 0
             return not restarted  # a peer that does not take chunks is asked again later
         if request.more:
             state.chunk = request.chunk
@@ -237,20 +261,28 @@ class _PeerState:
     """What a peer has confirmed, and the changes since, in order.
 
     While it does not know what is wanted, it gets `everything` in chunks. `waiting` has subscriptions, and the version
-    with which what they want is confirmed.
+    with which what they want is confirmed; others see the version `shown`.
     """
 
     version: int = 0
     confirmed: int = UNKNOWN
+    shown: int = UNKNOWN
     changes: dict[str, _Change] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     everything: tuple[str, ...] = ()
     version_of_everything: int = 0
     chunk: int = 0
-    clocks: deque[int] = field(default_factory=lambda: deque(maxlen=_CLOCK_SAMPLES))
+    clocks: deque[ClockBounds] = field(default_factory=lambda: deque(maxlen=_CLOCK_SAMPLES))
 
     def is_unconfirmed(self, subscription: str) -> bool:
-        return self.confirmed == UNKNOWN or subscription in self.waiting
+        return self.shown == UNKNOWN or subscription in self.waiting
+
+    def is_pending(self, subscription: str) -> bool:
+        return self.confirmed == UNKNOWN or self.waiting.get(subscription, UNKNOWN) > self.confirmed
+
+    def show(self) -> None:
+        self.shown = self.confirmed
+        self.waiting = {id: version for id, version in self.waiting.items() if version > self.shown}
 
     def change(self, want: str, *, wanted: bool) -> None:
         self.version += 1
@@ -260,4 +292,3 @@ class _PeerState:
     def confirm(self, version: int) -> None:
         self.confirmed = version
         self.changes = {want: change for want, change in self.changes.items() if change.version > version}
-        self.waiting = {id: at for id, at in self.waiting.items() if at > version}

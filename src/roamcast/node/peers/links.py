@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from roamcast.errors import ConflictError, InputError, NotFoundError, RoamcastError, UnavailableError
-from roamcast.failures import Failure, FailureTracker, wall_time
+from roamcast.failures import Failure, FailureTracker
 from roamcast.journal.reader import JournalFolder
 from roamcast.journal.records import FORWARDED, LAST_KNOWN, Record
 from roamcast.journal.writer import FileJournal, lock_journal
@@ -184,12 +184,15 @@ class _PeerLink:
         self.changed.clear()
         requests = self._links.requests
         request = await asyncio.wrap_future(requests.wants_request(self.node))
-        sent = wall_time()
+        sent = requests.now()
         content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
         version, time = (orjson.loads(content).get(name) for name in ("version", "time"))
         if not isinstance(version, int) or not isinstance(time, int):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
-        if not await asyncio.wrap_future(requests.receive_wants(self.node, request, version, time - sent)):
+        taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=time)
+        more = await asyncio.wrap_future(taken)
+        await asyncio.wrap_future(requests.show_wants(self.node))
+        if not more:
             await wait_for(self.changed, _HEARTBEAT)
 
     async def _pull(self) -> None:

@@ -1,0 +1,216 @@
+"""Hosts that share nothing but a network: each is a network namespace with a data folder, a node and a pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+DRIVER = Path(__file__).parents[1] / "support" / "hosts_driver.py"
+PEERS, DRIVERS = "10.77.0", "10.78.0"
+PORT = 8080
+EVENTS = 20_000
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Network:
+    """A namespace for each host, with a link to the others and one to the driver, which is in the namespace `hub`."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self.prefix = f"rc{os.getpid()}"
+        self.hosts = hosts
+
+    def name(self, host: str) -> str:
+        return f"{self.prefix}-{host}"
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        try:
+            ip("netns", "add", self.name("hub"))
+            for bridge, subnet in (("peers", PEERS), ("drivers", DRIVERS)):
+                ip("-n", self.name("hub"), "link", "add", bridge, "type", "bridge")
+                ip("-n", self.name("hub"), "link", "set", bridge, "up")
+                ip("-n", self.name("hub"), "addr", "add", f"{subnet}.254/24", "dev", bridge)
+            for number, host in enumerate(self.hosts, 1):
+                ip("netns", "add", self.name(host))
+                ip("-n", self.name(host), "link", "set", "lo", "up")
+                for bridge, subnet in (("peers", PEERS), ("drivers", DRIVERS)):
+                    end = f"{bridge}{number}"
+                    ip(
+                        "link", "add", bridge, "netns", self.name(host), "type", "veth",
+                        "peer", "name", end, "netns", self.name("hub"),
+                    )  # fmt: skip
+                    ip("-n", self.name("hub"), "link", "set", end, "master", bridge, "up")
+                    ip("-n", self.name(host), "addr", "add", f"{subnet}.{number}/24", "dev", bridge)
+                    ip("-n", self.name(host), "link", "set", bridge, "up")
+            yield
+        finally:
+            for host in ("hub", *self.hosts):
+                with suppress(subprocess.CalledProcessError):
+                    ip("netns", "del", self.name(host))
+
+    def start(self, host: str, log: IO[bytes], *command: str) -> subprocess.Popen[bytes]:
+        words = ["ip", "netns", "exec", self.name(host), sys.executable, *command]
+        return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
+
+    def set_link(self, host: str, state: str) -> None:
+        ip("-n", self.name(host), "link", "set", "peers", state)
+
+    def disturb(self, host: str, *netem: str) -> None:
+        """Delay and lose packets to other hosts, or stop to do so."""
+        change = ["replace", "dev", "peers", "root", "netem", *netem] if netem else ["del", "dev", "peers", "root"]
+        with suppress(subprocess.CalledProcessError):
+            words = ["ip", "netns", "exec", self.name(host), "tc", "qdisc", *change]
+            subprocess.run(words, check=True, capture_output=True)
+
+
+class Host:
+    """A node and a pipeline, which can be killed and started again."""
+
+    def __init__(self, network: Network, name: str, folder: Path, opened: ExitStack) -> None:
+        self.name = name
+        self.network = network
+        number = network.hosts.index(name) + 1
+        self.peer_url, self.url = (f"http://{subnet}.{number}:{PORT}" for subnet in (PEERS, DRIVERS))
+        self.data = folder / name
+        self._log = opened.enter_context((folder / f"{name}.log").open("wb"))
+        self._join: tuple[str, ...] = ()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def join(self, url: str, invitation: str) -> None:
+        self._join = "--join", url, "--invitation", invitation
+
+    def start(self, part: str) -> None:
+        more = ["pipeline", "--data", str(self.data), "--create"]
+        if part == "node":
+            more = ["node", "--domain", self.name, "--host", "0.0.0.0", "--port", str(PORT)]
+            more += ["--public-url", self.peer_url, "--data", str(self.data), *self._join]
+        self.processes[part] = self.network.start(self.name, self._log, "-m", "roamcast", *more)
+
+    def kill(self, part: str) -> None:
+        self.processes[part].send_signal(signal.SIGKILL)
+        self.processes[part].wait()
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+
+    def ask(self, *curl: str) -> str:
+        """The response to a request that is sent within the namespace."""
+        words = ["ip", "netns", "exec", self.network.name(self.name), "curl", "-sf", "--max-time", "5", *curl]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.stdout if done.returncode == 0 else ""
+
+    def wait(self) -> None:
+        end = time.monotonic() + 60
+        while not self.ask(f"http://127.0.0.1:{PORT}/healthz/ready"):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.name} does not start")
+            time.sleep(0.2)
+
+    def invite(self, domain: str) -> str:
+        token = (self.data / "operator.token").read_text().strip()
+        body = json.dumps({"domain": domain})
+        answer = self.ask(
+            "-H", f"Authorization: Bearer {token}", "-d", body, f"http://127.0.0.1:{PORT}/v1/office/invitations"
+        )
+        return str(json.loads(answer)["invitation"])
+
+
+def in_order(events: Sequence[tuple[str, int]]) -> bool:
+    last: dict[str, int] = defaultdict(lambda: -1)
+    for source, number in events:
+        if number <= last[source]:
+            return False
+        last[source] = number
+    return True
+
+
+def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> None:
+    """One fault, which is over when this returns, but for the time that processes take to start."""
+    if fault == "slow":
+        network.disturb(host.name, "delay", "40ms", "20ms", "loss", "5%")
+        time.sleep(draw.uniform(1, 4))
+        network.disturb(host.name)
+    elif fault == "down":
+        network.set_link(host.name, "down")
+        time.sleep(draw.uniform(1, 8))
+        network.set_link(host.name, "up")
+    else:
+        host.kill(fault)
+        time.sleep(draw.uniform(0, 2))
+        host.start(fault)
+        time.sleep(draw.uniform(2, 6))
+
+
+@pytest.fixture
+def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+    network = Network(request.param)
+    try:
+        opened = network.up()
+        opened.__enter__()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    yield network
+    opened.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "network", [("north", "south"), ("north", "south", "west")], indirect=True, ids=["two hosts", "three hosts"]
+)
+def test_every_letter_arrives_once_and_in_order_while_links_and_processes_fail(
+    network: Network, tmp_path: Path
+) -> None:
+    """Every event that was published while a subscription was active arrives once, and nothing else does."""
+    with ExitStack() as opened:
+        hosts = {name: Host(network, name, tmp_path, opened) for name in network.hosts}
+        for host in hosts.values():
+            opened.callback(host.stop)
+        first = hosts[network.hosts[0]]
+        for host in hosts.values():
+            if host is not first:
+                host.join(first.peer_url, first.invite(host.name))
+            host.start("node")
+            host.wait()
+            host.start("pipeline")
+        log = tmp_path / "driver.log"
+        urls = [f"{host.name}={host.url}" for host in hosts.values()]
+        output = opened.enter_context(log.open("wb"))
+        driver = network.start("hub", output, str(DRIVER), str(tmp_path), str(EVENTS), *urls)
+        opened.callback(driver.kill)
+        while driver.poll() is None and not (tmp_path / "active").exists():
+            time.sleep(0.2)
+        draw = random.Random(17)
+        faults = [(host, fault) for host in hosts.values() for fault in ("slow", "down", "node", "down", "pipeline")]
+        draw.shuffle(faults)
+        for host, fault in faults:
+            assert driver.poll() is None, log.read_text()[-3000:]
+            disturb(network, host, fault, draw)
+        (tmp_path / "over").touch()
+        driver.wait(400)
+        assert driver.returncode == 0, log.read_text()[-3000:]
+    for name, (must, got) in json.loads((tmp_path / "ledger.json").read_text()).items():
+        received, wanted = ([tuple(event) for event in events] for events in (got, must))
+        assert len(wanted) >= EVENTS // 10, name
+        assert set(received) ^ set(wanted) == set(), name
+        assert in_order(received), name
