@@ -23,6 +23,13 @@ DRIVER = Path(__file__).parents[1] / "support" / "hosts_driver.py"
 PEERS, DRIVERS = "10.77.0", "10.78.0"
 PORT = 8080
 EVENTS = 20_000
+ASK = """
+import sys, urllib.request
+url, body, token = sys.argv[1:]
+request = urllib.request.Request(url, body.encode() or None, {"Authorization": f"Bearer {token}"})
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+print(opener.open(request, timeout=5).read().decode())
+"""
 
 
 def ip(*words: str) -> None:
@@ -72,12 +79,19 @@ class Network:
     def set_link(self, host: str, state: str) -> None:
         ip("-n", self.name(host), "link", "set", "peers", state)
 
-    def disturb(self, host: str, *netem: str) -> None:
-        """Delay and lose packets to other hosts, or stop to do so."""
-        change = ["replace", "dev", "peers", "root", "netem", *netem] if netem else ["del", "dev", "peers", "root"]
-        with suppress(subprocess.CalledProcessError):
-            words = ["ip", "netns", "exec", self.name(host), "tc", "qdisc", *change]
-            subprocess.run(words, check=True, capture_output=True)
+    def make_slow(self, host: str) -> None:
+        """Delay and lose packets to other hosts. A kernel without netem has a token bucket, which does both."""
+        try:
+            self._tc(host, "replace", "netem", "delay", "40ms", "20ms", "loss", "5%")
+        except subprocess.CalledProcessError:
+            self._tc(host, "replace", "tbf", "rate", "256kbit", "burst", "4kb", "latency", "60ms")
+
+    def make_fast(self, host: str) -> None:
+        self._tc(host, "del")
+
+    def _tc(self, host: str, change: str, *discipline: str) -> None:
+        words = ["ip", "netns", "exec", self.name(host), "tc", "qdisc", change, "dev", "peers", "root", *discipline]
+        subprocess.run(words, check=True, capture_output=True)
 
 
 class Host:
@@ -115,25 +129,23 @@ class Host:
                 process.wait(20)
             process.kill()
 
-    def ask(self, *curl: str) -> str:
-        """The response to a request that is sent within the namespace."""
-        words = ["ip", "netns", "exec", self.network.name(self.name), "curl", "-sf", "--max-time", "5", *curl]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    def ask(self, path: str, body: str = "", token: str = "") -> str:
+        """The response to a request that is sent within the namespace; empty if there is none."""
+        words = ["ip", "netns", "exec", self.network.name(self.name), sys.executable, "-c", ASK]
+        url = f"http://127.0.0.1:{PORT}{path}"
+        done = subprocess.run([*words, url, body, token], capture_output=True, text=True, check=False)
         return done.stdout if done.returncode == 0 else ""
 
     def wait(self) -> None:
         end = time.monotonic() + 60
-        while not self.ask(f"http://127.0.0.1:{PORT}/healthz/ready"):
+        while not self.ask("/healthz/ready"):
             if time.monotonic() > end:
                 raise TimeoutError(f"{self.name} does not start")
             time.sleep(0.2)
 
     def invite(self, domain: str) -> str:
         token = (self.data / "operator.token").read_text().strip()
-        body = json.dumps({"domain": domain})
-        answer = self.ask(
-            "-H", f"Authorization: Bearer {token}", "-d", body, f"http://127.0.0.1:{PORT}/v1/office/invitations"
-        )
+        answer = self.ask("/v1/office/invitations", json.dumps({"domain": domain}), token)
         return str(json.loads(answer)["invitation"])
 
 
@@ -149,9 +161,9 @@ def in_order(events: Sequence[tuple[str, int]]) -> bool:
 def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> None:
     """One fault, which is over when this returns, but for the time that processes take to start."""
     if fault == "slow":
-        network.disturb(host.name, "delay", "40ms", "20ms", "loss", "5%")
-        time.sleep(draw.uniform(1, 4))
-        network.disturb(host.name)
+        network.make_slow(host.name)
+        time.sleep(draw.uniform(2, 5))
+        network.make_fast(host.name)
     elif fault == "down":
         network.set_link(host.name, "down")
         time.sleep(draw.uniform(1, 8))
