@@ -183,7 +183,10 @@ def test_bindings_to_a_dead_node_end_until_it_is_back(tmp_path: Path) -> None:
         bound(ann, "q", "far")
         with running_node(tmp_path / "south", domain="south", **SETTINGS):
             bound(ann, "q", "near@south")
-            until(lambda: ann.bindings("q")[1].unbound_at, "south to confirm, which ends the other binding")
+            until(
+                lambda: all(binding.unbound_at for binding in ann.bindings("q")[1:]),
+                "south to confirm, which ends the other bindings",
+            )
             before = ann.bindings("q")
             nodes["north"].stop()
             with running_node(tmp_path / "north", domain="north", **SETTINGS) as north:
