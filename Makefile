@@ -21,7 +21,7 @@ run: install  ## Set up, then start roamcast with a small live scenario and prin
 test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
 	$(PYTEST)
 
-soak: $(VENV)/.dev java chromium postgresql  ## Run the suite with thirty times as many generated examples; takes long
+soak: $(VENV)/.dev java chromium postgresql  ## Run the suite with twenty times as many generated examples; takes long
 	$(PYTEST) --hypothesis-profile soak --timeout 0
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards

@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 
 # No deadline: a test must not depend on the speed of the machine. `tests/support/profiles.py` scales these sizes.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("suite", _ANY_SPEED, max_examples=30, stateful_step_count=30)
+settings.register_profile("suite", _ANY_SPEED, max_examples=50, stateful_step_count=30)
 settings.register_profile("soak", _ANY_SPEED, max_examples=1_000, stateful_step_count=60)
 settings.load_profile("suite")
 

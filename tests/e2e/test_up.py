@@ -14,7 +14,7 @@ import pytest
 
 from roamcast.lab.bench.processes import Process, free_port, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 
 class Family(NamedTuple):
@@ -70,7 +70,7 @@ def roamcast_up(data: Path, url: str) -> Iterator[Family]:
         return False
 
     port = url.rpartition(":")[2]
-    process = Process(["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), answers, limit=150)
+    process = Process(["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), answers, limit=90)
     family = Family(process, {})
     try:
         process.start()
@@ -97,12 +97,12 @@ def test_up_delivers_letters_restarts_its_pipeline_and_stops(tmp_path: Path) -> 
     """Letters of the scenario arrive, a killed pipeline is restarted and continues, and SIGTERM ends with code 0."""
     url = f"http://127.0.0.1:{free_port()}"
     with roamcast_up(tmp_path / "data", url) as family:
-        until(lambda: letters_delivered(url) > 0, 120, "the first letters")
+        until(lambda: letters_delivered(url) > 0, 45, "the first letters")
         killed = family.pipeline()
         os.kill(killed, signal.SIGKILL)
         letters, batch = letters_delivered(url), last_batch(url)
-        until(lambda: letters_delivered(url) > letters, 120, "letters after the pipeline was killed")
-        until(lambda: last_batch(url) > batch, 120, "batches after the pipeline was killed")
+        until(lambda: letters_delivered(url) > letters, 60, "letters after the pipeline was killed")
+        until(lambda: last_batch(url) > batch, 60, "batches after the pipeline was killed")
         assert family.pipeline() != killed
         assert family.process.stop() == 0
         until(lambda: not family.left(), 15, "all that it started to end")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 from binding import Thing, World
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from profiles import thorough
@@ -386,4 +385,4 @@ class GeographicBindingModel(BindingModel):
 TestPlanar = BindingModel.TestCase
 TestPlanar.settings = thorough()
 TestGeographic = GeographicBindingModel.TestCase
-TestGeographic.settings = settings()
+TestGeographic.settings = thorough()
