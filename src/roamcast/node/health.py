@@ -105,7 +105,7 @@ class HealthMonitor:
         self._started = wall_time()
         self._lock = threading.Lock()
         self._status: PipelineStatus | None = None
-        self._sign_of_life = 0
+        self._heartbeat = 0
         self._status_seen: tuple[int, int] | None = None
         self._oldest_unread: tuple[int, tuple[int, int]] | None = None  # by the offset that was read last
         self._lagging = FailureTracker()
@@ -162,7 +162,7 @@ class HealthMonitor:
         """Seconds since the pipeline's last heartbeat; None if there never was one."""
         with self._lock:
             self._read_status()
-            return None if self._status is None else (wall_time() - self._sign_of_life) / _SECOND
+            return None if self._status is None else (wall_time() - self._heartbeat) / _SECOND
 
     def lag(self) -> Lag:
         """What the pipeline has not read of this node's journal."""
@@ -191,16 +191,16 @@ class HealthMonitor:
             self._status_seen = stat.st_mtime_ns, stat.st_ino
             if status is not None:
                 self._status = status
-                self._sign_of_life = min(status.written_at, wall_time())  # a clock that is ahead hides nothing
+                self._heartbeat = min(status.written_at, wall_time())  # a clock that is ahead hides nothing
 
     def _no_pipeline(self, now: int) -> Iterator[Problem]:
         status = self._status
         if status is None:
             yield Problem("no_pipeline", self._started, "no pipeline has reported to this node; is one running?")
-        elif (silent := (now - self._sign_of_life) / _SECOND) > self._settings.pipeline_silence:
+        elif (silent := (now - self._heartbeat) / _SECOND) > self._settings.pipeline_silence:
             last = f", after batch {status.batch}" if status.batch >= 0 else ""
             detail = f"the pipeline has been silent for {silent:.0f} s{last}{_running(status)}"
-            yield Problem("no_pipeline", self._sign_of_life, detail)
+            yield Problem("no_pipeline", self._heartbeat, detail)
 
     def _measure_lag(self, now: int) -> tuple[Lag, int]:
         """The lag, and when the oldest unread record was written."""
@@ -278,7 +278,7 @@ class HealthMonitor:
     def _dead_letters(self) -> Iterator[Problem]:
         status = self._status
         if status is not None and status.dead_letters:
-            since = self._sign_of_life if status.dead_letters_since is None else status.dead_letters_since
+            since = self._heartbeat if status.dead_letters_since is None else status.dead_letters_since
             detail = (
                 f"{status.dead_letters} records could not be processed; see pipeline/dead_letters in the data folder"
             )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from nodes import journalled
+from backbone import backbone
+from nodes import journalled, until
 
 from roamcast.errors import InputError, UnavailableError
+from roamcast.journal.writer import lock_journal
 from roamcast.node.peers.forwarding import ForwardedEvents
 from roamcast.node.peers.links import LinkJournals
 
@@ -88,3 +92,17 @@ def test_anything_else_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InputError):
         append(tmp_path, ForwardedEvents(PIPELINE, 1, (letter(), content)))
     assert not (tmp_path / "journal" / f"south+{PIPELINE}+0").exists() or numbers(tmp_path) == []
+
+
+def test_a_node_that_pulls_for_others_and_gets_nothing_is_noticed(tmp_path: Path) -> None:
+    """Their subscriptions are not active, although their own requests to the peer succeed."""
+    lock = lock_journal(tmp_path / "north" / "journal", "south+link")
+    long_ago = time.time() - 60
+    os.utime(lock, (long_ago, long_ago))
+    with backbone(tmp_path, "north", "south", silence=3.0) as nodes:
+        ann = nodes["north"].subscriber("ann")
+        ann.subscribe(terms=["fire"], id="q")
+        until(lambda: ann.subscription("q").state == "partial", "the subscription to be partial")
+        assert "south" in str(ann.subscription("q").why)
+        os.close(lock)
+        until(lambda: ann.subscription("q").state == "active", "this node to pull")

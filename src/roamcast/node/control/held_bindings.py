@@ -7,18 +7,11 @@ node of its source does not respond, unless another source qualifies: what that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from roamcast.bind.lcesm.messages import Bound, Effect, StateChanged, SubscriptionState, Unbound
 from roamcast.model import split_name
 
 __all__ = ["HeldBindings"]
-
-
-class _Held(NamedTuple):
-    """Since the node of the source is silent, or until another source is confirmed."""
-
-    silent: bool
 
 
 class HeldBindings:
@@ -27,7 +20,7 @@ class HeldBindings:
     def __init__(self, is_confirmed: Callable[[str], bool]) -> None:
         """`is_confirmed`: whether the events of a source come here, as far as it is known."""
         self._is_confirmed = is_confirmed
-        self._held: dict[str, dict[str, _Held]] = {}
+        self._held: dict[str, dict[str, bool]] = {}  # whether it is because the node of the source is silent
 
     def __iter__(self) -> Iterator[str]:
         """The subscriptions that have any."""
@@ -38,7 +31,7 @@ class HeldBindings:
 
     def is_cut_off(self, subscription: str) -> bool:
         """Whether its only sources are those of silent nodes."""
-        return any(held.silent for held in self._held.get(subscription, {}).values())
+        return any(self._held.get(subscription, {}).values())
 
     def apply(self, effects: Iterable[Effect], at: int, may_hold: Callable[[str, str], bool]) -> list[Effect]:
         """The effects without what is held, and with what need not be held any more.
@@ -57,9 +50,9 @@ class HeldBindings:
                 case Bound(id, source) if source in self._held.get(id, ()):
                     self._forget(id, source)  # it goes on
                 case Unbound(id, source) if not all(map(self._is_confirmed, gained.get(id, ()))):
-                    self._held.setdefault(id, {})[source] = _Held(silent=False)
+                    self._held.setdefault(id, {})[source] = False
                 case Unbound(id, source) if id not in gained and may_hold(id, source):
-                    self._held.setdefault(id, {})[source] = _Held(silent=True)
+                    self._held.setdefault(id, {})[source] = True
                 case StateChanged(id, SubscriptionState.INACTIVE) if self.is_cut_off(id):
                     pass
                 case StateChanged(id, SubscriptionState.STOP):
@@ -84,7 +77,7 @@ class HeldBindings:
         return [
             id
             for id, sources in self._held.items()
-            if any(held.silent and split_name(source)[1] == node for source, held in sources.items())
+            if any(silent and split_name(source)[1] == node for source, silent in sources.items())
         ]
 
     def _forget(self, subscription: str, source: str) -> None:

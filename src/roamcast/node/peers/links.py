@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from roamcast.errors import ConflictError, InputError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.failures import Failure, FailureTracker
-from roamcast.journal.reader import JournalFolder
+from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import FORWARDED, LAST_KNOWN, Record
 from roamcast.journal.writer import FileJournal, lock_journal
 from roamcast.model import EPOCH, global_name
@@ -30,7 +31,7 @@ from roamcast.node.peers.remote_sources import RemoteSource, refused_proof
 from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.node.waiting import await_to_the_end, wait_for
 
-__all__ = ["FORWARDED_EVENTS", "WANTS", "PeerLinks"]
+__all__ = ["FORWARDED_EVENTS", "WANTS", "LinkJournals", "PeerLinks"]
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,6 @@ class _PeerLink:
         self.changed = asyncio.Event()
         self.failures = FailureTracker()
         self._links = links
-        self._journal: FileJournal | None = None
         self._tasks = [asyncio.create_task(self._repeat(work)) for work in (self._send_wants, self._pull)]
 
     async def stop(self) -> None:
@@ -160,7 +160,7 @@ class _PeerLink:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _repeat(self, work: Any) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         pause = 0.0
         while True:
             try:
@@ -186,22 +186,32 @@ class _PeerLink:
         request = await asyncio.wrap_future(requests.wants_request(self.node))
         sent = requests.now()
         content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
-        version, time = (orjson.loads(content).get(name) for name in ("version", "time"))
-        if not isinstance(version, int) or not isinstance(time, int):
+        version, at = (orjson.loads(content).get(name) for name in ("version", "time"))
+        if not isinstance(version, int) or not isinstance(at, int):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
-        taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=time)
+        taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=at)
         more = await asyncio.wrap_future(taken)
         await asyncio.wrap_future(requests.show_wants(self.node))
         if not more:
             await wait_for(self.changed, _HEARTBEAT)
 
     async def _pull(self) -> None:
-        """Pull until something fails, unless another node of this folder does."""
+        """Pull until something fails, unless another node of this folder does.
+
+        The time of the lock file is that of the last response, so that the others know whether events come.
+        """
         links = self._links
         try:
             lock = await asyncio.to_thread(lock_journal, links.journal, f"{self.node}+link")
         except ConflictError:
-            self.failures.succeeded()  # the node that pulls reports what is wrong
+            silent = time.time() - (links.journal / f"{self.node}+link{LOCK}").stat().st_mtime
+            if silent > _WAIT + 2 * _EXTRA:
+                raise UnavailableError(
+                    f"the node of this data folder that pulls the events of {self.node} has had no response for "
+                    f"{silent:.0f} s",
+                    hint="check the other nodes of this data folder",
+                ) from None
+            self.failures.succeeded()
             await asyncio.sleep(_OTHER_PULLS)
             return
         lanes = LinkJournals(links.journal, self.node)
@@ -210,6 +220,7 @@ class _PeerLink:
             while True:
                 request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": _WAIT})
                 content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, _WAIT + _EXTRA)
+                os.utime(lock)
                 self.failures.succeeded()
                 if (events := decode_events(content)) is not None:
                     links.count(len(events.events), await lanes.append(events))
@@ -281,13 +292,12 @@ def _record(content: bytes, home: str) -> Record:
         event, attributes = letter["event"], letter["attributes"]
         if letter["kind"] not in (FORWARDED, LAST_KNOWN) or "@" in event["source"]:
             raise ValueError(f"a {letter['kind']!r} of {event['source']!r}")
-        since = datetime.fromisoformat(event["time"]) - EPOCH
         return Record(
             letter["kind"],
             global_name(event["source"], home),
             event["seq"],
             event["id"],
-            (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds,
+            (datetime.fromisoformat(event["time"]) - EPOCH) // timedelta(microseconds=1),
             event["x"],
             event["y"],
             event["terms"],
