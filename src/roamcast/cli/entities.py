@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from roamcast.cli.options import Data, Entity, Json, OperatorTokenFile, Url
+from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
 from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_or_entity_client, register_entity
 from roamcast.errors import ConflictError, InputError
@@ -83,7 +83,7 @@ def unregister(
 
 
 def set_attributes(
-    entity: Entity, attribute: Annotated[list[str], AttributeOption], as_json: Json = False, url: Url = None
+    entity: EntityOrVisitor, attribute: Annotated[list[str], AttributeOption], as_json: Json = False, url: Url = None
 ) -> None:
     """Replace all attributes of a source or a subscriber, and print them.
 
@@ -96,7 +96,7 @@ def set_attributes(
 
 
 def move(
-    entity: Entity,
+    entity: EntityOrVisitor,
     x: Annotated[float, typer.Argument(metavar="X", help="New position: x, or longitude.")],
     y: Annotated[float, typer.Argument(metavar="Y", help="New position: y, or latitude.")],
     as_json: Json = False,
@@ -117,7 +117,7 @@ def move(
     print_result({"id": entity, "x": x, "y": y}, f"{entity} is at {x:.10g}, {y:.10g}", as_json=as_json)
 
 
-def forget_position(entity: Entity, as_json: Json = False, url: Url = None) -> None:
+def forget_position(entity: EntityOrVisitor, as_json: Json = False, url: Url = None) -> None:
     """Erase the position and the binding history of a source or a subscriber.
 
     Example: roamcast forget-position anna

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roamcast.cli.entities import attribute_lines
-from roamcast.cli.options import AlwaysJson, Data, Entity, Json, OperatorTokenFile, SpaceName, Url, require
+from roamcast.cli.options import AlwaysJson, Data, EntityOrVisitor, Json, OperatorTokenFile, SpaceName, Url, require
 from roamcast.cli.output import counted, local_time, print_json, print_result, table
 from roamcast.cli.tokens import anonymous_client, entity_client, entity_or_operator_client, operator_or_entity_client
 from roamcast.durable import storage_errors
@@ -44,7 +44,7 @@ def status(as_json: Json = False, url: Url = None) -> None:
 
 
 def where(
-    entity: Entity,
+    entity: EntityOrVisitor,
     operator_token_file: OperatorTokenFile = None,
     data: Data = None,
     as_json: Json = False,
@@ -63,7 +63,10 @@ def where(
 
 def subscriptions(
     subscriber: Annotated[
-        str | None, typer.Option(help="Id of the subscriber.", show_default="all, with the operator token")
+        str | None,
+        typer.Option(
+            help="Id of the subscriber, or full name of a visitor.", show_default="all, with the operator token"
+        ),
     ] = None,
     id: Annotated[
         str | None, typer.Argument(metavar="ID", help="Show only this subscription, with its binding history.")
@@ -83,7 +86,9 @@ def subscriptions(
     history: list[Binding] = []
     with operator_or_entity_client(url, subscriber, operator_token_file, data) as client:
         if id is None:
-            shown = [one for one in client.subscriptions() if subscriber in (None, one.subscriber)]
+            shown = client.subscriptions()
+            if operator_token_file is not None and subscriber is not None:
+                shown = [one for one in shown if one.subscriber == subscriber]
         else:
             shown, history = [client.subscription(id)], client.bindings(id, limit=limit)
     if as_json:
@@ -105,7 +110,10 @@ def explain_match(
         str, typer.Option(metavar="JSON|FILE|-", help="The event as JSON, as in a letter; - is standard input.")
     ],
     subscriber: Annotated[
-        str | None, typer.Option(help="Id of the subscriber.", show_default="any, with the operator token")
+        str | None,
+        typer.Option(
+            help="Id of the subscriber, or full name of a visitor.", show_default="any, with the operator token"
+        ),
     ] = None,
     operator_token_file: OperatorTokenFile = None,
     data: Data = None,

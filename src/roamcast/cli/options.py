@@ -13,8 +13,8 @@ import typer
 from roamcast.errors import MissingExtraError
 
 __all__ = [
-    "DEFAULT_DATA", "DEFAULT_URL", "AlwaysJson", "ClientDefaults", "Data", "Entity", "Json", "OnError",
-    "OperatorTokenFile", "Register", "SpaceName", "Url", "client_defaults", "require",
+    "DEFAULT_DATA", "DEFAULT_URL", "AlwaysJson", "ClientDefaults", "Data", "Entity", "EntityOrVisitor", "Json",
+    "OnError", "OperatorTokenFile", "Register", "SpaceName", "Url", "client_defaults", "require",
 ]  # fmt: skip
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -26,6 +26,9 @@ Url = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON (always on).", show_default=False)]
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber.")]
+EntityOrVisitor = Annotated[
+    str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber, or full name of a visitor.")
+]
 Data = Annotated[
     Path | None,
     typer.Option(

@@ -27,7 +27,7 @@ _PAGE: Final = 500  # letters
 
 
 def subscribe(
-    subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber, or full name of a visitor.")],
     lacl: Annotated[
         str | None, typer.Option(metavar="TEXT|@FILE", help="LACL query, or @ and a file that contains it.")
     ] = None,
@@ -68,7 +68,7 @@ def subscribe(
 
 def unsubscribe(
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
-    subscriber: Annotated[str, typer.Option(help="Id of the subscriber.")],
+    subscriber: Annotated[str, typer.Option(help="Id of the subscriber, or full name of a visitor.")],
     as_json: Json = False,
     url: Url = None,
 ) -> None:

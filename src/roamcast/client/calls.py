@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from roamcast.client.flow import ApiRequest, Flow, exchange, json_body
@@ -30,6 +31,8 @@ DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 
 _MAX_NUMBERS = 10_000  # that one request can reserve
 _MAX_AHEAD = 1_000  # that are reserved beyond what is needed
+
+T = TypeVar("T")
 
 Attributes = Mapping[str, str | float | bool]
 Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
@@ -63,10 +66,10 @@ class ApiCalls:
         return token
 
     def me(self) -> Flow[dict[str, Any]]:
-        return exchange(ApiRequest("GET", "/v1/me"), self.delays, dict)
+        return self._call(ApiRequest("GET", "/v1/me"), dict)
 
     def set_attributes(self, attributes: Attributes) -> Flow[dict[str, Any]]:
-        return exchange(ApiRequest("PUT", "/v1/me/attributes", json_body(dict(attributes))), self.delays, dict)
+        return self._call(ApiRequest("PUT", "/v1/me/attributes", json_body(dict(attributes))), dict)
 
     def renew_token(self, id: str | None) -> Flow[str]:
         is_own = id is None
@@ -80,13 +83,13 @@ class ApiCalls:
         return token
 
     def forget_position(self) -> Flow[None]:
-        return exchange(ApiRequest("DELETE", "/v1/me/position"), self.delays, _nothing)
+        return self._call(ApiRequest("DELETE", "/v1/me/position"), _nothing)
 
     def unregister(self) -> Flow[None]:
         return exchange(ApiRequest("DELETE", "/v1/me"), self.delays, _nothing, gone=401)
 
     def entity(self, id: str) -> Flow[dict[str, Any]]:
-        return exchange(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), self.delays, dict)
+        return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
 
     def publish(self, events: Events, at: str | None) -> Flow[PublishReceipt]:
         batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
@@ -140,7 +143,7 @@ class ApiCalls:
 
     def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
         body = json_body(_without_none(x=x, y=y, time=time))
-        return exchange(ApiRequest("POST", "/v1/positions", body), self.delays, lambda reply: not reply["stale"])
+        return self._call(ApiRequest("POST", "/v1/positions", body), lambda reply: not reply["stale"])
 
     def subscribe(
         self,
@@ -159,23 +162,21 @@ class ApiCalls:
             region = {**(region or {}), "crosses_antimeridian": True}
         # The id is chosen here, so that a retry after a lost response is the same subscription.
         fields = _without_none(id=id or uuid.uuid4().hex, lacl=lacl, region=region, terms=_as_list(terms) or None)
-        request = ApiRequest("POST", "/v1/subscriptions", json_body(fields))
-        return exchange(request, self.delays, lambda reply: str(reply["id"]))
+        return self._call(ApiRequest("POST", "/v1/subscriptions", json_body(fields)), lambda reply: str(reply["id"]))
 
     def unsubscribe(self, id: str) -> Flow[None]:
-        return exchange(ApiRequest("DELETE", f"/v1/subscriptions/{_quoted(id)}"), self.delays, _nothing, gone=404)
+        return self._call(ApiRequest("DELETE", f"/v1/subscriptions/{_quoted(id)}"), _nothing, gone=404)
 
     def subscription(self, id: str) -> Flow[Subscription]:
-        return exchange(ApiRequest("GET", f"/v1/subscriptions/{_quoted(id)}"), self.delays, subscription_from_json)
+        return self._call(ApiRequest("GET", f"/v1/subscriptions/{_quoted(id)}"), subscription_from_json)
 
     def subscriptions(self) -> Flow[list[Subscription]]:
         subscriptions: list[Subscription] = []
         has_more = True
         while has_more:
             parameters = {"after": subscriptions[-1].id} if subscriptions else {}
-            page, has_more = yield from exchange(
+            page, has_more = yield from self._call(
                 ApiRequest("GET", "/v1/subscriptions", parameters=parameters),
-                self.delays,
                 lambda reply: ([subscription_from_json(s) for s in reply["subscriptions"]], bool(reply["more"])),
             )
             subscriptions += page
@@ -183,12 +184,12 @@ class ApiCalls:
 
     def explain(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         request = ApiRequest("POST", f"/v1/subscriptions/{_quoted(id)}/explain", json_body(dict(event)))
-        return exchange(request, self.delays, dict)
+        return self._call(request, dict)
 
     def bindings(self, id: str, limit: int, skip: int) -> Flow[list[Binding]]:
         path = f"/v1/subscriptions/{_quoted(id)}/bindings"
         request = ApiRequest("GET", path, parameters={"limit": limit, "skip": skip})
-        return exchange(request, self.delays, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
+        return self._call(request, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
 
     def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
         parameters = {"limit": limit, "after": after, "wait": wait}
@@ -228,6 +229,13 @@ class ApiCalls:
 
     def health(self) -> Flow[dict[str, Any]]:
         return exchange(ApiRequest("GET", "/healthz"), self.delays, dict)
+
+    def _call(self, request: ApiRequest, read: Callable[[Any], T], gone: int | None = None) -> Flow[T]:
+        """A call about the entity itself. A client with a name makes it where the mailbox is; its home answers."""
+        if not self._has_name:
+            return exchange(request, self.delays, read, gone=gone)
+        mailbox = self.mailbox
+        return mailbox.call(lambda: replace(request, url=mailbox.url, token=mailbox.mailbox_token), read, gone)
 
 
 def _quoted(text: str) -> str:

@@ -27,9 +27,10 @@ class Client:
     never repeat an effect; registration, where that could happen, is not retried. Errors of the node are raised as the
     same class. Several clients can share one `http`, which then stays open.
 
-    With `name`, the full name of a subscriber of any domain, the client reads and sends letters at the given node: its
-    first call migrates the mailbox there. The token itself is not sent then, only proofs made from it. `ca` is a PEM
-    file with the certificates to trust. `timeout` is in seconds.
+    With `name`, the full name of a subscriber of any domain, the given node is one that the subscriber visits: the
+    first call migrates the mailbox there. The token itself is not sent then, only proofs made from it. Calls about its
+    position, attributes and subscriptions are passed on to its home, and raise UnavailableError while that is away.
+    `ca` is a PEM file with the certificates to trust. `timeout` is in seconds.
     """
 
     def __init__(

@@ -48,7 +48,9 @@ class MailboxAccess:
         """A request about the mailbox, to the office that has it."""
         return ApiRequest(method, path, body, url=self.url, token=self.mailbox_token, **options)
 
-    def call(self, make_request: Callable[[], ApiRequest], read: Callable[[Any], T]) -> Flow[T]:
+    def call(
+        self, make_request: Callable[[], ApiRequest], read: Callable[[Any], T], gone: int | None = None
+    ) -> Flow[T]:
         """Send a request about the mailbox, arriving first where needed.
 
         If the very first call finds the mailbox elsewhere, bring it here and repeat. Later calls raise ElsewhereError:
@@ -56,12 +58,12 @@ class MailboxAccess:
         """
         yield from self.ensure_arrived()
         try:
-            result = yield from exchange(make_request(), self._delays, read)
+            result = yield from exchange(make_request(), self._delays, read, gone=gone)
         except ElsewhereError:
             if self.has_answered:
                 raise
             yield from self.arrive(self.url)
-            result = yield from exchange(make_request(), self._delays, read)
+            result = yield from exchange(make_request(), self._delays, read, gone=gone)
         self.has_answered = True
         return result
 

@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.deliver.addressing import elsewhere_error
+from roamcast.deliver.addressing import elsewhere_error, home_of
 from roamcast.errors import AuthenticationError, CapacityError, PermissionDeniedError
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.security.tokens import hash_token
 from roamcast.store.registry.values import EntityKind
+from roamcast.store.registry.visitors import Visitor
 
 __all__ = ["Authenticator", "Caller", "MailboxReader", "RateLimiter"]
 
@@ -47,12 +48,22 @@ class Authenticator:
         self._operator = hash_token(operator_token)
 
     def caller(self, token: str | None) -> Caller:
-        """Raises AuthenticationError for a missing or unknown token."""
+        """The entity that the token is of: its own, or that of its mailbox after its return from another node.
+
+        Raises AuthenticationError for a missing or unknown token, PermissionDeniedError for that of a visitor, and
+        ElsewhereError for that of a departed one.
+        """
         if token is None:
             raise AuthenticationError(
                 "a token is required", where="Authorization", hint="send `Authorization: Bearer <token>`"
             )
         entity = self._entities.by_token(hash_token(token))
+        if entity is None and (name := self._mailbox_of(token)) is not None:
+            if (id := self._names.id_of(name)) is None:
+                raise PermissionDeniedError(
+                    f"{name} is a visitor here", where="Authorization", hint=f"do this at its home, {home_of(name)}"
+                )
+            entity = self._entities.find(id)
         if entity is None:
             raise AuthenticationError(
                 "unknown token", where="Authorization", hint="use the token returned by the registration"
@@ -64,16 +75,19 @@ class Authenticator:
 
         Raises AuthenticationError, PermissionDeniedError for a source, and ElsewhereError for a departed visitor.
         """
-        if token is not None and (name := self._visitors.by_token(hash_token(token))) is not None:
+        if token is not None and (name := self._mailbox_of(token)) is not None:
             return MailboxReader(name, hash_token(token))
-        if token is not None and (departure := self._visitors.departed(hash_token(token))) is not None:
-            raise elsewhere_error(departure.name, departure.office, departure.epoch)
         caller = self.caller(token)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(
                 f"{caller.id} is not a subscriber", where="Authorization", hint="use the token of a subscriber"
             )
         return MailboxReader(self._names.of(caller.id), hash_token(token or ""))
+
+    def visitor(self, token: str | None) -> Visitor | None:
+        """The subscriber of another domain that the token is of, if its mailbox is here. Raises ElsewhereError."""
+        name = None if token is None else self._mailbox_of(token)
+        return None if name is None or self._names.is_home_of(name) else self._visitors.find(name)
 
     def is_valid(self, reader: MailboxReader) -> bool:
         """Whether the reader's token is still valid."""
@@ -95,6 +109,16 @@ class Authenticator:
                 where="Authorization",
                 hint="the operator token is in DATA/operator.token",
             )
+
+    def _mailbox_of(self, token: str) -> str | None:
+        """The name of the subscriber whose mailbox has arrived here and is opened by this token.
+
+        Raises ElsewhereError if it has left.
+        """
+        name = self._visitors.by_token(hash_token(token))
+        if name is None and (departure := self._visitors.departed(hash_token(token))) is not None:
+            raise elsewhere_error(departure.name, departure.office, departure.epoch)
+        return name
 
 
 class RateLimiter:

@@ -63,9 +63,12 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
 def _routes() -> Sequence[BaseRoute]:
     """The routes of every node. To analyse their parameters takes longer than to start a node."""
     api = APIRouter(prefix="/v1")
-    busiest_first = (mailboxes, letters, events, demand, entities, subscriptions, arrivals, offices, peers, scene)
-    for module in busiest_first:
-        api.include_router(module.router)
+    busiest_first = (
+        mailboxes.router, letters.router, events.router, events.own, demand.router, entities.own, entities.router,
+        subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
+    )  # fmt: skip
+    for router in busiest_first:
+        api.include_router(router)
     whole = APIRouter()
     for router in (api, status.router):
         whole.include_router(router, responses=ERROR_RESPONSES)

@@ -35,16 +35,17 @@ def check_rate(request: Request, node: Node) -> None:
     node.rate_limiter.check(request.client.host if request.client else "")
 
 
-async def _caller(node: TheNode, credentials: _Credentials) -> Caller:
-    return node.auth.caller(credentials.credentials if credentials else None)
+async def _caller(request: Request, node: TheNode, credentials: _Credentials) -> Caller:
+    visiting: Caller | None = getattr(request.state, "visiting", None)  # set by HomeRoute
+    return visiting or node.auth.caller(credentials.credentials if credentials else None)
 
 
 AnyCaller = Annotated[Caller, Depends(_caller)]
 
 
-async def _caller_or_operator(node: TheNode, credentials: _Credentials) -> Caller | None:
+async def _caller_or_operator(request: Request, node: TheNode, credentials: _Credentials) -> Caller | None:
     token = credentials.credentials if credentials else None
-    return None if node.auth.is_operator(token) else node.auth.caller(token)
+    return None if node.auth.is_operator(token) else await _caller(request, node, credentials)
 
 
 CallerOrOperator = Annotated[Caller | None, Depends(_caller_or_operator)]
@@ -65,7 +66,7 @@ async def _source(caller: AnyCaller) -> Caller:
 async def _publisher(request: Request, node: TheNode, credentials: _Credentials) -> Caller | RemoteSource:
     proof = PublishProof.parse(credentials.credentials) if credentials else None
     if proof is None or proof.home == node.settings.domain:
-        return await _source(await _caller(node, credentials))
+        return await _source(await _caller(request, node, credentials))
     if (source := node.remote_sources.known(proof)) is not None:
         return source
     check_rate(request, node)

@@ -27,7 +27,7 @@ from roamcast.lacl import LaclError
 from roamcast.node.peers.signed_http import SessionError
 from roamcast.node.validation_errors import MalformedError, input_error_of
 
-__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "handle_errors"]
+__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "error_response", "handle_errors"]
 
 log = logging.getLogger(__name__)
 
@@ -110,15 +110,20 @@ def error_json(error: RoamcastError) -> dict[str, Any]:
     return content
 
 
-async def _roamcast_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RoamcastError)  # noqa: S101  (registered for it)
+def error_response(error: RoamcastError) -> Response:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    if status >= 500:
-        log.error("%s %s: %s", request.method, request.url.path, error)
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     if isinstance(error, SessionError):
         headers = error.headers
     return _response(status, error_json(error), headers)
+
+
+async def _roamcast_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RoamcastError)  # noqa: S101  (registered for it)
+    response = error_response(error)
+    if response.status_code >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    return response
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

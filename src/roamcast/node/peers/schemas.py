@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import FailFast, Field, NonNegativeInt
 
@@ -10,7 +10,8 @@ from roamcast.node.schemas import HIGHEST_SEQ, Domain, Name, RequestModel
 from roamcast.validation import URL
 
 __all__ = [
-    "ForwardedEventsIn", "IntroductionIn", "JoinIn", "PassedEventsIn", "PublishProofIn", "VouchIn", "WantsIn",
+    "ForwardedEventsIn", "IntroductionIn", "JoinIn", "PassedEventsIn", "PublishProofIn", "VisitorRequestIn",
+    "VouchIn", "WantsIn",
 ]  # fmt: skip
 
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -48,6 +49,17 @@ class PublishProofIn(RequestModel):
 
     id: str
     proof: str
+
+
+class VisitorRequestIn(RequestModel):
+    """A request that a subscriber of the receiving node has sent to the node that it visits, in this epoch."""
+
+    name: Name
+    epoch: int = Field(ge=1, le=HIGHEST_SEQ)
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str = Field(pattern=r"^/v1/[!-~]*$", max_length=2_000)
+    query: str = Field(max_length=2_000)
+    body: str
 
 
 _Link = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

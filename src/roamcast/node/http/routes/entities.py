@@ -11,6 +11,7 @@ from roamcast.errors import PermissionDeniedError
 from roamcast.model import Position, iso
 from roamcast.node.auth import Caller
 from roamcast.node.http.dependencies import AnyCaller, CallerOrOperator, TheNode
+from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.request_parsing import BodyParser
 from roamcast.node.scene import layer_of
 from roamcast.node.schemas import AttributesIn, EntityIn
@@ -20,6 +21,7 @@ from roamcast.security.tokens import hash_token, new_token
 from roamcast.store.registry.values import Entity, EntityKind
 
 router = APIRouter(tags=["entities"])
+own = APIRouter(tags=["entities"], route_class=HomeRoute)
 
 _ENTITY = BodyParser(EntityIn, anonymous=True)
 _ATTRIBUTES = BodyParser(AttributesIn)
@@ -37,7 +39,7 @@ async def register_subscriber(request: Request, node: TheNode) -> dict[str, Any]
     return await _register(request, node, "subscriber")
 
 
-@router.get("/me")
+@own.get("/me")
 async def show_me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """The calling entity. A source has `next_seq`, the number of its next event; a subscriber has its `name`."""
     entity = node.entities.get(caller.id)
@@ -49,7 +51,7 @@ async def show_me(node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     return content
 
 
-@router.put("/me/attributes", openapi_extra=_ATTRIBUTES.openapi)
+@own.put("/me/attributes", openapi_extra=_ATTRIBUTES.openapi)
 async def set_attributes(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """Replace all attributes of the caller. Events published after the response carry the new ones."""
     attributes = (await _ATTRIBUTES.read(request, node)).root
@@ -74,7 +76,7 @@ async def remove_me(node: TheNode, caller: AnyCaller) -> None:
     node.waiters.notify([node.office.names.of(entity.id)])
 
 
-@router.delete("/me/position", status_code=204)
+@own.delete("/me/position", status_code=204)
 async def erase_position(node: TheNode, caller: AnyCaller) -> None:
     """Erase the caller's position and binding history. Bindings that need its position end."""
     await await_to_the_end(node.control.erase_position(caller.id))
@@ -97,12 +99,13 @@ async def renew_token(id: str, node: TheNode, caller: CallerOrOperator) -> dict[
     return {"id": id, "kind": entity.kind, "token": token}
 
 
-@router.get("/entities/{id}")
+@own.get("/entities/{id}")
 async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> dict[str, Any]:
     """An entity with its position and subscriptions: a subscriber's own, or those bound to a source now.
 
     `count` is their number; `subscriptions` lists the first of them. For the entity itself and the operator.
     """
+    id = node.office.names.id_of(id) or id  # a visitor is known by its name
     _check_self(id, caller)
     entity = node.entities.get(id)
     if entity.kind == "source":

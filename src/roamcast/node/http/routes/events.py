@@ -10,12 +10,14 @@ from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
 from roamcast.node.http.dependencies import AnyCaller, Publisher, Source, TheNode
+from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.request_parsing import BodyParser
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.schemas import EventIn, NumbersIn, PositionIn
 from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(tags=["events"])
+own = APIRouter(tags=["events"], route_class=HomeRoute)
 
 _EVENTS = BodyParser(EventIn, bulk="events")
 _POSITIONS = BodyParser(PositionIn, bulk="positions")
@@ -54,7 +56,7 @@ async def reserve_numbers(request: Request, node: TheNode, caller: Source) -> di
     return {"first": numbers[0], "count": len(numbers)}
 
 
-@router.post("/positions", openapi_extra=_POSITIONS.openapi)
+@own.post("/positions", openapi_extra=_POSITIONS.openapi)
 async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
     """Report the caller's position: one or a list, all or none. The latest time wins.
 

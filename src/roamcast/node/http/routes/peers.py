@@ -14,6 +14,7 @@ from roamcast.journal.records import EVENT, Record
 from roamcast.journal.wants import check_want
 from roamcast.node.control.wants import WantsRequest
 from roamcast.node.http.dependencies import TheNode, check_rate
+from roamcast.node.http.home_route import serve_visitor
 from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
 from roamcast.node.peers.discovery_codec import decode_request, encode
 from roamcast.node.peers.forwarding import encode_events
@@ -25,6 +26,7 @@ from roamcast.node.peers.schemas import (
     JoinIn,
     PassedEventsIn,
     PublishProofIn,
+    VisitorRequestIn,
     VouchIn,
     WantsIn,
 )
@@ -37,6 +39,7 @@ _JOIN = BodyParser(JoinIn, anonymous=True)
 _INTRODUCTION = BodyParser(IntroductionIn)
 _VOUCH = BodyParser(VouchIn)
 _PUBLISH_PROOF = BodyParser(PublishProofIn)
+_VISITOR_REQUEST = BodyParser(VisitorRequestIn)
 _WANTS = BodyParser(WantsIn)
 _FORWARDED = BodyParser(ForwardedEventsIn)
 _PASSED = BodyParser(PassedEventsIn)
@@ -73,6 +76,13 @@ async def verify_publish_proof(request: Request, node: TheNode) -> Response:
     question = _PUBLISH_PROOF.parse(body)
     verdict = node.office.admission.judge_publish(peer.domain, question.id, question.proof)
     return _json(node, peer, nonce, verdict._asdict())
+
+
+@router.post("/visitor-requests")
+async def visitor_request(request: Request, node: TheNode) -> Response:
+    peer, nonce, body = await _signed(request, node)
+    asked = await parse_off_loop(body, lambda: _VISITOR_REQUEST.parse(body))
+    return _json(node, peer, nonce, await serve_visitor(node, request.app, peer.domain, asked))
 
 
 @router.post("/messages")

@@ -18,12 +18,13 @@ from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import CheckedQuery
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
+from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.request_parsing import BodyParser
 from roamcast.node.schemas import EventIn, SubscriptionIn
 from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
 
-router = APIRouter(prefix="/subscriptions", tags=["subscriptions"])
+router = APIRouter(prefix="/subscriptions", tags=["subscriptions"], route_class=HomeRoute)
 
 _SUBSCRIPTION = BodyParser(SubscriptionIn)
 _EVENT = BodyParser(EventIn)

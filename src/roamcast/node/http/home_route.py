@@ -1,0 +1,106 @@
+"""Requests of visitors about what they have at home: the visited node passes them on, the home serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import httpx
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from roamcast.deliver.addressing import home_of
+from roamcast.errors import InputError, RoamcastError, UnavailableError
+from roamcast.node.auth import Caller
+from roamcast.node.http.errors import error_response
+from roamcast.node.http.request_parsing import read_bytes
+from roamcast.node.peers.schemas import VisitorRequestIn
+from roamcast.node.service import Node
+from roamcast.store.registry.visitors import Visitor
+
+__all__ = ["HomeRoute", "serve_visitor"]
+
+_PATH: Final = "/v1/office/visitor-requests"
+_VISITING: Final = "roamcast.visiting"
+_HOME_WAIT: Final = 8.0  # seconds; less than clients wait
+_BEARER: Final = "bearer "
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class HomeRoute(APIRoute):
+    """A route that visitors can use, too: their home answers. The other routes refuse their tokens."""
+
+    def get_route_handler(self) -> Handler:
+        serve = super().get_route_handler()
+
+        async def serve_or_pass_on(request: Request) -> Response:
+            node: Node = request.app.state.node
+            if (visiting := request.scope.get(_VISITING)) is not None:
+                request.state.visiting = visiting
+            elif (visitor := node.auth.visitor(_token(request))) is not None:
+                return await _pass_on(node, visitor, request)
+            return await serve(request)
+
+        return serve_or_pass_on
+
+
+async def serve_visitor(node: Node, app: FastAPI, peer: str, request: VisitorRequestIn) -> dict[str, Any]:
+    """At the home: the response to a request that a subscriber has sent to the node of `peer`, where it visits."""
+    try:
+        caller = Caller(await node.office.admission.visiting_id(peer, request.name, request.epoch), "subscriber")
+    except RoamcastError as error:
+        refused = error_response(error)
+        return {"status": refused.status_code, "body": bytes(refused.body).decode()}
+    transport = httpx.ASGITransport(_as_caller(app, caller), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://home") as http:
+        url = f"{request.path}?{request.query}" if request.query else request.path
+        response = await http.request(request.method, url, content=request.body.encode())
+    return {"status": response.status_code, "body": response.text}
+
+
+def _as_caller(app: FastAPI, caller: Caller) -> ASGIApp:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, _VISITING: caller}, receive, send)
+
+    return call
+
+
+async def _pass_on(node: Node, visitor: Visitor, request: Request) -> Response:
+    """The home's response. Raises UnavailableError if there is none."""
+    home = home_of(visitor.name)
+    peer = node.office.peers.find(home)
+    if peer is None:
+        raise UnavailableError(f"{home} is no peer of this node any more", where=visitor.name, hint="arrive elsewhere")
+    passed = {
+        "name": visitor.name,
+        "epoch": visitor.epoch,
+        "method": request.method,
+        "path": request.scope["raw_path"].decode("ascii"),
+        "query": request.url.query,
+        "body": await _read_text(node, request),
+    }
+    try:
+        answer = orjson.loads(await node.office.signed_http.post(peer, _PATH, orjson.dumps(passed), seconds=_HOME_WAIT))
+        return Response(answer["body"], int(answer["status"]), media_type="application/json")
+    except (UnavailableError, ValueError, LookupError, TypeError) as error:
+        raise UnavailableError(
+            f"{home}, the home of {visitor.name}, has not answered: {getattr(error, 'message', 'invalid response')}",
+            where=home,
+            hint="it may or may not have done this; repeat it later. Letters can be read and sent meanwhile",
+        ) from error
+
+
+async def _read_text(node: Node, request: Request) -> str:
+    body = await read_bytes(request, node, node.limits.body // 2)  # quoting can double it
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: {error.reason}", where="body", hint="send JSON") from None
+
+
+def _token(request: Request) -> str | None:
+    credentials = request.headers.get("authorization", "")
+    return credentials[len(_BEARER) :].strip() if credentials.lower().startswith(_BEARER) else None

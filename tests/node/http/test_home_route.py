@@ -1,0 +1,189 @@
+"""Visitors: what a subscriber has at home, it reads and changes from wherever its mailbox is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from backbone import backbone, leave_event, visitor
+from nodes import RunningNode, ServedNode, bearer, running_node, until
+
+from roamcast.client import Client
+from roamcast.errors import (
+    AuthenticationError,
+    ConflictError,
+    ElsewhereError,
+    InputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+
+ANN = "north.node.ann"
+NEAREST = "Select Where &context = noise and &location in nearest"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[dict[str, ServedNode]]:
+    with backbone(tmp_path, "north", "south", "west", space="planar") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def ann(nodes: dict[str, ServedNode]) -> Client:
+    return nodes["north"].subscriber("ann", x=0, y=0)
+
+
+@pytest.fixture
+def there(nodes: dict[str, ServedNode], ann: Client) -> Client:
+    """The client of Ann at south, which has only her name and token."""
+    client = visitor(nodes["south"], ANN, ann.token)
+    client.pull()
+    return client
+
+
+def pass_on(sender: RunningNode, home: str, **changed: Any) -> dict[str, Any]:
+    """What the home answers to a request that the sender claims to have from a visitor."""
+    request = {"name": ANN, "epoch": 2, "method": "GET", "path": "/v1/me", "query": "", "body": ""} | changed
+    office = sender.service.office
+    peer = office.peers.find(home)
+    assert peer is not None
+
+    async def post() -> bytes:
+        return await office.signed_http.post(peer, "/v1/office/visitor-requests", orjson.dumps(request))
+
+    answer: dict[str, Any] = orjson.loads(asyncio.run_coroutine_threadsafe(post(), sender.service._loop).result(10))
+    return answer
+
+
+def test_a_visitor_does_everything_where_it_is(ann: Client, there: Client) -> None:
+    assert there.move(3, 4)
+    assert there.set_attributes({"role": "nurse"})["attributes"] == {"role": "nurse"}
+    assert there.subscribe(box=(0, 0, 9, 9), terms=["fire"], id="mine") == "mine"
+    assert there.subscribe(NEAREST, id="near") == "near"
+    assert there.me() == ann.me()
+    assert there.me()["position"]["x"] == 3
+    assert there.subscriptions() == ann.subscriptions()
+    assert [one.id for one in there.subscriptions()] == ["mine", "near"]
+    assert there.subscription("near") == ann.subscription("near")
+    event = {"source": "cam", "x": 1, "y": 1, "terms": ["fire"]}
+    checks = there.explain("mine", event)["checks"]
+    assert {check["check"]: check["holds"] for check in checks}["region"] is True
+    assert there.bindings("near") == []
+    assert there.entity(ANN)["subscriptions"] == ["mine", "near"]
+    there.forget_position()
+    assert ann.me()["position"] is None
+    there.unsubscribe("mine")
+    assert [one.id for one in ann.subscriptions()] == ["near"]
+
+
+def test_bad_input_gets_the_homes_own_error(there: Client) -> None:
+    with pytest.raises(InputError, match="min_x"):
+        there.subscribe(box=(9, 0, 0, 9))
+    with pytest.raises(NotFoundError):
+        there.subscription("unknown")
+    there.subscribe(terms=["fire"], id="q")
+    with pytest.raises(ConflictError):
+        there.subscribe(terms=["water"], id="q")
+    with pytest.raises(InputError, match="UTF-8"):
+        raise_from(there, b'{"terms": ["\xff"]}')
+    assert [one.id for one in there.subscriptions()] == ["q"]
+
+
+def raise_from(client: Client, body: bytes) -> None:
+    """Send a body that the client would not."""
+    headers = {"authorization": f"Bearer {client.mailbox_token}"}
+    answer = httpx.post(f"{client.url}/v1/subscriptions", content=body, headers=headers)
+    assert answer.status_code == 422
+    raise InputError(answer.json()["error"]["message"])
+
+
+def test_nearest_is_computed_from_where_the_visitor_is(nodes: dict[str, ServedNode], there: Client) -> None:
+    nodes["north"].source("near-home", x=0, y=1, attributes={"context": "noise"})
+    nodes["south"].source("far-away", x=50, y=50, attributes={"context": "noise"})
+    there.subscribe(NEAREST, id="near")
+    until(lambda: there.subscription("near").sources == ("near-home",), "the source at home")
+    there.move(49, 49)
+    until(lambda: there.subscription("near").sources == ("far-away@south",), "the source where she is")
+
+
+def test_while_the_home_is_away_changes_are_refused_and_letters_stay(
+    nodes: dict[str, ServedNode], there: Client, tmp_path: Path
+) -> None:
+    """A change that was refused can be repeated: it is made once."""
+    north = nodes["north"]
+    nodes["south"].subscriber("ben")
+    leave_event(north, "north", 1, "ann", 1, 2)
+    until(lambda: len(there.pull()) == 2, "both letters")
+    port = httpx.URL(north.url).port
+    north.stop()
+    with pytest.raises(UnavailableError, match=r"north, the home of north\.node\.ann, has not answered") as caught:
+        there.subscribe(terms=["fire"], id="q")
+    assert "Letters can be read" in (caught.value.hint or "")
+    with pytest.raises(UnavailableError):
+        there.move(1, 2)
+    assert [letter.number for letter in there.pull()] == [1, 2]
+    assert there.acknowledge(1) == 1
+    there.send("south.node.ben", "still here")
+    with running_node(tmp_path / "north", domain="north", space="planar", port=port):
+        until(lambda: there.subscribe(terms=["fire"], id="q") == "q", "the home to be back")
+        assert there.move(1, 2)
+        assert there.subscribe(terms=["fire"], id="q") == "q"
+        assert [one.id for one in there.subscriptions()] == ["q"]
+        assert [letter.number for letter in there.pull()] == [2]
+
+
+def test_what_ends_a_registration_is_done_at_home(nodes: dict[str, ServedNode], ann: Client, there: Client) -> None:
+    """The visited node must never see a new token of the subscriber."""
+    http, headers = nodes["south"].http, {"authorization": f"Bearer {there.mailbox_token}"}
+    renewals = [("POST", f"/v1/entities/{id}/token") for id in ("ann", ANN)]
+    for method, path in (("DELETE", "/v1/me"), *renewals):
+        answer = http.request(method, path, headers=headers)
+        assert answer.status_code == 403, path
+        assert "at its home, north" in answer.json()["error"]["hint"]
+        assert pass_on(nodes["south"], "north", method=method, path=path)["status"] == 401, path
+    assert ann.me()["id"] == "ann"
+
+
+def test_a_peer_speaks_only_for_a_subscriber_that_visits_it(
+    nodes: dict[str, ServedNode], ann: Client, there: Client
+) -> None:
+    south, west = nodes["south"], nodes["west"]
+    assert pass_on(south, "north")["status"] == 200
+    assert pass_on(west, "north")["status"] == 409
+    assert pass_on(west, "north", epoch=3)["status"] == 503
+    assert pass_on(south, "north", epoch=1)["status"] == 409
+    assert pass_on(south, "north", name="north.node.nobody")["status"] == 404
+    assert pass_on(south, "north", name="west.node.ann")["status"] == 404
+    visitor(west, ANN, ann.token).pull()
+    with pytest.raises(ElsewhereError):
+        there.move(5, 5)
+    until(lambda: pass_on(west, "north", epoch=3)["status"] == 200, "the home to hear of the move")
+    assert pass_on(south, "north")["status"] == 409
+    assert ann.me()["position"]["x"] == 0
+
+
+def test_only_what_a_visitor_may_do_is_passed_on(nodes: dict[str, ServedNode], there: Client) -> None:
+    """A request of a peer is no way to use other routes as somebody else."""
+    south = nodes["south"]
+    for method, path in (("GET", "/v1/mailbox"), ("POST", "/v1/mailbox/ack"), ("GET", "/v1/me/demand")):
+        assert pass_on(south, "north", method=method, path=path, body="{}")["status"] == 401, path
+    assert pass_on(south, "north", path="/v1/entities/ben")["status"] == 403
+    assert pass_on(south, "north", path="/v1/none")["status"] == 404
+
+
+def test_the_token_of_a_mailbox_that_came_home_serves_for_everything(nodes: dict[str, ServedNode], ann: Client) -> None:
+    ann.migrate(nodes["south"].url)
+    ann.migrate(nodes["north"].url)
+    back = nodes["north"].client(ann.mailbox_token)
+    assert back.move(7, 7)
+    assert back.me()["position"]["x"] == 7
+    answer = nodes["north"].http.get("/v1/subscriptions", headers=bearer(back))
+    assert answer.status_code == 200
+    with pytest.raises((AuthenticationError, PermissionDeniedError)):
+        nodes["west"].client(ann.mailbox_token).move(1, 1)
