@@ -84,7 +84,7 @@ class Subscription:
     pipeline gets bindings instead. `places` are the places that the query names. Without a `lifecycle` the subscription
     runs from `accepted` until it is removed. `has_moving_region`: its region is centred on the subscriber, so that the
     pipeline needs the subscriber's position. `source_condition` is on attributes of sources, in normal form, as
-    JSON; "" if there is none.
+    JSON; "" if there is none. `cell` contains its region, see `bind.discovery.cells`; "" is everywhere.
     """
 
     id: str
@@ -96,6 +96,7 @@ class Subscription:
     lifecycle: Lifecycle | None = None
     has_moving_region: bool = False
     source_condition: str = ""
+    cell: str = ""
 
     @property
     def plan(self) -> Literal["bind", "match"]:

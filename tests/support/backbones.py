@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import (
     DiscoveryRequest,
     DiscoveryResponse,
@@ -54,6 +55,14 @@ class Registry:
 
     def get(self, id: str) -> SourceAnnouncement | None:
         return self.sources.get(id)
+
+    def inside(self, cell: Cell | None) -> list[str]:
+        return [source.source for source in self if cell is None or may_be_in(source, cell)]
+
+
+def may_be_in(source: SourceAnnouncement, cell: Cell) -> bool:
+    at, box = source.position, cell.box
+    return at is None or (box.min_x <= at.x < box.max_x and box.min_y <= at.y < box.max_y)
 
 
 class Station:

@@ -122,8 +122,8 @@ class MemoryRegistry:
     def subscriptions_with_moving_region(self) -> list[Subscription]:
         return [s for s in self.subscriptions() if s.has_moving_region]
 
-    def count_without_lifecycle(self) -> Counter[str]:
-        return Counter(s.source_condition for s in self.subscriptions() if not s.has_lifecycle)
+    def count_without_lifecycle(self) -> Counter[tuple[str, str]]:
+        return Counter((s.source_condition, s.cell) for s in self.subscriptions() if not s.has_lifecycle)
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = [b for b in _live(self._tables) if subscriptions is None or b.subscription in subscriptions]
@@ -198,8 +198,8 @@ def _apply(tables: _Tables, change: Change) -> None:
             if subscription.id in tables.subscriptions:
                 raise subscription_exists(subscription.id)
             tables.subscriptions[subscription.id] = subscription
-        case BodySet(id, body):
-            tables.subscriptions[id] = replace(_subscription(tables, id), body=body)
+        case BodySet(id, body, cell):
+            tables.subscriptions[id] = replace(_subscription(tables, id), body=body, cell=cell)
         case LifecycleEnded(id):
             tables.subscriptions[id] = replace(_subscription(tables, id), lifecycle=None)
         case SubscriptionRemoved(id):

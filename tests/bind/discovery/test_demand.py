@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from backbones import Registry, source_request
+from backbones import Registry, may_be_in, source_request
 
 from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.demand import SourceDemand
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
@@ -23,8 +24,17 @@ NOISE, LIGHT, ANY = (source_request("match", text) for text in ("&context = nois
 IDS = "abcd"
 
 
-def put(registry: Registry, id: str, context: str) -> None:
-    registry.sources[id] = SourceAnnouncement(id, {"context": context}, Position(id, 0, 0, 1))
+CELLS = (None, Cell(2, 0, 0), Cell(2, 1, 1), Cell(4, -1, 0))
+
+
+def put(registry: Registry, id: str, context: str, x: float | None = 0) -> None:
+    at = None if x is None else Position(id, x, 3, 1)
+    registry.sources[id] = SourceAnnouncement(id, {"context": context}, at)
+
+
+def admits(request: SourceRequest, source: SourceAnnouncement) -> bool:
+    is_there = request.cell is None or may_be_in(source, request.cell)
+    return is_there and request.accepts(source.attributes or {})
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -40,10 +50,11 @@ def test_reviewing_concerned_sources_equals_reviewing_all(seed: int) -> None:
     known: dict[str, bool] = {}
     for step in range(300):
         concerned: list[str] = []
-        id, request, other = rng.choice(IDS), rng.choice([NOISE, LIGHT, ANY]), rng.choice(["east", "west"])
+        id, other = rng.choice(IDS), rng.choice(["east", "west"])
+        request = rng.choice([NOISE, LIGHT, ANY])._replace(cell=rng.choice(CELLS))
         match rng.randrange(5):
             case 0:
-                put(registry, id, rng.choice(["noise", "light", "heat"]))
+                put(registry, id, rng.choice(["noise", "light", "heat"]), rng.choice([None, -20, 0, 5, 13]))
                 concerned.append(id)
             case 1 if id in registry.sources:
                 del registry.sources[id]
@@ -56,19 +67,17 @@ def test_reviewing_concerned_sources_equals_reviewing_all(seed: int) -> None:
             case 3:
                 backbone.add_requests(request, -1 if request in requests else 1)
                 requests ^= {request}
-                concerned += IDS
             case _:
-                interest = DiscoveryInterest(frozenset(rng.sample([NOISE, LIGHT], rng.randint(0, 2))), frozenset(id))
+                wanted = [it._replace(cell=cell) for it in (NOISE, LIGHT) for cell in CELLS]
+                interest = DiscoveryInterest(frozenset(rng.sample(wanted, rng.randint(0, 3))), frozenset(id))
                 peer_interests[other] = interest
                 backbone.announcer.respond(DiscoveryRequest(other, 1, step, interest, AnnouncementCursor()))
-                concerned += backbone.announcer.demand_changed
-                backbone.announcer.demand_changed.clear()
-        changed = demand.review(concerned)
+        changed = demand.review([*concerned, *demand.take_concerned()])
         expected = {
             source.source: source.source in bound
-            or any(it.admits(source.attributes or {}) for it in requests)
+            or any(admits(it, source) for it in requests)
             or any(source.source in of.demanded for of in peer_interests.values())
-            or any(it.admits(source.attributes or {}) for of in peer_interests.values() for it in of.requests)
+            or any(admits(it, source) for of in peer_interests.values() for it in of.requests)
             for source in registry
         }
         assert {source.source: demand.is_demanded(source.source) for source in registry} == expected

@@ -154,7 +154,7 @@ class Pair:
             f"{source.source}@there": (_typed(source.attributes), (source.position.x, source.position.y))
             for source in self.registry
             if source.position is not None
-            and any(request.admits(source.attributes or {}) for request in self.interest.requests)
+            and any(request.accepts(source.attributes or {}) for request in self.interest.requests)
         }
 
 

@@ -156,19 +156,48 @@ def test_any_node_knows_the_nearest_node(tmp_path: Path) -> None:
                 assert client.nearest(3.0, 1.0) == north.url
 
 
+def test_a_region_demands_only_sources_that_can_be_in_it(nodes: dict[str, RunningNode]) -> None:
+    """At all nodes; also when they move, and while their position is not known."""
+    sources = {
+        "at home": nodes["north"].source("home", attributes=NOISE, x=3.0, y=3.0),
+        "abroad": nodes["south"].source("abroad", attributes=NOISE, x=3.0, y=3.0),
+        "far": nodes["south"].source("far", attributes=NOISE, x=500.0, y=3.0),
+        "unknown": nodes["south"].source("unknown", attributes=NOISE),
+        "other": nodes["south"].source("other", attributes={"context": "light"}, x=3.0, y=3.0),
+    }
+
+    def until_demanded(*names: str) -> None:
+        by_name = {name: nodes["north" if name == "at home" else "south"] for name in sources}
+        until(
+            lambda: {name for name, node in by_name.items() if wanted(node, sources[name])} == set(names),
+            f"demand of {names}",
+        )
+
+    until_demanded()
+    ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
+    ann.subscribe("Select all() Where &context = noise and &location in box(0, 0, 5, 5)", id="q")
+    until_demanded("at home", "abroad", "unknown")
+    sources["far"].move(4.0, 4.0)
+    sources["abroad"].move(500.0, 4.0)
+    until_demanded("at home", "far", "unknown")
+    ann.unsubscribe("q")
+    until_demanded()
+
+
 def test_a_source_is_notified_of_its_demand(nodes: dict[str, RunningNode]) -> None:
     """By its stream or a callback. It is demanded while the node is away."""
     near = nodes["south"].source("near", attributes=NOISE, x=1.0, y=0.0)
     demands: list[bool] = []
     near.on_demand(demands.append)
-    until(lambda: demands == [False], "the source to be idle")
+    until(lambda: demands[-1:] == [False], "the source to be idle")  # just registered, it counts as demanded
+    demands.clear()
     ann = nodes["north"].subscriber("ann", x=0.0, y=0.0)
     ann.subscribe(NEAREST, id="q")
-    until(lambda: demands == [False, True], "the source to be demanded")
+    until(lambda: demands == [True], "the source to be demanded")
     ann.unsubscribe("q")
-    until(lambda: demands == [False, True, False], "the source to be idle again")
+    until(lambda: demands == [True, False], "the source to be idle again")
     nodes["south"].stop()
-    until(lambda: demands == [False, True, False, True], "the source to be demanded, as its node cannot be reached")
+    until(lambda: demands == [True, False, True], "the source to be demanded, as its node cannot be reached")
 
 
 def test_bindings_to_a_dead_node_end_until_it_is_back(tmp_path: Path) -> None:

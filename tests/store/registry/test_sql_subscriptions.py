@@ -83,7 +83,7 @@ UNKNOWN: dict[str, Change] = {
     "attributes": AttributesSet("nobody", {}),
     "removal": EntityRemoved("nobody"),
     "state": StateChanged("nobody", SubscriptionState.STOP, None, 1),
-    "body": BodySet("nobody", "{}"),
+    "body": BodySet("nobody", "{}", ""),
     "lifecycle": LifecycleEnded("nobody"),
     "binding": Bound("nobody", "x", 1),
     "unsubscription": SubscriptionRemoved("nobody"),
@@ -128,13 +128,13 @@ def test_subscriptions_with_lifecycle_places_or_moving_region_are_found(registry
         registry,
         added("a", has_moving_region=True),
         followed("d"),
-        added("c", places=("room",), source_condition="x"),
+        added("c", places=("room",), source_condition="x", cell="1/2/3"),
         followed("b"),
     )
     assert [s.id for s in registry.subscriptions_with_lifecycle()] == ["b", "d"]
     assert [s.id for s in registry.subscriptions_naming_places()] == ["c"]
     assert [s.id for s in registry.subscriptions_with_moving_region()] == ["a"]
-    assert registry.count_without_lifecycle() == {"": 1, "x": 1}
+    assert registry.count_without_lifecycle() == {("", ""): 1, ("x", "1/2/3"): 1}
 
 
 def test_lifecycle_follows_the_state(registry: RegistryStore) -> None:
@@ -160,14 +160,14 @@ def test_lifecycle_can_end_and_start_again(registry: RegistryStore) -> None:
     assert registry.subscription("q").lifecycle == Lifecycle("stop", "why", 7, was_active=False)
     apply(registry, LifecycleEnded("q"))
     assert registry.subscription("q") == added("q").subscription
-    assert (registry.subscriptions_with_lifecycle(), registry.count_without_lifecycle()) == ([], {"": 1})
+    assert (registry.subscriptions_with_lifecycle(), registry.count_without_lifecycle()) == ([], {("", ""): 1})
 
 
 def test_body_is_replaced(registry: RegistryStore) -> None:
-    """And nothing else."""
+    """With the cell of its region, and nothing else."""
     apply(registry, added("q", body="old", places=("room",)))
-    apply(registry, BodySet("q", "new"))
-    assert registry.subscription("q") == added("q", body="new", places=("room",)).subscription
+    apply(registry, BodySet("q", "new", "1/2/3"))
+    assert registry.subscription("q") == added("q", body="new", places=("room",), cell="1/2/3").subscription
 
 
 def test_bindings_begin_and_end(registry: RegistryStore) -> None:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from roamcast.bind.discovery.match_requests import RequestIndex
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
     DiscoveryInterest,
@@ -14,6 +15,7 @@ from roamcast.bind.discovery.messages import (
     DiscoveryResponse,
     LocalSources,
     SourceAnnouncement,
+    SourceRequest,
 )
 from roamcast.bind.lcesm.messages import Attributes
 
@@ -33,19 +35,22 @@ class _Requester:
     def __init__(self, session: int, first_number: int) -> None:
         self.session = session
         self.version = -1
-        self.interest = DiscoveryInterest()
+        self.set_interest(DiscoveryInterest())
         self.first_number = self.last_number = first_number
         self.announced: set[str] = set()
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._removed: OrderedDict[str, int] = OrderedDict()
 
+    def set_interest(self, interest: DiscoveryInterest) -> None:
+        self.interest = interest
+        self._bind_requests = [request for request in interest.requests if request.plan == "bind"]
+        self._match_requests = RequestIndex(interest.match_requests)
+
     def looks_for(self, attributes: Attributes) -> bool:
-        return any(request.plan == "bind" and request.admits(attributes) for request in self.interest.requests)
+        return any(request.accepts(attributes) for request in self._bind_requests)
 
     def demands(self, source: SourceAnnouncement) -> bool:
-        return source.source in self.interest.demanded or any(
-            request.plan == "match" and request.admits(source.attributes or {}) for request in self.interest.requests
-        )
+        return source.source in self.interest.demanded or self._match_requests.admits(source)
 
     def announce(self, source: str, *, admitted: bool) -> None:
         """Number a new announcement: the source as it is now, or its removal if it is not `admitted`."""
@@ -138,8 +143,18 @@ class Announcer:
         """Whether another node needs events of a local source. Unreachable nodes keep their last interest."""
         return any(requester.demands(source) for requester in self._requesters.values())
 
+    def concerned_by(self, requests: Iterable[SourceRequest]) -> set[str]:
+        """The local sources that one of these requests may admit."""
+        return {
+            source.source
+            for request in requests
+            for source in map(self._sources.get, self._sources.inside(request.cell))
+            if source is not None and request.accepts(source.attributes or {})
+        }
+
     def _set_interest(self, requester: _Requester, version: int, interest: DiscoveryInterest) -> None:
-        previous, requester.version, requester.interest = requester.interest, version, interest
+        previous, requester.version = requester.interest, version
+        requester.set_interest(interest)
         self._note_demand_change(previous, interest)
         if previous.requests == interest.requests:
             return
@@ -149,8 +164,7 @@ class Announcer:
 
     def _note_demand_change(self, previous: DiscoveryInterest, current: DiscoveryInterest) -> None:
         self.demand_changed |= previous.demanded ^ current.demanded
-        if previous.match_requests != current.match_requests:
-            self.demand_changed |= {one.source for one in self._sources}
+        self.demand_changed |= self.concerned_by(previous.match_requests ^ current.match_requests)
 
     def _first_announcements(
         self, requester: _Requester, pending: Iterable[tuple[str, int]]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from roamcast.bind.discovery.announcer import Announcer
+from roamcast.bind.discovery.match_requests import MatchRequests
 from roamcast.bind.discovery.messages import DiscoveryInterest, DiscoveryResponse, LocalSources, SourceRequest
 from roamcast.bind.discovery.requester import PeerRequester
 from roamcast.bind.lcesm.messages import Effect, SourceDemanded, SourceIdle, SourceMessage, SourceRegistered
@@ -18,6 +19,7 @@ from roamcast.model import split_name
 __all__ = ["Backbone"]
 
 _MAX_REQUESTS: Final = 1_000  # of each plan, sent to a peer
+_MAX_LOCAL_REQUESTS: Final = 10_000  # of plan match, as far as larger cells reduce them
 _CAPACITY: Final = 100_000
 
 
@@ -37,8 +39,10 @@ class Backbone:
         self._capacity = capacity
         self._requesters: dict[str, PeerRequester] = {}
         self._versions = itertools.count(1)
-        self._request_counts: Counter[SourceRequest] = Counter()
-        self._requests: dict[Plan, set[SourceRequest]] = {"bind": set(), "match": set()}
+        self._bind_requests: Counter[SourceRequest] = Counter()
+        self.match_requests = MatchRequests(_MAX_LOCAL_REQUESTS)
+        """The requests of local subscriptions of plan match."""
+        self._sent_match_requests = MatchRequests(_MAX_REQUESTS)
         self._demanded: dict[str, set[str]] = {}  # by peer
 
     @property
@@ -54,11 +58,6 @@ class Backbone:
     def over_capacity(self) -> frozenset[str]:
         """Peers with more requested sources than the capacity allows."""
         return frozenset(peer for peer, requester in self._requesters.items() if requester.is_full)
-
-    @property
-    def match_requests(self) -> Collection[SourceRequest]:
-        """The requests of local subscriptions of plan match."""
-        return self._requests["match"]
 
     def last_heard(self, peer: str) -> int | None:
         """The time of a peer's last response; None if there was none or the peer is unknown."""
@@ -88,8 +87,9 @@ class Backbone:
 
     def reset_interest(self) -> None:
         """Forget all requests and demand. They are to be reported again."""
-        self._request_counts.clear()
-        self._requests = {"bind": set(), "match": set()}
+        self._bind_requests.clear()
+        self.match_requests.clear()
+        self._sent_match_requests.clear()
         self._demanded.clear()
 
     def add_requests(self, request: SourceRequest, count: int = 1) -> list[str]:
@@ -97,16 +97,18 @@ class Backbone:
 
         Returns the peers to poll at once.
         """
-        self._request_counts[request] += count
-        requests = self._requests[request.plan]
-        if (self._request_counts[request] > 0) == (request in requests):
-            return []
-        if request in requests:
-            del self._request_counts[request]
-            requests.remove(request)
+        if request.plan == "match":
+            self.match_requests.add(request, count)
+            self._sent_match_requests.add(request, count)
+            has_changed = bool(self._sent_match_requests.changed)
+            self._sent_match_requests.changed.clear()
         else:
-            requests.add(request)
-        return [peer for peer in self._requesters if self._update_interest(peer)]
+            before = self._bind_requests[request]
+            self._bind_requests[request] = before + count
+            if before + count <= 0:
+                del self._bind_requests[request]
+            has_changed = (before > 0) != (before + count > 0)
+        return [peer for peer in self._requesters if self._update_interest(peer)] if has_changed else []
 
     def apply_demand(self, effects: Iterable[Effect]) -> list[str]:
         """Note which remote sources the binder's effects make demanded or idle. Returns the peers to poll at once."""
@@ -137,10 +139,11 @@ class Backbone:
             yield from (source.to_registration(peer) for source in requester.sources.values())
 
     def _update_interest(self, peer: str) -> bool:
-        requests = frozenset().union(*(_limit(plan, requests) for plan, requests in self._requests.items()))
+        bind = _limit("bind", self._bind_requests)
+        requests = frozenset((*bind, *_limit("match", self._sent_match_requests.requests)))
         return self._requesters[peer].set_interest(DiscoveryInterest(requests, frozenset(self._demanded.get(peer, ()))))
 
 
-def _limit(plan: Plan, requests: set[SourceRequest]) -> set[SourceRequest]:
+def _limit(plan: Plan, requests: Collection[SourceRequest]) -> Collection[SourceRequest]:
     """Bound the size of a message: too many requests become one for all sources."""
     return requests if len(requests) <= _MAX_REQUESTS else {SourceRequest(plan)}

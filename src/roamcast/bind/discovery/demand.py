@@ -16,7 +16,7 @@ class SourceDemand:
     """The demanded and idle sources of this node.
 
     A source is demanded while a binding here or at a peer names it, or while a running subscription of plan match
-    may admit its events. New sources count as demanded until they are reviewed.
+    may admit its events, judging by its attributes and position. New sources count as demanded until they are reviewed.
     """
 
     def __init__(self, backbone: Backbone, sources: LocalSources) -> None:
@@ -41,6 +41,14 @@ class SourceDemand:
                 concerned.append(effect.source)
         return concerned
 
+    def take_concerned(self) -> set[str]:
+        """The sources to review because requests here or at peers have changed since the last call."""
+        concerned, self._backbone.announcer.demand_changed = self._backbone.announcer.demand_changed, set()
+        changed = self._backbone.match_requests.changed
+        concerned |= self._backbone.announcer.concerned_by(changed)
+        changed.clear()
+        return concerned
+
     def review(self, sources: Iterable[str]) -> list[str]:
         """Decide again for these sources. Returns those that changed between demanded and idle."""
         changed = []
@@ -55,6 +63,6 @@ class SourceDemand:
     def _needs(self, source: SourceAnnouncement) -> bool:
         return (
             source.source in self._bound
-            or any(request.admits(source.attributes or {}) for request in self._backbone.match_requests)
+            or self._backbone.match_requests.admits(source)
             or self._backbone.announcer.is_demanded(source)
         )

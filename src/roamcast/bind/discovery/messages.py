@@ -10,13 +10,14 @@ An `Announcer` responds to requests, a `PeerRequester` sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import orjson
 
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.lcesm.messages import Attributes, SourceRegistered
 from roamcast.lacl import Plan, Query, normalise, plan_of
 from roamcast.lacl.codec import condition_from_json, condition_to_json
@@ -43,20 +44,21 @@ class SourceRequest(NamedTuple):
     text admits every source.
 
     Sources for plan bind are announced wherever they are: the node of the subscriber decides which one is best.
-    Sources for plan match are not announced; they are only asked to send events.
+    Sources for plan match are not announced; they are only asked to send events, if they may be in the `cell`: it
+    contains the region of the subscription. None is everywhere.
     """
 
     plan: Plan
     condition: str = ""
+    cell: Cell | None = None
 
     @classmethod
-    def of(cls, plan: Plan, condition: Condition | None) -> SourceRequest:
+    def of(cls, plan: Plan, condition: Condition | None, cell: Cell | None = None) -> SourceRequest:
         """The request for a condition. Equivalent conditions give equal requests."""
-        if condition is None:
-            return cls(plan)
-        return cls(plan, orjson.dumps(condition_to_json(normalise(condition))).decode())
+        text = "" if condition is None else orjson.dumps(condition_to_json(normalise(condition))).decode()
+        return cls(plan, text, cell)
 
-    def admits(self, attributes: Attributes) -> bool:
+    def accepts(self, attributes: Attributes) -> bool:
         """Whether a source with these attributes may satisfy the condition.
 
         Raises ValueError or InputError for an invalid condition.
@@ -65,9 +67,9 @@ class SourceRequest(NamedTuple):
         return condition is None or may_hold(condition, attributes)
 
 
-def request_of(query: Query) -> SourceRequest:
-    """The request that a subscription makes to other nodes."""
-    return SourceRequest.of(plan_of(query), query.source_condition)
+def request_of(query: Query, cell: Cell | None = None) -> SourceRequest:
+    """The request that a subscription makes to other nodes. The cell contains its region."""
+    return SourceRequest.of(plan_of(query), query.source_condition, cell)
 
 
 @lru_cache(maxsize=100_000)
@@ -155,3 +157,6 @@ class LocalSources(Protocol):
     def __iter__(self) -> Iterator[SourceAnnouncement]: ...
 
     def get(self, id: str) -> SourceAnnouncement | None: ...
+
+    def inside(self, cell: Cell | None) -> Iterable[str]:
+        """The sources that can be in a cell; None is everywhere."""

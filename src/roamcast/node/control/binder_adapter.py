@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import SourceRequest, request_of
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
@@ -69,6 +70,7 @@ class _LifecycleSubscription:
     was_active: bool
     state: SubscriptionState
     blocked: Lifecycle | None
+    cell: str
     interest: SourceRequest | None = None
     later_binding_body: str = ""
 
@@ -138,8 +140,8 @@ class BinderAdapter:
         update = adapter._update(effects, at, may_hold=adapter._may_be_silent)
         update.changes += adapter._new_reasons(subscriptions)
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
-        for source_condition, count in registry.count_without_lifecycle().items():
-            adapter.adjust_interest(source_condition, count)
+        for (source_condition, cell), count in registry.count_without_lifecycle().items():
+            adapter.adjust_interest(source_condition, cell, count)
         return adapter, update
 
     def __contains__(self, subscription: str) -> bool:
@@ -173,9 +175,9 @@ class BinderAdapter:
             effects.append(StateChanged(id, status.state, status.why, at))
         return self._update(effects, at)
 
-    def adjust_interest(self, source_condition: str, times: int) -> None:
-        """Count `times` more (or fewer) subscriptions without a lifecycle for sources that meet this condition."""
-        self._interest[SourceRequest("match", source_condition)] += times
+    def adjust_interest(self, source_condition: str, cell: str, times: int) -> None:
+        """Count `times` more (or fewer) subscriptions without a lifecycle for such sources in a cell."""
+        self._interest[SourceRequest("match", source_condition, Cell.parse(cell))] += times
 
     def take_interest_changes(self) -> tuple[Counter[SourceRequest], list[Effect]]:
         """The changes of interest in sources, and the demand effects, since the last call."""
@@ -268,7 +270,9 @@ class BinderAdapter:
         lifecycle = subscription.lifecycle
         state = SubscriptionState.START if lifecycle is None else SubscriptionState(lifecycle.state)
         was_active = lifecycle is not None and lifecycle.was_active
-        added = _LifecycleSubscription(subscription.subscriber, query, subscription.body, was_active, state, blocked)
+        added = _LifecycleSubscription(
+            subscription.subscriber, query, subscription.body, was_active, state, blocked, subscription.cell
+        )
         self._subscriptions[subscription.id] = added
         self.states[state.value] += 1
         self._update_interest(added)
@@ -281,7 +285,7 @@ class BinderAdapter:
         """
         is_interested = subscription.query.plan == "bind" or subscription.state is SubscriptionState.ACTIVE
         is_interested = is_interested and runs and subscription.blocked is None
-        interest = request_of(subscription.query.query) if is_interested else None
+        interest = request_of(subscription.query.query, Cell.parse(subscription.cell)) if is_interested else None
         if interest != subscription.interest:
             for request, times in ((subscription.interest, -1), (interest, 1)):
                 if request is not None:

@@ -9,7 +9,7 @@ from roamcast.bind.lcesm.messages import StateChanged, SubscriptionState, Unboun
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Subscription
 from roamcast.node.control.binder_adapter import ControlUpdate
-from roamcast.node.control.queries import Queries
+from roamcast.node.control.queries import Queries, cell_of
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import BodySet, LifecycleEnded
 
@@ -58,7 +58,7 @@ def _refresh(subscription: Subscription, queries: Queries, at: int) -> ControlUp
     query = queries.stored(subscription)
     body = queries.body_of(query.query)
     if body is not None and body != subscription.body:
-        update.changes.append(BodySet(subscription.id, body))
+        update.changes.append(BodySet(subscription.id, body, cell_of(body)))
     is_back = subscription.has_lifecycle and not query.has_lifecycle
     if is_back:
         update.changes.append(LifecycleEnded(subscription.id))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.cells import Cell, SourcePositions
 from roamcast.bind.discovery.demand import SourceDemand
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.bind.lcesm.messages import SourceMessage
@@ -100,11 +101,13 @@ class PeerSources:
         """The binder has been rebuilt."""
         self.backbone.reset_interest()
         self._demand.reset_bindings()
+        self._own.note(source.source for source in self._own)
         self._update(adapter, (source.source for source in self._own))
 
     def note_group(self, adapter: BinderAdapter, entities: Mapping[str, Entity | None]) -> None:
         """Note the entities that a request group changed, by id; None if it was removed."""
         sources = [id for id, entity in entities.items() if entity is None or entity.kind == "source"]
+        self._own.note(sources)
         self._pending |= Notifications(waiting_nodes=self.backbone.announcer.announce(sources))
         self._update(adapter, sources)
 
@@ -122,10 +125,7 @@ class PeerSources:
         nodes_to_poll = set(self.backbone.apply_demand(effects))
         review = [*sources, *self._demand.apply(effects)]
         for request, times in interest.items():
-            was_matching = request in self.backbone.match_requests
             nodes_to_poll.update(self.backbone.add_requests(request, times) if times else ())
-            if was_matching != (request in self.backbone.match_requests):
-                review += (one.source for one in self._own if request.admits(one.attributes or {}))
         self._pending |= Notifications(nodes_to_poll=frozenset(nodes_to_poll))
         self._review(review)
 
@@ -142,10 +142,8 @@ class PeerSources:
         self._full = full
 
     def _review(self, sources: Iterable[str]) -> None:
-        """Check the demand for these sources, and for those the announcer reports."""
-        reported = self.backbone.announcer.demand_changed
-        changed = self._demand.review([*sources, *reported])
-        reported.clear()
+        """Check the demand for these sources, and for those that changed requests concern."""
+        changed = self._demand.review([*sources, *self._demand.take_concerned()])
         self._pending |= Notifications(sources=frozenset(changed))
 
 
@@ -154,6 +152,7 @@ class _OwnSources:
 
     def __init__(self, entities: EntityCache) -> None:
         self._entities = entities
+        self._positions = SourcePositions()
 
     def __iter__(self) -> Iterator[SourceAnnouncement]:
         return (_announcement(entity) for entity in self._entities if entity.kind == "source")
@@ -161,6 +160,18 @@ class _OwnSources:
     def get(self, id: str) -> SourceAnnouncement | None:
         entity = self._entities.find(id)
         return None if entity is None or entity.kind != "source" else _announcement(entity)
+
+    def inside(self, cell: Cell | None) -> list[str]:
+        return self._positions.inside(cell)
+
+    def note(self, sources: Iterable[str]) -> None:
+        """These sources were registered, have moved or were removed."""
+        for id in sources:
+            if (source := self.get(id)) is None:
+                self._positions.remove(id)
+            else:
+                position = source.position
+                self._positions.put(id, None if position is None else (position.x, position.y))
 
 
 def _announcement(entity: Entity) -> SourceAnnouncement:

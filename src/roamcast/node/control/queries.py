@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Self
 
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import request_of
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import SubscriptionBody
@@ -19,7 +20,7 @@ from roamcast.places import Places
 from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
 
-__all__ = ["CheckedQuery", "Queries", "places_of"]
+__all__ = ["CheckedQuery", "Queries", "cell_of", "places_of"]
 
 _CACHED: Final = 10_000
 _LONGEST_CACHED: Final = 1_000  # characters
@@ -160,6 +161,13 @@ class Queries:
             self._cache[text] = checked
             if len(self._cache) > _CACHED:
                 self._cache.popitem(last=False)
+
+
+def cell_of(body: str | None) -> str:
+    """The cell that contains the region of a body; "" if it has none or may be anywhere."""
+    box = None if body is None else SubscriptionBody.from_json(body).box
+    cell = None if box is None else Cell.around(box)
+    return "" if cell is None else str(cell)
 
 
 def places_of(query: Query) -> tuple[str, ...]:

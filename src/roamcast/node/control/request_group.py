@@ -20,7 +20,7 @@ from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
 from roamcast.node.control.entity_cache import EntityCache
-from roamcast.node.control.queries import CheckedQuery, places_of
+from roamcast.node.control.queries import CheckedQuery, cell_of, places_of
 from roamcast.store.registry.port import (
     RegistryStore,
     entity_exists,
@@ -202,6 +202,7 @@ class RequestGroup:
             lifecycle,
             query.has_moving_region,
             query.source_condition,
+            cell_of(body),
         )
         self.update.changes.append(SubscriptionAdded(subscription))
         if lifecycle is not None:
@@ -210,7 +211,7 @@ class RequestGroup:
             self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
             if query.has_moving_region:
                 self.update.records += self._adapter.add_moving_region(id, subscriber)
-            self._adapter.adjust_interest(subscription.source_condition, 1)
+            self._adapter.adjust_interest(subscription.source_condition, subscription.cell, 1)
             self.without_lifecycle += 1
         self._subscriptions[id] = subscription
         return True
@@ -262,7 +263,7 @@ class RequestGroup:
     def _end_without_lifecycle(self, subscription: Subscription, at: int) -> None:
         self.update.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
         self._adapter.remove_moving_region(subscription.id, subscription.subscriber)
-        self._adapter.adjust_interest(subscription.source_condition, -1)
+        self._adapter.adjust_interest(subscription.source_condition, subscription.cell, -1)
         self.without_lifecycle -= 1
 
     def _find(self, id: str) -> Entity | None:

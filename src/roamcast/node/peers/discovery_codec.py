@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from roamcast.bind.discovery.cells import LEVELS
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse, SourceAnnouncement
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import LATEST
@@ -37,6 +38,7 @@ class SourcesResponse(NamedTuple):
 
 
 _ID: Final = re.compile(ID)
+_FARTHEST: Final = 2**62  # column or row of a cell
 _MOST_REQUESTS: Final = 2_000
 _MOST_ANNOUNCEMENTS: Final = 1_000
 _MOST_ATTRIBUTES: Final = 1_000
@@ -59,7 +61,11 @@ def decode_request(body: bytes, space: Space) -> SourcesRequest:
             raise ValueError(f"a wait of {decoded.wait} seconds")
         _check_point(decoded.at, space)
         for request in requests:
-            request.admits({})
+            request.accepts({})
+            if request.cell is not None and (
+                request.cell.level not in LEVELS or max(map(abs, request.cell)) > _FARTHEST
+            ):
+                raise ValueError(f"cell {request.cell}")
     except (ValueError, RoamcastError) as error:
         raise _invalid(error) from error
     return decoded

@@ -127,7 +127,7 @@ def _add_subscriptions(connection: Connection, added: Sequence[SubscriptionAdded
 
 def _set_bodies(connection: Connection, changes: Sequence[BodySet]) -> None:
     _check_subscriptions(connection, [change.id for change in changes])
-    connection.execute(_set_body, [{"of": change.id, "body": change.body} for change in changes])
+    connection.execute(_set_body, [{"of": change.id, "body": change.body, "cell": change.cell} for change in changes])
 
 
 def _end_lifecycles(connection: Connection, ended: Sequence[LifecycleEnded]) -> None:
@@ -249,7 +249,9 @@ _delete_past_bindings = bindings.delete().where(
 _delete_bindings_of = bindings.delete().where(bindings.c.subscription.in_(_own_subscriptions))
 _delete_subscriptions_of = subscriptions.delete().where(subscriptions.c.subscriber == _of)
 
-_set_body = subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"))
+_set_body = (
+    subscriptions.update().where(subscriptions.c.id == _of).values(body=bindparam("body"), cell=bindparam("cell"))
+)
 _clear_lifecycle = (
     subscriptions.update().where(subscriptions.c.id == _of).values(state=None, why=None, since=None, was_active=None)
 )

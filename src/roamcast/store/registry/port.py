@@ -73,8 +73,8 @@ class RegistryStore(Protocol):
     def subscriptions_with_moving_region(self) -> list[Subscription]:
         """Those whose region is centred on their subscriber, ordered by id."""
 
-    def count_without_lifecycle(self) -> Mapping[str, int]:
-        """The number of subscriptions without a lifecycle, by their condition on sources."""
+    def count_without_lifecycle(self) -> Mapping[tuple[str, str], int]:
+        """The number of subscriptions without a lifecycle, by their condition on sources and their cell."""
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         """Of all subscriptions or of these, ordered by subscription and source."""

@@ -25,7 +25,7 @@ INCARNATION = "incarnation"
 
 _tables = MetaData()
 meta = meta_table(_tables)
-REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/8", _tables, {LATEST: "0"})
+REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/9", _tables, {LATEST: "0"})
 
 entities = Table(
     "entities",
@@ -55,6 +55,7 @@ subscriptions = Table(
     Column("was_active", Boolean),
     Column("has_moving_region", Boolean, nullable=False),
     Column("source", SortedText, nullable=False),  # the condition on its sources as JSON; "" for none
+    Column("cell", SortedText, nullable=False),  # that its region is in; "" for none
     Index("subscriptions_of", "subscriber", "id"),
 )
 _lifecycle = subscriptions.c.state.is_not(None)
@@ -152,6 +153,7 @@ def subscription_row(subscription: Subscription) -> dict[str, Any]:
         "was_active": lifecycle.was_active if lifecycle else None,
         "has_moving_region": subscription.has_moving_region,
         "source": subscription.source_condition,
+        "cell": subscription.cell,
     }
 
 
@@ -159,7 +161,16 @@ def subscription_of(row: Row[Any]) -> Subscription:
     places = () if row.places is None else tuple(orjson.loads(row.places))
     lifecycle = None if row.state is None else Lifecycle(row.state, row.why, row.since, row.was_active)
     return Subscription(
-        row.id, row.subscriber, row.text, row.body, row.accepted, places, lifecycle, row.has_moving_region, row.source
+        row.id,
+        row.subscriber,
+        row.text,
+        row.body,
+        row.accepted,
+        places,
+        lifecycle,
+        row.has_moving_region,
+        row.source,
+        row.cell,
     )
 
 

@@ -139,10 +139,10 @@ class SqlRegistry:
     def subscriptions_with_moving_region(self) -> list[Subscription]:
         return self._subscriptions_where(subscriptions.c.has_moving_region)
 
-    def count_without_lifecycle(self) -> dict[str, int]:
-        source = subscriptions.c.source
-        query = select(source, func.count().label("total")).where(subscriptions.c.state.is_(None)).group_by(source)
-        return {row.source: row.total for row in self._rows(query)}
+    def count_without_lifecycle(self) -> dict[tuple[str, str], int]:
+        key = (subscriptions.c.source, subscriptions.c.cell)
+        query = select(*key, func.count().label("total")).where(subscriptions.c.state.is_(None)).group_by(*key)
+        return {(row.source, row.cell): row.total for row in self._rows(query)}
 
     def live_bindings(self, subscriptions: Collection[str] | None = None) -> list[Bound]:
         live = select(bindings).where(bindings.c.unbound_at.is_(None))

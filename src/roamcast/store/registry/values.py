@@ -94,10 +94,11 @@ class SubscriptionAdded:
 
 @dataclass(frozen=True, slots=True)
 class BodySet:
-    """Replaces what the pipeline receives for this subscription."""
+    """Replaces what the pipeline receives for this subscription, and the cell that its region is in."""
 
     id: str
     body: str
+    cell: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
 
 import numpy as np
 from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
 from roamcast.bind.discovery.backbone import Backbone
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import SourceAnnouncement, request_of
 from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
@@ -54,6 +55,9 @@ class _DiscoveryNode:
 
     def get(self, id: str) -> SourceAnnouncement | None:
         return self.sensors.get(id)
+
+    def inside(self, cell: Cell | None) -> Collection[str]:
+        return self.sensors.keys()
 
 
 class DiscoveryNetwork:

@@ -1,0 +1,109 @@
+"""Cells: squares of a coarse grid. One stands for the region of a subscription where only demand is decided.
+
+On level k, cells are 2 × 2ᵏ wide and begin every 2ᵏ, so they overlap: a box that is less than 2ᵏ wide and high lies in
+one cell, and a point in four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor, frexp
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.model import Box
+
+__all__ = ["LEVELS", "Cell", "SourcePositions"]
+
+LEVELS: Final = range(-30, 61)
+"""The largest one covers all coordinates."""
+
+_BITS: Final = 50  # of a column or row, so that floats have the bounds of a cell exactly
+
+
+class Cell(NamedTuple):
+    level: int
+    column: int
+    row: int
+
+    @classmethod
+    def around(cls, box: Box) -> Cell | None:
+        """The smallest cell that contains a box; None for a box that crosses the antimeridian."""
+        if box.min_x > box.max_x:
+            return None
+        side = max(box.max_x - box.min_x, box.max_y - box.min_y)
+        exact = frexp(max(map(abs, box)))[1] - _BITS
+        return cls.at(box.min_x, box.min_y, max(frexp(side)[1] if side else exact, exact, LEVELS.start))
+
+    @classmethod
+    def at(cls, x: float, y: float, level: int) -> Cell:
+        """The last cell that begins at or before a point."""
+        return cls(level, floor(x / 2.0**level), floor(y / 2.0**level))
+
+    @classmethod
+    def parse(cls, text: str) -> Cell | None:
+        """The cell of `str`; None for the empty text."""
+        return cls(*map(int, text.split("/"))) if text else None
+
+    def __str__(self) -> str:
+        return f"{self.level}/{self.column}/{self.row}"
+
+    @property
+    def parent(self) -> Cell:
+        """A cell of the next level that contains this one."""
+        return Cell(self.level + 1, self.column >> 1, self.row >> 1)
+
+    @property
+    def box(self) -> Box:
+        """The cell itself. Points on its upper bounds are not in it."""
+        step = 2.0**self.level
+        return Box(self.column * step, self.row * step, (self.column + 2) * step, (self.row + 2) * step)
+
+    def with_point(self) -> Iterator[Cell]:
+        """The cells of this level that contain the points for which `at` returns this one."""
+        for column in (self.column - 1, self.column):
+            for row in (self.row - 1, self.row):
+                yield Cell(self.level, column, row)
+
+
+class SourcePositions:
+    """The positions of sources, to find those in a cell. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._ids: list[str] = []
+        self._points: npt.NDArray[np.float64] = np.empty((2, 16))
+        self._unknown: set[str] = set()
+
+    def put(self, source: str, point: tuple[float, float] | None) -> None:
+        """Set where a source is; None if that is not known."""
+        self.remove(source)
+        if point is None:
+            self._unknown.add(source)
+            return
+        slot = self._slots[source] = len(self._ids)
+        self._ids.append(source)
+        if slot == self._points.shape[1]:
+            self._points = np.concatenate([self._points, np.empty_like(self._points)], axis=1)
+        self._points[:, slot] = point
+
+    def remove(self, source: str) -> None:
+        self._unknown.discard(source)
+        slot = self._slots.pop(source, None)
+        if slot is None:
+            return
+        last = self._ids.pop()
+        if last != source:
+            self._ids[slot], self._slots[last] = last, slot
+            self._points[:, slot] = self._points[:, len(self._ids)]
+
+    def inside(self, cell: Cell | None) -> list[str]:
+        """The sources that can be in a cell, or anywhere: those whose position is not known are among them."""
+        if cell is None:
+            return [*self._unknown, *self._ids]
+        x, y = self._points[:, : len(self._ids)]
+        box = cell.box
+        found = np.flatnonzero((x >= box.min_x) & (x < box.max_x) & (y >= box.min_y) & (y < box.max_y))
+        return [*self._unknown, *(self._ids[slot] for slot in found.tolist())]
