@@ -62,7 +62,7 @@ def is_node_name(name: str) -> bool:
 
 
 def is_link_name(name: str) -> bool:
-    """Whether the journal with this name has events that come over a link, see `node.links`."""
+    """Whether the journal with this name has events that come over a link, see `node.peers.links`."""
     return "+" in name
 
 
