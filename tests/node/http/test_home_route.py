@@ -68,9 +68,7 @@ def test_a_visitor_does_everything_where_it_is(ann: Client, there: Client) -> No
     assert there.subscribe(NEAREST, id="near") == "near"
     assert there.me() == ann.me()
     assert there.me()["position"]["x"] == 3
-    until(
-        lambda: there.subscriptions() == ann.subscriptions(), "the same states at both, once the peers have confirmed"
-    )
+    until(lambda: there.subscriptions() == ann.subscriptions(), "the same states, once the peers have confirmed")
     assert [one.id for one in there.subscriptions()] == ["mine", "near"]
     until(lambda: there.subscription("near") == ann.subscription("near"), "the same state")
     event = {"source": "cam", "x": 1, "y": 1, "terms": ["fire"]}
