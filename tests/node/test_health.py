@@ -14,6 +14,8 @@ from backbone import backbone
 from nodes import RunningNode, bearer, beat, in_process_node, leave, problems, running_node, until
 
 from roamcast.deliver.outbox import Outbox
+from roamcast.journal.records import FORWARDED, Record
+from roamcast.journal.writer import FileJournal
 from roamcast.model import iso
 
 HOUR = 3_600_000_000
@@ -114,6 +116,23 @@ def test_records_that_wait_for_the_pipeline_are_a_problem(tmp_path: Path) -> Non
         assert node.http.get("/healthz").json()["lag"]["records"] == 2
         assert problems(node) == {}
         beat(tmp_path, read_offsets={"local": 4})
+        assert node.http.get("/healthz").json()["lag"] == {"records": 0, "seconds": 0.0}
+
+
+def test_events_that_came_over_a_link_count_as_lag(tmp_path: Path) -> None:
+    """They are in a journal of their own."""
+    name = "south+0123abcd+7"
+    journal = FileJournal(tmp_path / "journal", name)
+    journal.append([Record(FORWARDED, "cam@south", seq, str(seq), 0, 1.0, 1.0) for seq in (1, 2)]).result()
+    journal.close()
+    (segment,) = (tmp_path / "journal" / name).glob("*.parquet")
+    old = age(segment, 1000)
+    with in_process_node(tmp_path, lag=500) as node:
+        beat(tmp_path)
+        assert problems(node)["pipeline_lag"]["since"] == iso(old)
+        assert node.http.get("/healthz").json()["lag"]["records"] == 2
+        beat(tmp_path, read_offsets={name: 2})
+        assert problems(node) == {}
         assert node.http.get("/healthz").json()["lag"] == {"records": 0, "seconds": 0.0}
 
 

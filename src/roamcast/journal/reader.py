@@ -171,6 +171,18 @@ class JournalFolder:
         segments = self.segments()
         return segments[-1].last if segments else 0
 
+    def oldest_after(self, offset: int) -> tuple[int, int] | None:
+        """The first record after `offset` that still exists: its offset, and when it was written (microseconds since
+        1970). None if there is none. Lists the folder; any thread may call this. Raises StorageError.
+        """
+        with storage_errors(self.path):
+            segments = (Segment.from_name(self.path, name) for name in os.listdir(self.path))  # noqa: PTH208 - names suffice
+            later = [segment for segment in segments if segment is not None and segment.last > offset]
+            if not later:
+                return None
+            oldest = min(later, key=lambda segment: segment.first)
+            return max(oldest.first, offset + 1), oldest.path.stat().st_mtime_ns // 1_000
+
     def segments_between(self, after: int, through: int) -> list[Segment]:
         """The segments that hold offsets with after < offset <= through, in order.
 

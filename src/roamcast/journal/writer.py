@@ -16,7 +16,7 @@ from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import Segment, encode
+from roamcast.journal.segments import encode
 
 __all__ = ["FileJournal", "lock_journal"]
 
@@ -99,17 +99,7 @@ class FileJournal:
             self.failures.succeeded()
 
     def oldest_after(self, offset: int) -> tuple[int, int] | None:
-        """The first record after `offset` that still exists: its offset, and when it was written (microseconds since
-        1970). None if there is none. Lists the folder. Raises StorageError.
-        """
-        folder = self._folder.path
-        with storage_errors(folder):
-            segments = (Segment.from_name(folder, name) for name in os.listdir(folder))  # noqa: PTH208 - names suffice
-            later = [segment for segment in segments if segment is not None and segment.last > offset]
-            if not later:
-                return None
-            oldest = min(later, key=lambda segment: segment.first)
-            return max(oldest.first, offset + 1), oldest.path.stat().st_mtime_ns // 1_000
+        return self._folder.oldest_after(offset)
 
     def close(self) -> None:
         """Write what is pending, then refuse further appends. Idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
@@ -14,10 +14,11 @@ from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.durable import check_writable
 from roamcast.errors import RoamcastError, StorageError
 from roamcast.failures import Failure, FailureTracker, wall_time
+from roamcast.journal.reader import FileJournalReader, JournalFolder, is_link_name
 from roamcast.model import iso
 from roamcast.settings_model import NodeSettings
 
-__all__ = ["HealthMonitor", "Lag", "Problem", "ProblemKind", "WatchedJournal", "WatchedStore"]
+__all__ = ["HealthMonitor", "Lag", "LinkJournals", "Problem", "ProblemKind", "WatchedJournal", "WatchedStore"]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Problem(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """What this node has journalled and the pipeline has not read: how many records, and the age of the oldest."""
+    """What is journalled and the pipeline has not read: how many records, and the age of the oldest."""
 
     records: int
     seconds: float
@@ -70,6 +71,31 @@ class WatchedJournal(Protocol):
         """The first existing record after an offset: its offset, and when it was written."""
 
 
+class LinkJournals:
+    """The journals of a data folder that have the events of other data folders. Not thread-safe."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._reader = FileJournalReader(root)
+        self._journals: dict[str, WatchedJournal] = {}
+
+    def current(self) -> Mapping[str, WatchedJournal]:
+        """Those that exist, by name."""
+        for name in filter(is_link_name, self._reader.nodes()):
+            self._journals.setdefault(name, _LinkJournal(JournalFolder(self._root, name)))
+        return self._journals
+
+
+class _LinkJournal:
+    def __init__(self, folder: JournalFolder) -> None:
+        self._folder = folder
+        self.oldest_after = folder.oldest_after
+
+    @property
+    def last_offset(self) -> int:
+        return self._folder.last_offset()
+
+
 class HealthMonitor:
     """Observes the parts of a node. Thread-safe.
 
@@ -81,7 +107,7 @@ class HealthMonitor:
         self,
         settings: NodeSettings,
         outbox: Outbox,
-        journal: WatchedJournal,
+        journals: Callable[[], Mapping[str, WatchedJournal]],
         *,
         journal_store: WatchedStore,
         registry_store: WatchedStore,
@@ -90,10 +116,12 @@ class HealthMonitor:
         peers: Callable[[], dict[str, Failure]],
         losses: Callable[[], Sequence[Failure]] = tuple,
     ) -> None:
-        """`peers` returns the peers that do not respond, `losses` what was lost on the way between data folders."""
+        """`journals` are the node's own and those of links, by name. `peers` returns the peers that do not respond,
+        `losses` what was lost on the way between data folders.
+        """
         self._settings = settings
         self._outbox = outbox
-        self._journal = journal
+        self._journals = journals
         self._stores: tuple[tuple[ProblemKind, WatchedStore, FailureTracker], ...] = (
             ("journal_refusing", journal_store, FailureTracker()),
             ("registry_refusing", registry_store, FailureTracker()),
@@ -107,7 +135,9 @@ class HealthMonitor:
         self._status: PipelineStatus | None = None
         self._heartbeat = 0
         self._status_seen: tuple[int, int] | None = None
-        self._oldest_unread: tuple[int, tuple[int, int]] | None = None  # by the offset that was read last
+        self._oldest_unread: dict[
+            str, tuple[int, tuple[int, int]]
+        ] = {}  # by journal, and the offset that was read last
         self._lagging = FailureTracker()
         self._disk = FailureTracker()
         self._unread_batches = FailureTracker()
@@ -165,7 +195,7 @@ class HealthMonitor:
             return None if self._status is None else (wall_time() - self._heartbeat) / _SECOND
 
     def lag(self) -> Lag:
-        """What the pipeline has not read of this node's journal."""
+        """What the pipeline has not read of this node's journal and of those of links."""
         with self._lock:
             self._read_status()
             return self._measure_lag(wall_time())[0]
@@ -204,19 +234,29 @@ class HealthMonitor:
 
     def _measure_lag(self, now: int) -> tuple[Lag, int]:
         """The lag, and when the oldest unread record was written."""
-        read = 0 if self._status is None else self._status.read_offsets.get(self._settings.domain, 0)
-        last = self._journal.last_offset
+        records, oldest = 0, now
+        with suppress(StorageError, OSError):
+            for name, journal in self._journals().items():
+                count, written_at = self._measure_journal(name, journal, now)
+                records, oldest = records + count, min(oldest, written_at)
+        return Lag(records, (now - oldest) / _SECOND), oldest
+
+    def _measure_journal(self, name: str, journal: WatchedJournal, now: int) -> tuple[int, int]:
+        """How many records of a journal are unread, and when the oldest of them was written."""
+        read = 0 if self._status is None else self._status.read_offsets.get(name, 0)
+        last = journal.last_offset
         if read >= last:
-            return Lag(0, 0.0), now
-        if self._oldest_unread is None or self._oldest_unread[0] != read:
+            return 0, now
+        known = self._oldest_unread.get(name)
+        if known is None or known[0] != read:
             oldest = None
             with suppress(StorageError, OSError):
-                oldest = self._journal.oldest_after(read)
+                oldest = journal.oldest_after(read)
             if oldest is None:
-                return Lag(last - read, 0.0), now
-            self._oldest_unread = read, oldest
-        offset, written_at = self._oldest_unread[1]
-        return Lag(last - offset + 1, max(0, now - written_at) / _SECOND), written_at
+                return last - read, now
+            known = self._oldest_unread[name] = read, oldest
+        offset, written_at = known[1]
+        return last - offset + 1, written_at
 
     def _pipeline_lag(self, now: int) -> Iterator[Problem]:
         lag, written_at = self._measure_lag(now)

@@ -25,7 +25,7 @@ from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
-from roamcast.node.health import HealthMonitor, WatchedStore
+from roamcast.node.health import HealthMonitor, LinkJournals, WatchedStore
 from roamcast.node.intake import EventIntake, SequenceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
@@ -218,10 +218,11 @@ class Node:
     def _new_health_monitor(self, folder: DataFolder, outbox: Outbox) -> HealthMonitor:
         settings, journal, registry = self.settings, self.journal, self.registry
         store = None if settings.store is not None else folder.node_folder(settings.domain)
+        links = LinkJournals(folder.journal)
         return HealthMonitor(
             settings,
             outbox,
-            journal,
+            lambda: {settings.domain: journal, **links.current()},
             journal_store=WatchedStore(folder.journal / settings.domain, journal.failures, journal.probe),
             registry_store=WatchedStore(store, registry.failures, lambda: registry.apply([], at=self.clock.now())),
             control=self.control.failures,
@@ -251,12 +252,12 @@ class Node:
         self.metrics.add_gauge("roamcast_problems", "Problems of this node.", lambda: len(self.health.problems()))
         self.metrics.add_gauge(
             "roamcast_pipeline_lag_records",
-            "Records of this node that the pipeline has not read.",
+            "Records of this node, and of links to it, that the pipeline has not read.",
             lambda: self.health.lag().records,
         )
         self.metrics.add_gauge(
             "roamcast_pipeline_lag_seconds",
-            "Age of the oldest record of this node that the pipeline has not read.",
+            "Age of the oldest of these records.",
             lambda: self.health.lag().seconds,
         )
         self.metrics.add_gauge(
