@@ -18,7 +18,7 @@ from roamcast.journal.reader import FileJournalReader, JournalFolder, is_link_na
 from roamcast.model import iso
 from roamcast.settings_model import NodeSettings
 
-__all__ = ["HealthMonitor", "Lag", "LinkJournals", "Problem", "ProblemKind", "WatchedJournal", "WatchedStore"]
+__all__ = ["HealthMonitor", "Lag", "Problem", "ProblemKind", "WatchedJournal", "WatchedLinks", "WatchedStore"]
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ _PERIOD: Final = 1.0  # seconds
 _SECOND: Final = 1_000_000  # microseconds
 
 ProblemKind = Literal[
-    "no_pipeline", "pipeline_lag", "peer_down", "disk_low", "journal_refusing", "registry_refusing", "changes_waiting",
-    "outbox_unread", "dead_letters", "events_lost",
+    "no_pipeline", "pipeline_lag", "peer_down", "peer_stalled", "disk_low", "journal_refusing", "registry_refusing",
+    "changes_waiting", "outbox_unread", "dead_letters", "events_lost",
 ]  # fmt: skip
 """Stable names; docs/operations.md describes them."""
 
@@ -71,7 +71,7 @@ class WatchedJournal(Protocol):
         """The first existing record after an offset: its offset, and when it was written."""
 
 
-class LinkJournals:
+class WatchedLinks:
     """The journals of a data folder that have the events of other data folders. Not thread-safe."""
 
     def __init__(self, root: Path) -> None:
@@ -82,11 +82,11 @@ class LinkJournals:
     def current(self) -> Mapping[str, WatchedJournal]:
         """Those that exist, by name."""
         for name in filter(is_link_name, self._reader.nodes()):
-            self._journals.setdefault(name, _LinkJournal(JournalFolder(self._root, name)))
+            self._journals.setdefault(name, _WatchedLink(JournalFolder(self._root, name)))
         return self._journals
 
 
-class _LinkJournal:
+class _WatchedLink:
     def __init__(self, folder: JournalFolder) -> None:
         self._folder = folder
         self.oldest_after = folder.oldest_after
@@ -114,10 +114,11 @@ class HealthMonitor:
         control: FailureTracker,
         outbox_reader: FailureTracker,
         peers: Callable[[], dict[str, Failure]],
+        stalled: Callable[[], dict[str, Failure]] = dict,
         losses: Callable[[], Sequence[Failure]] = tuple,
     ) -> None:
         """`journals` are the node's own and those of links, by name. `peers` returns the peers that do not respond,
-        `losses` what was lost on the way between data folders.
+        `stalled` those without a pipeline, `losses` what was lost on the way between data folders.
         """
         self._settings = settings
         self._outbox = outbox
@@ -129,6 +130,7 @@ class HealthMonitor:
         self._control = control
         self._outbox_reader = outbox_reader
         self._peers = peers
+        self._stalled = stalled
         self._losses = losses
         self._started = wall_time()
         self._lock = threading.Lock()
@@ -187,6 +189,12 @@ class HealthMonitor:
         with self._lock:
             self._read_status()
             return self._status
+
+    def no_pipeline(self) -> str | None:
+        """Why no event that is published here becomes a letter now; None while a pipeline reports."""
+        with self._lock:
+            self._read_status()
+            return next((problem.detail for problem in self._no_pipeline(wall_time())), None)
 
     def heartbeat_age(self) -> float | None:
         """Seconds since the pipeline's last heartbeat; None if there never was one."""
@@ -272,6 +280,8 @@ class HealthMonitor:
         for node, failure in sorted(self._peers().items()):
             if now - failure.since > self._settings.silence * _SECOND:
                 yield Problem("peer_down", failure.since, f"{node} does not respond: {failure.detail}")
+        for node, failure in sorted(self._stalled().items()):
+            yield Problem("peer_stalled", failure.since, f"{node} forwards no events: {failure.detail}")
 
     def _disk_low(self) -> Iterable[Problem]:
         try:

@@ -27,11 +27,18 @@ class PathStates:
     """Judges active subscriptions. Any thread may call."""
 
     def __init__(
-        self, wants: Callable[[], NodeWants], failures: Callable[[], dict[str, Failure]], silence: float
+        self,
+        wants: Callable[[], NodeWants],
+        failures: Callable[[], dict[str, Failure]],
+        stalled: Callable[[], dict[str, Failure]],
+        silence: float,
     ) -> None:
-        """`failures` are the links that do not work. After `silence` seconds they count."""
+        """`failures` are the links that do not work, `stalled` the peers without a pipeline. After `silence` seconds
+        the former count.
+        """
         self._wants = wants
         self._failures = failures
+        self._stalled = stalled
         self._silence = round(silence * 1_000_000)
 
     def of(self, subscription: str, sources: Sequence[str] | None) -> PathState | None:
@@ -43,14 +50,18 @@ class PathStates:
             return None
         now = wall_time()
         down = {
-            peer: failure
+            peer: (failure.since, f"{peer} has no running pipeline since {iso(failure.since)}")
+            for peer, failure in self._stalled().items()
+            if peer in homes
+        } | {
+            peer: (failure.since, f"{peer} does not respond since {iso(failure.since)}")
             for peer, failure in self._failures().items()
             if peer in homes and now - failure.since >= self._silence
         }
         if down:
             is_cut_off = sources is not None and all(split_name(source)[1] in down for source in sources)
-            peers, since = tuple(sorted(down)), min(failure.since for failure in down.values())
-            reasons = "; ".join(f"{peer} does not respond since {iso(down[peer].since)}" for peer in peers)
+            peers, since = tuple(sorted(down)), min(since for since, _ in down.values())
+            reasons = "; ".join(down[peer][1] for peer in peers)
             return PathState("unreachable" if is_cut_off else "partial", peers, since, reasons)
         if waiting := tuple(sorted(homes.intersection(wants.unconfirmed(subscription)))):
             return PathState("starting", waiting, None, f"not confirmed yet by {', '.join(waiting)}")

@@ -25,7 +25,7 @@ from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
-from roamcast.node.health import HealthMonitor, LinkJournals, WatchedStore
+from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
 from roamcast.node.intake import EventIntake, SequenceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
@@ -122,7 +122,9 @@ class Node:
             self.discovery = Discovery(
                 self.peer_requests, signed_http, joined, self.space, settings.at, self.links, folder.has_node
             )
-            self.path_states = PathStates(lambda: self.control.peer_wants.own, self.links.failures, settings.silence)
+            self.path_states = PathStates(
+                lambda: self.control.peer_wants.own, self.links.failures, self.links.stalled, settings.silence
+            )
             self.auth = Authenticator(self.entities, self.office.names, self.office.visitors, folder.operator_token())
             self.remote_sources = RemoteSources(self.office.signed_http, self.office.peers)
             self.sequences = SequenceNumbers(self.registry)
@@ -218,7 +220,7 @@ class Node:
     def _new_health_monitor(self, folder: DataFolder, outbox: Outbox) -> HealthMonitor:
         settings, journal, registry = self.settings, self.journal, self.registry
         store = None if settings.store is not None else folder.node_folder(settings.domain)
-        links = LinkJournals(folder.journal)
+        links = WatchedLinks(folder.journal)
         return HealthMonitor(
             settings,
             outbox,
@@ -228,6 +230,7 @@ class Node:
             control=self.control.failures,
             outbox_reader=self.outbox_reader.failures,
             peers=lambda: {**self.discovery.unreachable(), **self.links.failures()},
+            stalled=self.links.stalled,
             losses=lambda: [*self.forwarding.losses(), *self.links.losses()],
         )
 

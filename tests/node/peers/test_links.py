@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 import pytest
 from backbone import backbone
-from nodes import journalled, until
+from nodes import beat, journalled, problems, until
 
 from roamcast.errors import InputError, UnavailableError
+from roamcast.failures import wall_time
 from roamcast.journal.writer import lock_journal
 from roamcast.node.peers.forwarding import ForwardedEvents
 from roamcast.node.peers.links import LinkJournals
@@ -99,10 +100,28 @@ def test_a_node_that_pulls_for_others_and_gets_nothing_is_noticed(tmp_path: Path
     lock = lock_journal(tmp_path / "north" / "journal", "south+link")
     long_ago = time.time() - 60
     os.utime(lock, (long_ago, long_ago))
-    with backbone(tmp_path, "north", "south", silence=3.0) as nodes:
+    with backbone(tmp_path, "north", "south", silence=3.0, pipeline_silence=3600) as nodes:
+        beat(nodes["south"].data)
+        ann = nodes["north"].subscriber("ann")
+        ann.subscribe(terms=["fire"], id="q")
+        until(lambda: "south does not respond" in str(ann.subscription("q").why), "the subscription to be partial")
+        assert ann.subscription("q").state == "partial"
+        os.close(lock)
+        until(lambda: ann.subscription("q").state == "active", "this node to pull")
+
+
+def test_a_peer_without_a_pipeline_is_noticed(tmp_path: Path) -> None:
+    """Its node responds, but its events would wait."""
+    with backbone(tmp_path, "north", "south", pipeline_silence=3600) as nodes:
+        beat(nodes["north"].data)
         ann = nodes["north"].subscriber("ann")
         ann.subscribe(terms=["fire"], id="q")
         until(lambda: ann.subscription("q").state == "partial", "the subscription to be partial")
-        assert "south" in str(ann.subscription("q").why)
-        os.close(lock)
-        until(lambda: ann.subscription("q").state == "active", "this node to pull")
+        shown = ann.subscription("q")
+        assert str(shown.why).startswith("south has no running pipeline")
+        assert problems(nodes["north"])["peer_stalled"]["detail"].startswith("south forwards no events: no pipeline")
+        beat(nodes["south"].data)
+        until(lambda: ann.subscription("q").state == "active", "south to have a pipeline")
+        beat(nodes["south"].data, written_at=wall_time() - 4_000_000_000)
+        until(lambda: ann.subscription("q").state == "partial", "the pipeline of south to be silent")
+        assert "peer_stalled" in problems(nodes["north"])

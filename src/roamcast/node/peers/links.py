@@ -107,6 +107,11 @@ class PeerLinks:
         current = ((node, link.failures.current) for node, link in list(self._links.items()))
         return {node: failure for node, failure in current if failure is not None}
 
+    def stalled(self) -> dict[str, Failure]:
+        """The peers that have no running pipeline, and since when: their events wait. Any thread may call this."""
+        current = ((node, link.stalled.current) for node, link in list(self._links.items()))
+        return {node: failure for node, failure in current if failure is not None}
+
     def losses(self) -> list[Failure]:
         """What was lost since the start, and since when."""
         return [] if self._lost.current is None else [self._lost.current]
@@ -152,6 +157,7 @@ class _PeerLink:
         self.node = node
         self.changed = asyncio.Event()
         self.failures = FailureTracker()
+        self.stalled = FailureTracker()
         self._links = links
         self._tasks = [asyncio.create_task(self._repeat(work)) for work in (self._send_wants, self._pull)]
 
@@ -186,9 +192,13 @@ class _PeerLink:
         request = await asyncio.wrap_future(requests.wants_request(self.node))
         sent = requests.now()
         content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
-        version, at = (orjson.loads(content).get(name) for name in ("version", "time"))
+        version, at, stalled = (orjson.loads(content).get(name) for name in ("version", "time", "no_pipeline"))
         if not isinstance(version, int) or not isinstance(at, int):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
+        if stalled is None:
+            self.stalled.succeeded()
+        else:
+            self.stalled.failed(stalled)
         taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=at)
         more = await asyncio.wrap_future(taken)
         await asyncio.wrap_future(requests.show_wants(self.node))

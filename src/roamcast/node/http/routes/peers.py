@@ -111,7 +111,8 @@ async def wants(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     received = await run_in_threadpool(_read_wants, body)
     version = await await_to_the_end(node.peer_requests.apply_wants(peer.domain, received))
-    return _json(node, peer, nonce, {"version": version, "time": node.clock.now()})
+    stalled = await run_in_threadpool(node.health.no_pipeline)
+    return _json(node, peer, nonce, {"version": version, "time": node.clock.now(), "no_pipeline": stalled})
 
 
 @router.post("/forwarded-events")
