@@ -132,6 +132,28 @@ def deliver(
 
 
 @bench.command()
+def federation(
+    subscriptions: Annotated[int, typer.Option(min=100, help="Number of subscriptions.")] = 100_000,
+    rate: Annotated[int, typer.Option(min=1, help="Events per second while the latency is measured.")] = 500,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of that.")] = 20.0,
+    events: Annotated[int, typer.Option(min=500, help="Events published as fast as possible.")] = 50_000,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """What events between two domains cost, compared with events inside one. Exit code 1 if letters are wrong.
+
+    Example: roamcast bench federation --out federation.json
+    """
+    require("node", "pipeline", "lab")
+    from roamcast.lab.bench.federation.bench import bench_federation
+
+    figures = bench_federation(subscriptions, rate, seconds, events, print_line)
+    _report(figures, out, as_json=as_json)
+    if any(row.get(name) for row in figures["rows"] for name in ("missing", "doubled", "unexpected")):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@bench.command()
 def collect(out: OutFile = None, as_json: Json = False) -> None:
     """Cost of a simulated sensor field: one run, 200 runs on Spark, and a field of 10,000 sensors.
 

@@ -57,6 +57,10 @@ class Metrics:
         """Add a counter that calls `value` at each scrape."""
         self._registry.register(_CounterCollector(name, text, value))
 
+    def add_counters(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
+        """Add counters that differ in a label. `values` is called at each scrape."""
+        self._registry.register(_LabelledCollector(name, text, label, values))
+
     def add_subscriptions(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Add the number of subscriptions in each state, of bindings and of agents."""
         self._registry.register(_SubscriptionCollector(counts))
@@ -108,6 +112,17 @@ class _CounterCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield CounterMetricFamily(self._name, self._text, value=self._value())
+
+
+class _LabelledCollector(Collector):
+    def __init__(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
+        self._name, self._text, self._label, self._values = name, text, label, values
+
+    def collect(self) -> Iterable[Metric]:
+        counters = CounterMetricFamily(self._name, self._text, labels=[self._label])
+        for label, value in dict(self._values()).items():
+            counters.add_metric([label], value)
+        yield counters
 
 
 class _PipelineCollector(Collector):

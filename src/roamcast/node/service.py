@@ -296,6 +296,9 @@ class Node:
         counter("roamcast_events_dropped", "Events that they did not take in time.", lambda: forwarding.dropped)
         counter("roamcast_events_received", "Events of other data folders taken in.", lambda: links.received)
         counter("roamcast_events_lost", "Events that others dropped before they came here.", lambda: links.lost)
+        peers, sent, received = self.office.signed_http, "Bytes of requests to peers.", "Bytes of their responses."
+        self.metrics.add_counters("roamcast_peer_bytes_sent", sent, "path", lambda: peers.bytes_sent)
+        self.metrics.add_counters("roamcast_peer_bytes_received", received, "path", lambda: peers.bytes_received)
         scene = self.scene
         if scene is not None:
             self.metrics.add_gauge("roamcast_scene_watchers", "Open scene streams.", lambda: scene.watchers)

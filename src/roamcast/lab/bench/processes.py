@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -56,6 +57,13 @@ class Process:
         if self._process is None:
             raise UnavailableError("the process was never started")
         return self._process.pid
+
+    @property
+    def rss_mb(self) -> float:
+        """The memory that the process has in use, in megabytes; NaN where the system does not tell."""
+        status = Path(f"/proc/{self.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else ()
+        return next((round(int(line.split()[1]) / 1024, 1) for line in lines if line.startswith("VmRSS:")), math.nan)
 
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -66,6 +67,10 @@ class SignedHttp:
         self._max_response = max_response
         self._nonces = Nonces()
         self._sessions: dict[str, str] = {}
+        self.bytes_sent: Counter[str] = Counter()
+        """Bytes in the bodies of requests to peers since the start, by path."""
+        self.bytes_received: Counter[str] = Counter()
+        """Bytes in the bodies of their responses."""
 
     @property
     def session(self) -> str:
@@ -75,7 +80,9 @@ class SignedHttp:
         """The peer's response. Raises UnavailableError if there is none, an error, or one of somebody else."""
         for _ in range(2):
             nonce = self._nonces.next_for(self._sessions.get(peer.domain, ""))
+            self.bytes_sent[path] += len(body)
             response, content = await self._send(peer, path, body, nonce, seconds)
+            self.bytes_received[path] += len(content)
             if _SESSION not in response.headers:
                 break
             self._sessions[peer.domain] = response.headers[_SESSION].encode("ascii", "replace").decode()
