@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -37,11 +36,9 @@ class Links:
         """`max_wants` limits what each peer may want."""
         self._max_wants = max_wants
         self._wants: dict[tuple[str, str], set[str]] = {}  # by link and peer
-        self._counts: Counter[tuple[str, str]] = Counter()  # peers that want it, by link and want
         self._versions: dict[tuple[str, str], _PeerVersion] = {}
         for link, peer, want in registry.wants():
             self._wants.setdefault((link, peer), set()).add(want)
-            self._counts[link, want] += 1
 
     def apply(self, peer: str, request: WantsRequest, at: int) -> tuple[int, ControlUpdate]:
         """The version that is in force once the update is stored and journalled. Raises CapacityError."""
@@ -57,7 +54,7 @@ class Links:
             known.received.update(request.added)
             self._check_size(known.received)
             if request.more:
-                return 0, ControlUpdate()
+                return 0, self._add_early(key, set(request.added) - stored, at)
             added, removed = known.received - stored, stored - known.received
             known.chunk, known.received = 0, set()
         else:
@@ -86,22 +83,29 @@ class Links:
 
     def records(self, at: int) -> Iterator[Record]:
         """The control records of all wants in force."""
-        return (begin_want(link, want, at) for link, want in sorted(self._counts))
+        wanted = {(link, want) for (link, _), wants in self._wants.items() for want in wants}
+        return (begin_want(link, want, at) for link, want in sorted(wanted))
+
+    def _add_early(self, key: tuple[str, str], added: set[str], at: int) -> ControlUpdate:
+        """Store what a chunk brings before the last chunk is here, which would otherwise take long for very many.
+
+        What is left of chunks that never came to an end is removed with the next ones that do.
+        """
+        fits = len(self._wants.get(key, ())) + len(added) <= self._max_wants
+        return self._update(key, added if fits else set(), set(), at)
 
     def _update(self, key: tuple[str, str], added: set[str], removed: set[str], at: int) -> ControlUpdate:
         link, peer = key
         update = ControlUpdate()
         wants = self._wants.setdefault(key, set())
+        of_others = [wants for other, wants in self._wants.items() if other[0] == link and other[1] != peer]
         for want in sorted(added):
             update.changes.append(WantAdded(Want(link, peer, want)))
-            self._counts[link, want] += 1
-            if self._counts[link, want] == 1:
+            if not any(want in others for others in of_others):
                 update.records.append(begin_want(link, want, at))
         for want in sorted(removed):
             update.changes.append(WantRemoved(Want(link, peer, want)))
-            self._counts[link, want] -= 1
-            if not self._counts[link, want]:
-                del self._counts[link, want]
+            if not any(want in others for others in of_others):
                 update.records.append(end_want(link, want, at))
         wants |= added
         wants -= removed

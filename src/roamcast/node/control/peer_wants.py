@@ -13,6 +13,8 @@ from roamcast.store.registry.port import RegistryStore
 
 __all__ = ["PeerWants"]
 
+_PAGE = 10_000  # subscriptions read at a time
+
 
 class PeerWants:
     """What this node wants, and what others want of it. Belongs to the control writer's thread, except for reading
@@ -33,11 +35,14 @@ class PeerWants:
         """A peer has a data folder of its own. For the first, all subscriptions are read, which may take a while."""
         if not self.own.peers:
             self.own.clear()
-            for subscription in self._registry.subscriptions():
-                if subscription.in_pipeline:
-                    id, subscriber = subscription.id, subscription.subscriber
-                    record = Record(SUBSCRIPTION, subscriber, id=id, body=subscription.body)
-                    self.own.note([record, *adapter.position_records(id, subscriber)])
+            after = ""
+            while page := self._registry.subscriptions(after=after, limit=_PAGE):
+                after = page[-1].id
+                for subscription in page:
+                    if subscription.in_pipeline:
+                        id, subscriber = subscription.id, subscription.subscriber
+                        record = Record(SUBSCRIPTION, subscriber, id=id, body=subscription.body)
+                        self.own.note([record, *adapter.position_records(id, subscriber)])
             bindings = self._registry.live_bindings()
             self.own.note(Record(BINDING, bound.source, id=bound.subscription) for bound in bindings)
         self.own.add_peer(peer)

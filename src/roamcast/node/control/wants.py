@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+import orjson
+
 from roamcast.journal.bodies import LINK, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import want_of_source
@@ -24,6 +26,7 @@ UNKNOWN: Final = -1
 
 _CHUNK: Final = 2_000  # wants in a request
 _CLOCK_SAMPLES: Final = 30  # so that the drift of clocks is followed
+_NOT_WANTED: Final = frozenset({"place", "area", "every", "moving_radius"})  # parts of a body that a want has not
 _SLACK: Final = 0.5  # of the radius of a moving region: moves within it change nothing
 
 
@@ -123,7 +126,7 @@ class NodeWants:
             if id.startswith(LINK):
                 continue  # what a peer wants of this node
             if record.kind == SUBSCRIPTION:
-                self._subscribe(id, entity, SubscriptionBody.from_json(record.body), concerned)
+                self._subscribe(id, entity, record.body or "", concerned)
             elif record.kind == REMOVAL:
                 self._drop(id, entity, concerned)
             elif record.kind in (BINDING, UNBINDING):
@@ -183,26 +186,32 @@ class NodeWants:
         state.confirm(request.version)
         return bool(state.changes)
 
-    def _subscribe(self, id: str, subscriber: str, body: SubscriptionBody, concerned: set[str]) -> None:
-        body = replace(body, place=None, area=None, every=None)
+    def _subscribe(self, id: str, subscriber: str, text: str, concerned: set[str]) -> None:
+        if _NOT_WANTED.isdisjoint(orjson.loads(text)):
+            self._set_region(id, text, concerned)
+            return
+        body = replace(SubscriptionBody.from_json(text), place=None, area=None, every=None)
         if body.moving_radius is None:
             self._set_region(id, body.to_json(), concerned)
             return
-        self._moving.setdefault(subscriber, {})[id] = _MovingRegion(body)
+        region = self._moving.setdefault(subscriber, {})[id] = _MovingRegion(body)
         if (position := self._positions.get(subscriber)) is not None:
-            self._move(subscriber, position, concerned)
+            self._move_region(id, region, position, concerned)
 
     def _move(self, subscriber: str, position: tuple[float, float], concerned: set[str]) -> None:
         regions = self._moving.get(subscriber)
-        if not regions:
+        if not regions or self._positions.get(subscriber) == position:
             return
         self._positions[subscriber] = position
         for id, region in regions.items():
-            radius = region.body.moving_radius or 0.0
-            if region.centre is None or self._space.distance(*region.centre, *position) > _SLACK * radius:
-                region.centre = position
-                box = self._space.box_around(*position, (1 + _SLACK) * radius)
-                self._set_region(id, replace(region.body, box=box, moving_radius=None).to_json(), concerned)
+            self._move_region(id, region, position, concerned)
+
+    def _move_region(self, id: str, region: _MovingRegion, position: tuple[float, float], concerned: set[str]) -> None:
+        radius = region.body.moving_radius or 0.0
+        if region.centre is None or self._space.distance(*region.centre, *position) > _SLACK * radius:
+            region.centre = position
+            box = self._space.box_around(*position, (1 + _SLACK) * radius)
+            self._set_region(id, replace(region.body, box=box, moving_radius=None).to_json(), concerned)
 
     def _drop(self, id: str, subscriber: str, concerned: set[str]) -> None:
         self._set_region(id, None, concerned)

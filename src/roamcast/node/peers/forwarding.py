@@ -41,6 +41,7 @@ class ForwardingQueues:
         self._node = node
         self._keep = keep
         self._seen_empty: dict[str, int] = {}
+        self._last_read: dict[str, tuple[Path, list[Letter]]] = {}  # by link: most files are needed again at once
         self.forwarded = 0
         self.dropped = 0
         """Events that were dropped since the start, because nobody took them in time."""
@@ -60,12 +61,13 @@ class ForwardingQueues:
         if self._seen_empty.get(office) == changed:
             return None
         for path in sorted(self._outbox.waiting(office), key=_write_order):
-            letters = self._outbox.read(path)
+            letters = self._read(office, path)
             pipeline = pipeline_key(letters[0].sender)
             left = [letter for letter in letters if letter.number > after.get(pipeline, 0)]
             if left:
                 return _first_events(pipeline, left)
             self._outbox.remove(path)
+            self._last_read.pop(office, None)
             self.forwarded += len(letters)
         if time.time_ns() - changed > _SETTLED:
             self._seen_empty[office] = changed
@@ -88,6 +90,13 @@ class ForwardingQueues:
                 self.dropped += count
                 self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
                 log.error("%d events for link %s were not taken within %g s: dropped", count, folder.name, self._keep)
+
+    def _read(self, office: str, path: Path) -> list[Letter]:
+        """The letters of a file. It is read once to send them, which may take several responses, and to delete it."""
+        last = self._last_read.get(office)
+        if last is None or last[0] != path:
+            last = self._last_read[office] = path, self._outbox.read(path)
+        return last[1]
 
 
 def pipeline_key(pipeline: str) -> str:

@@ -227,9 +227,11 @@ class _PeerLink:
         lanes = LinkJournals(links.journal, self.node)
         try:
             await asyncio.to_thread(lanes.open)
+            wait = 0.0  # a response shows that the link works: the first one must not wait for an event
             while True:
-                request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": _WAIT})
-                content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, _WAIT + _EXTRA)
+                request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": wait})
+                content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, wait + _EXTRA)
+                wait = _WAIT
                 os.utime(lock)
                 self.failures.succeeded()
                 if (events := decode_events(content)) is not None:

@@ -40,7 +40,7 @@ def letters_of_matches(events: pa.Table, subscriptions: TableLookup) -> pa.Table
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
     rows = subscriptions.take(distinct.dictionary.to_numpy())
-    whys = pa.array([describe_match(row) for row in rows.to_pylist()], pa.string())
+    whys = _describe_matches(rows)
     return _letters(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
@@ -208,6 +208,14 @@ def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arr
         return letters
     homes = events["home"].take(pc.list_parent_indices(lists))
     return letters.filter(pc.or_(pc.invert(is_link), pc.equal(homes, letters["office"])))
+
+
+def _describe_matches(rows: pa.Table) -> pa.Array:
+    """Why events match each of these rows of SUBSCRIPTIONS. Nobody reads that of a link, so it is not described."""
+    is_described = pc.invert(pc.starts_with(rows["subscriber"].combine_chunks(), LINK))
+    descriptions = [describe_match(row) for row in rows.filter(is_described).to_pylist()]
+    whys = pa.repeat(pa.scalar(FORWARDED), rows.num_rows)
+    return pc.replace_with_mask(whys, is_described, pa.array(descriptions, pa.string()))
 
 
 def _source_name(source: str, home: str, node: str) -> str:
