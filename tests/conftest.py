@@ -36,7 +36,8 @@ _GROUPS = {
         "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",
-        "tests/lab/bench/match/test_bench.py", "tests/lab/experiments/test_replications.py",
+        "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/match/test_bench.py",
+        "tests/lab/experiments/test_replications.py",
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from roamcast.errors import CapacityError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import want_of_source
@@ -183,6 +184,46 @@ def test_what_two_nodes_of_a_folder_want_is_joined() -> None:
         update = links.remove_peer(peer, 2)
         kinds.append([type(change) for change in update.changes] + [each.kind for each in update.records])
     assert kinds == [[WantAdded, SUBSCRIPTION], [WantAdded], [WantRemoved], [WantRemoved, REMOVAL]]
+
+
+def test_chunks_are_stored_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If they never come to an end, what is not wanted any more is removed with the next that do."""
+    monkeypatch.setattr(wants_module, "_CHUNK", 2)
+    south = Home()
+    south.links = Links(south.registry, 5)
+    former, wants = node_wants("south"), node_wants("south")
+    former.note(binding("q", f"{number}@south") for number in range(4))
+    wants.note(binding("q", f"{number}@south") for number in range(1, 6))
+    assert south.respond(former, "south")
+    assert south.stored == {want_of_source("0"), want_of_source("1")}
+    south.synchronise(wants, "south")
+    assert south.stored == {want_of_source(str(number)) for number in range(1, 6)}
+    assert wants.is_confirmed("5@south")
+    assert [record.entity for record in south.records if record.kind == UNBINDING] == ["0"]
+
+
+def test_a_peer_cannot_want_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wants_module, "_CHUNK", 2)
+    wants, south = node_wants("south"), Home()
+    south.links = Links(south.registry, 3)
+    wants.note(binding("q", f"{number}@south") for number in range(4))
+    assert south.respond(wants, "south")
+    with pytest.raises(CapacityError):
+        south.respond(wants, "south")
+    assert len(south.stored) <= 3
+
+
+def test_many_moving_regions_of_a_subscriber_follow_it() -> None:
+    """A new one is wanted where the subscriber is known to be; the others stay as they are."""
+    body = SubscriptionBody(None, (), space="planar", moving_radius=10)
+    wants = node_wants("south")
+    wants.note([subscription("p", body), position(0, 0)])
+    before = wants._of_subscription["p"]
+    wants.note([position(1, 0), subscription("q", body), position(1, 0)])
+    assert wants._of_subscription["p"] == before
+    box = SubscriptionBody.from_json(wants._of_subscription["q"]).box
+    assert box is not None
+    assert (box.min_x + box.max_x) / 2 == pytest.approx(1)
 
 
 def test_a_confirmation_is_seen_once_what_follows_is_journalled() -> None:

@@ -73,6 +73,33 @@ def test_a_response_is_limited(outbox: Outbox, queues: ForwardingQueues, monkeyp
     assert queues.take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
 
 
+def test_a_file_is_read_once(outbox: Outbox, queues: ForwardingQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many responses it takes, and to delete it."""
+    leave(outbox, 1, 1, 2, 3)
+    paths = []
+    read = outbox.read
+    monkeypatch.setattr(outbox, "read", lambda path: paths.append(path) or read(path))
+    monkeypatch.setattr(forwarding, "_MAX_BYTES", 1)
+    for number in (1, 2, 3):
+        assert queues.take(LINK, {FIRST: number - 1}) == events(FIRST, number, number)
+    assert queues.take(LINK, {FIRST: 3}) is None
+    assert (len(paths), outbox.waiting(OFFICE)) == (1, [])
+
+
+def test_an_empty_queue_is_not_looked_at_again(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """Until something is put there."""
+    assert not queues.may_have_events(LINK)
+    leave(outbox, 1, 1)
+    assert queues.may_have_events(LINK)
+    assert queues.take(LINK, {FIRST: 1}) is None
+    past = time.time() - 10
+    os.utime(outbox.folder_of(OFFICE), (past, past))
+    assert queues.take(LINK, {FIRST: 1}) is None
+    assert not queues.may_have_events(LINK)
+    leave(outbox, 2, 2)
+    assert queues.may_have_events(LINK)
+
+
 def test_what_nobody_takes_is_dropped_and_counted(outbox: Outbox, queues: ForwardingQueues) -> None:
     """Only what is too old."""
     leave(outbox, 1, 1, 2)

@@ -11,11 +11,12 @@ from typing import Any
 import orjson
 import pytest
 from backbone import backbone
-from nodes import beat, journalled, problems, until
+from nodes import beat, journalled, problems, running_node, until
 
 from roamcast.errors import InputError, UnavailableError
 from roamcast.failures import wall_time
 from roamcast.journal.writer import lock_journal
+from roamcast.node.peers import links
 from roamcast.node.peers.forwarding import ForwardedEvents
 from roamcast.node.peers.links import LinkJournals
 
@@ -125,3 +126,14 @@ def test_a_peer_without_a_pipeline_is_noticed(tmp_path: Path) -> None:
         beat(nodes["south"].data, written_at=wall_time() - 4_000_000_000)
         until(lambda: ann.subscription("q").state == "partial", "the pipeline of south to be silent")
         assert "peer_stalled" in problems(nodes["north"])
+
+
+def test_a_link_that_works_again_is_noticed_without_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first response does not wait for one."""
+    monkeypatch.setattr(links, "_WAIT", 30.0)
+    with backbone(tmp_path, "north", "south") as nodes:
+        north = nodes["north"].service.links
+        nodes["south"].stop()
+        until(north.failures, "the link to fail")
+        with running_node(nodes["south"].data, domain="south"):
+            until(lambda: not north.failures(), "the link to work")

@@ -52,14 +52,9 @@ class ForwardingQueues:
 
         `after` has the last number that is, for each pipeline.
         """
-        office = f"{self._node}@{link}"
-        folder = self._outbox.folder_of(office)
-        try:
-            changed = folder.stat().st_mtime_ns
-        except OSError:
+        if (changed := self._changed(link)) is None:
             return None
-        if self._seen_empty.get(office) == changed:
-            return None
+        office = self._office(link)
         for path in sorted(self._outbox.waiting(office), key=_write_order):
             letters = self._read(office, path)
             pipeline = pipeline_key(letters[0].sender)
@@ -72,6 +67,10 @@ class ForwardingQueues:
         if time.time_ns() - changed > _SETTLED:
             self._seen_empty[office] = changed
         return None
+
+    def may_have_events(self, link: str) -> bool:
+        """Whether it is worth calling `take`. Looks at the folder only, so that it can be called often."""
+        return self._changed(link) is not None
 
     def losses(self) -> list[Failure]:
         """What was dropped since the start, and since when."""
@@ -90,6 +89,18 @@ class ForwardingQueues:
                 self.dropped += count
                 self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
                 log.error("%d events for link %s were not taken within %g s: dropped", count, folder.name, self._keep)
+
+    def _office(self, link: str) -> str:
+        return f"{self._node}@{link}"
+
+    def _changed(self, link: str) -> int | None:
+        """When the folder of a link changed; None if it has no files, as far as known."""
+        office = self._office(link)
+        try:
+            changed = self._outbox.folder_of(office).stat().st_mtime_ns
+        except OSError:
+            return None
+        return None if self._seen_empty.get(office) == changed else changed
 
     def _read(self, office: str, path: Path) -> list[Letter]:
         """The letters of a file. It is read once to send them, which may take several responses, and to delete it."""

@@ -62,10 +62,10 @@ def bench_federation(
         say("starting node and pipeline of the north")
         with north.node() as north_process, run_pipeline(north.data):
             north.wait_for_pipeline()
-            link["north_alone_mb"] = north_process.rss_mb
             say("events inside the north")
             path = LoadPath(workload, north, north_sources, north, readers)
             inside = asyncio.run(path.run(rate, seconds, events))
+            link["north_alone_mb"] = north_process.rss_mb
             with north.operator() as operator:
                 invitation = operator.invite("south")
             say("the south joins")

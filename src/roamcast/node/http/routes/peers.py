@@ -123,8 +123,10 @@ async def forwarded_events(request: Request, node: TheNode) -> Response:
     if not await await_to_the_end(node.peer_requests.is_linked(peer.domain, question.link)):
         raise ConflictError("nothing is wanted for this link", where="link", hint="send what is wanted first")
     end = time.monotonic() + question.wait
+    queues, events = node.forwarding, None
     while True:
-        events = await run_in_threadpool(node.forwarding.take, question.link, question.after)
+        if queues.may_have_events(question.link):
+            events = await run_in_threadpool(queues.take, question.link, question.after)
         if events is not None or time.monotonic() > end or node.waiters.stopped:
             return _signed_response(node, peer, nonce, encode_events(events))
         await asyncio.sleep(_POLL)
