@@ -69,16 +69,15 @@ def bench_federation(
             with north.operator() as operator:
                 invitation = operator.invite("south")
             say("the south joins")
-            began = time.perf_counter()
-            with south.node("--join", north.url, "--invitation", invitation) as south_process:
-                north.wait_until_active(workload.last_subscriptions())
-                link["confirmed_s"] = round(time.perf_counter() - began, 1)
-                link["wants_bytes"] = _bytes(north.metrics(), WANTS)
-                link |= {"north_joined_mb": north_process.rss_mb, "south_joined_mb": south_process.rss_mb}
-                link["active"] = sum(each.state == "active" for each in north.subscriptions())
-                link["subscribe_p50_ms"] = _time_single(north, next(iter(readers.values())))
-                say("starting the pipeline of the south")
-                with run_pipeline(south.data):
+            with run_pipeline(south.data):
+                began = time.perf_counter()
+                with south.node("--join", north.url, "--invitation", invitation) as south_process:
+                    north.wait_until_active(workload.last_subscriptions())
+                    link["confirmed_s"] = round(time.perf_counter() - began, 1)
+                    link["wants_bytes"] = _bytes(north.metrics(), WANTS)
+                    link |= {"north_joined_mb": north_process.rss_mb, "south_joined_mb": south_process.rss_mb}
+                    link["active"] = sum(each.state == "active" for each in north.subscriptions())
+                    link["subscribe_p50_ms"] = _time_single(north, next(iter(readers.values())))
                     south.wait_for_pipeline()
                     say("events from the south to the north")
                     path = LoadPath(workload, south, south_sources, north, readers)
