@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from memory_registry import MemoryRegistry
 
 from roamcast.deliver.port import OfficeStore
 from roamcast.lab.models.office_store import MemoryOfficeStore
+from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.store.office.sql import open_office
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.sql import open_registry

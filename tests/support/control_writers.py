@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from memory_registry import MemoryRegistry
-
 from roamcast.deliver.office import Office
 from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
@@ -20,6 +18,7 @@ from roamcast.journal.records import Record
 from roamcast.journal.segments import read
 from roamcast.journal.writer import FileJournal
 from roamcast.lab.models.office_store import MemoryOfficeStore
+from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.queries import Queries

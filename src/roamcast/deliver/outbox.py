@@ -84,9 +84,21 @@ class Outbox:
         """The folder of the batch files for `office`."""
         return self._folder / office
 
-    def folders_of_links(self, node: str) -> list[Path]:
-        """The folders of the events that other data folders want of the sources of a node."""
-        return sorted(self._folder.glob(f"{node}@*"))
+    def links_of(self, node: str) -> list[str]:
+        """The offices `<node>@<link>` that have a folder."""
+        return sorted(folder.name for folder in self._folder.glob(f"{node}@*"))
+
+    def changed_at(self, office: str) -> int | None:
+        """When a batch file for `office` last appeared or was removed, in nanoseconds since 1970; None for never."""
+        try:
+            return self.folder_of(office).stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def written_at(self, path: Path) -> int:
+        """When a batch file was written, in nanoseconds since 1970."""
+        with storage_errors(path):
+            return path.stat().st_mtime_ns
 
     def waiting(self, office: str) -> list[Path]:
         """The batch files for `office`, lowest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as system_time
 from collections.abc import Callable
 from threading import Lock
 
@@ -25,9 +26,16 @@ def check_time(time: int, now: int, ahead: float, where: str) -> None:
 class Clock:
     """Microseconds since 1970, strictly increasing even if the system clock goes back. Thread-safe."""
 
-    def __init__(self, after: int = 0, wall: Callable[[], int] = wall_time) -> None:
+    def __init__(
+        self,
+        after: int = 0,
+        wall: Callable[[], int] = wall_time,
+        monotonic: Callable[[], float] = system_time.monotonic,
+    ) -> None:
         self._last = after
         self._wall = wall
+        self.monotonic = monotonic
+        """Seconds that pass evenly, even if the system clock is set."""
         self._lock = Lock()
 
     def now(self) -> int:

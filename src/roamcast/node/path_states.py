@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 from roamcast.failures import Failure, wall_time
@@ -32,23 +32,28 @@ class PathStates:
         failures: Callable[[], dict[str, Failure]],
         stalled: Callable[[], dict[str, Failure]],
         silence: float,
+        joining: Callable[[], Collection[str]] = tuple,
+        now: Callable[[], int] = wall_time,
     ) -> None:
         """`failures` are the links that do not work, `stalled` the peers without a pipeline. After `silence` seconds
-        the former count.
+        the former count. `joining` are the peers of which nothing is wanted yet, after a start of this node.
         """
         self._wants = wants
         self._failures = failures
         self._stalled = stalled
         self._silence = round(silence * 1_000_000)
+        self._joining = joining
+        self._now = now
 
     def of(self, subscription: str, sources: Sequence[str] | None) -> PathState | None:
         """The state of an active subscription, which has these sources; None: of plan match. None if all is well."""
         wants = self._wants()
-        linked = set(wants.peers)
+        joining = self._joining()
+        linked = {*wants.peers, *joining}
         homes = linked if sources is None else {home for _, home in map(split_name, sources) if home in linked}
         if not homes:
             return None
-        now = wall_time()
+        now = self._now()
         down = {
             peer: (failure.since, f"{peer} has no running pipeline since {iso(failure.since)}")
             for peer, failure in self._stalled().items()
@@ -63,6 +68,6 @@ class PathStates:
             peers, since = tuple(sorted(down)), min(since for since, _ in down.values())
             reasons = "; ".join(down[peer][1] for peer in peers)
             return PathState("unreachable" if is_cut_off else "partial", peers, since, reasons)
-        if waiting := tuple(sorted(homes.intersection(wants.unconfirmed(subscription)))):
+        if waiting := tuple(sorted(homes.intersection([*wants.unconfirmed(subscription), *joining]))):
             return PathState("starting", waiting, None, f"not confirmed yet by {', '.join(waiting)}")
         return None

@@ -110,6 +110,7 @@ class Node:
                 max_peer_sources=self.limits.sources,
                 max_wants=self.limits.wants,
                 link=folder.id,
+                shares_folder=folder.has_node,
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
             )
@@ -123,7 +124,11 @@ class Node:
                 self.peer_requests, signed_http, joined, self.space, settings.at, self.links, folder.has_node
             )
             self.path_states = PathStates(
-                lambda: self.control.peer_wants.own, self.links.failures, self.links.stalled, settings.silence
+                lambda: self.control.peer_wants.own,
+                self.links.failures,
+                self.links.stalled,
+                settings.silence,
+                self.discovery.joining,
             )
             self.auth = Authenticator(self.entities, self.office.names, self.office.visitors, folder.operator_token())
             self.remote_sources = RemoteSources(self.office.signed_http, self.office.peers)

@@ -55,7 +55,8 @@ MATCHED_SCHEMA: Final = pa.schema(
 
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
 # Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the
-# event as `why`; only they need the `attributes` of the source.
+# event as `why`; only they need the `attributes` of the source. Letters that are `first` come before the others of
+# their receiver: they bring an earlier event.
 PENDING_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -68,6 +69,7 @@ PENDING_SCHEMA: Final = pa.schema(
         pa.field("subscription", pa.string()),
         pa.field("every", pa.int64()),
         pa.field("why", pa.string()),
+        pa.field("first", pa.bool_()),
     ]
 )
 

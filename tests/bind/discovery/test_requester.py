@@ -152,3 +152,17 @@ def test_attributes_count_towards_the_capacity() -> None:
     pair.announcer.announce(["b"])
     pair.now += PAUSE
     assert pair.poll() == "ac"
+
+
+def test_sources_are_complete_from_the_first_full_response() -> None:
+    """An outdated response, to a request from before the peer was silent, does not make them so."""
+    pair = Pair("a")
+    assert not pair.requester.is_complete
+    pair.poll()
+    assert pair.requester.is_complete
+    late = pair.announcer.respond(pair.requester.request())
+    assert pair.requester.expire(pair.now + TIMEOUT) != []
+    assert pair.requester.receive(late, pair.now + TIMEOUT) == []
+    assert not pair.requester.is_complete
+    assert pair.poll() == "a"
+    assert pair.requester.is_complete

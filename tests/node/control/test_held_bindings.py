@@ -75,3 +75,28 @@ def test_only_the_end_of_a_removed_subscription_is_left() -> None:
     held.apply([Unbound("q", "b4@south", 5)], 5, always)
     assert held.release("q", 6) == [Unbound("q", "b4@south", 6)]
     assert held.release("q", 7) == []
+
+
+def test_a_silent_node_that_is_back_does_not_end_what_is_held_for_a_replacement() -> None:
+    """It has a nearer source, which it has not confirmed yet."""
+    held = HeldBindings(never)
+    held.apply([Unbound("q", "b4@south", 5), StateChanged("q", INACTIVE, "no source", 5)], 5, always)
+    held.apply([Bound("q", "b5@south", 8), StateChanged("q", ACTIVE, None, 8)], 8, never)
+    assert held.cut_off_by("south") == []
+    assert held.release_replaced(["q"], 9) == [Unbound("q", "b4@south", 9)]
+
+
+def test_one_of_two_silent_nodes_is_back() -> None:
+    """Only its sources are known to be gone."""
+    held = HeldBindings(always)
+    held.apply([Unbound("q", "b4@south", 5), Unbound("q", "b1@west", 5)], 5, always)
+    assert held.release("q", 8, "south") == [Unbound("q", "b4@south", 8)]
+    assert held.sources_of("q") == ("b1@west",)
+    assert held.is_cut_off("q")
+
+
+def test_after_a_restart_a_binding_is_held_for_an_earlier_replacement() -> None:
+    """The node of that has not confirmed anything yet."""
+    held = HeldBindings(never)
+    assert held.apply([Unbound("q", "home", 5)], 5, never, lambda _: ("b4@south",)) == []
+    assert held.release_replaced(["q"], 9) == [Unbound("q", "home", 9)]

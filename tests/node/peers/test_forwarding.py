@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
-from roamcast.node.peers import forwarding
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events, encode_events, pipeline_key
 
 LINK = "a" * 32
@@ -64,13 +63,11 @@ def test_events_of_an_earlier_pipeline_come_first(outbox: Outbox, queues: Forwar
     assert queues.take(LINK, {FIRST: 41, SECOND: 1}) is None
 
 
-def test_a_response_is_limited(outbox: Outbox, queues: ForwardingQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_is_limited(outbox: Outbox) -> None:
     """But has at least one event."""
     leave(outbox, 1, *range(1, 10))
-    monkeypatch.setattr(forwarding, "_MAX_BYTES", 20)
-    assert queues.take(LINK, {}) == events(FIRST, 1, 2)
-    monkeypatch.setattr(forwarding, "_MAX_BYTES", 1)
-    assert queues.take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
+    assert ForwardingQueues(outbox, "south", keep=60, max_bytes=20).take(LINK, {}) == events(FIRST, 1, 2)
+    assert ForwardingQueues(outbox, "south", keep=60, max_bytes=1).take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
 
 
 def test_a_file_is_read_once(outbox: Outbox, queues: ForwardingQueues, monkeypatch: pytest.MonkeyPatch) -> None:

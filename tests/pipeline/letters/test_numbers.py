@@ -74,6 +74,21 @@ def test_the_order_is_node_offset_subscription() -> None:
     ]  # fmt: skip
 
 
+def test_the_last_known_event_comes_before_newer_ones() -> None:
+    """Although it has the offset of the binding, in a journal that may come later."""
+    rows = pending([("far", 1, [0]), ("local", 9, [0])], [("local", "ann", "s1")]).to_pylist()
+    rows[1]["first"] = True
+    numbered = number_letters(order_letters(pa.Table.from_pylist(rows, PENDING_SCHEMA)), {})
+    assert [event for *_, event in letters(numbered)] == [["local", 9], ["far", 1]]
+
+
+def test_the_journals_of_a_link_are_in_order_of_their_numbers() -> None:
+    """After a gap the events of a peer continue in another journal."""
+    names = [f"far+0123abcd+{before}" for before in (0, 9, 100)]
+    numbered = number([(name, 1, [0]) for name in reversed(names)], [("local", "ann", "s1")])
+    assert [event[0] for *_, event in letters(numbered)] == names
+
+
 def test_two_offices_number_the_same_name_separately() -> None:
     """A receiver is a name at an office."""
     subscriptions = [("north", "ann", "s1"), ("south", "ann", "s1")]

@@ -107,9 +107,9 @@ def test_a_match_is_a_pending_letter() -> None:
     letters = letters_of_matches(events, pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema))
     assert letters.schema.equals(PENDING_SCHEMA)
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
-        ("local", 1, 5, '{"e":1}', None, "south", "bob", "s7", 9, 'has "b"'),
-        ("local", 1, 5, '{"e":1}', None, "local", "ann", "s4", None, 'has "a"'),
-        ("north", 3, 7, '{"e":3}', None, "south", "bob", "s7", 9, 'has "b"'),
+        ("local", 1, 5, '{"e":1}', None, "south", "bob", "s7", 9, 'has "b"', None),
+        ("local", 1, 5, '{"e":1}', None, "local", "ann", "s4", None, 'has "a"', None),
+        ("north", 3, 7, '{"e":3}', None, "south", "bob", "s7", 9, 'has "b"', None),
     ]
 
 
@@ -137,8 +137,8 @@ def test_an_event_of_a_bound_source_is_a_pending_letter(tmp_path: Path) -> None:
     assert letters.schema.equals(PENDING_SCHEMA)
     since = "cam has been bound since 2023-11-14T22:13:20Z"
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
-        ("local", 1, 5, "{}", None, "local", "ann", "b1", None, since),
-        ("local", 1, 5, "{}", None, "local", "bob", "b2", 9, f"{since}, and @level > 1"),
+        ("local", 1, 5, "{}", None, "local", "ann", "b1", None, since, None),
+        ("local", 1, 5, "{}", None, "local", "bob", "b2", 9, f"{since}, and @level > 1", None),
     ]
 
 
@@ -200,7 +200,7 @@ def test_an_initial_binding_sends_the_last_known_event(tmp_path: Path) -> None:
     assert letters.schema.equals(PENDING_SCHEMA)
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 8, 5, event_json("old", 3.0), None, "local", "bob", "b8", 9,
-         "the last event of cam when it was bound at 2023-11-14T22:13:20Z, and @level > 1"),
+         "the last event of cam when it was bound at 2023-11-14T22:13:20Z, and @level > 1", True),
     ]  # fmt: skip
 
 

@@ -161,6 +161,23 @@ def test_bound_again_is_two_rows() -> None:
     assert changes.binding_growth == 0
 
 
+def test_bound_again_to_a_remote_source_before_the_known_end() -> None:
+    """Its time is by the clock of another node, as it was known then. The new row follows the last one."""
+    known = binding_rows(bind("b1", "cam@south", 10), unbind("b1", "cam@south", 20))
+    changes = change(placed([bind("b1", "cam@south", 15)], first=5), bindings=known)
+    assert binding_spans(changes) == [("b1", "cam", 5, None, 20, None)]
+    early = change(placed([unbind("b1", "cam@south", 12)], first=6), bindings=changes.bindings.to_pylist())
+    assert binding_spans(early) == [("b1", "cam", 5, 6, 20, 20)]
+
+
+def test_records_of_a_remote_source_that_are_journalled_again_change_nothing() -> None:
+    """A node that crashed may journal its last records again."""
+    records = [bind("b1", "cam@south", 10), unbind("b1", "cam@south", 20), bind("b1", "cam@south", 30)]
+    assert binding_spans(change(placed(records, first=5), bindings=binding_rows(*records))) == []
+    ended = binding_rows(*records[:2])
+    assert binding_spans(change(placed(records[:2], first=5), bindings=ended)) == []
+
+
 def test_nodes_bind_independently() -> None:
     """An unbinding of one node does not end a binding of another."""
     changes = change(placed([unbind("b1", "cam")], "south"), bindings=binding_rows(bind("b1", "cam"), node="north"))
@@ -180,6 +197,13 @@ def test_a_removal_ends_all_bindings_for_good() -> None:
     assert binding_spans(changes) == [("x", "cam", 1, 2, 10, 20), ("x", "car", 3, 9, 30, 40)]
     assert changes.bindings["final"].to_pylist() == [True, True]
     assert (changes.binding_growth, changes.removed) == (-1, {("local", "x"): 9})
+
+
+def test_a_removal_counts_although_a_remote_clock_is_ahead() -> None:
+    """The binding began after the removal, by the clock of the source's home."""
+    known = binding_rows(bind("x", "cam@south", 50), unbind("x", "cam@south", 60))
+    changes = change(placed([Record(REMOVAL, "ann", id="x", time=40)], first=9), (), known)
+    assert changes.bindings["final"].to_pylist() == [True]
 
 
 def test_initial_bindings_are_reported() -> None:

@@ -68,6 +68,11 @@ class PeerRequester:
         """The known sources of the peer, by their ids there."""
         return self._known.sources
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all sources that the peer has announced are known. False from a reset to the next full response."""
+        return self._peer_version >= self._oldest_version and not self._is_snapshot and not self._pending.sources
+
     def set_interest(self, interest: DiscoveryInterest) -> bool:
         """Replace the interest. Returns whether it is different, so that a request should be sent at once."""
         if interest == self._interest:

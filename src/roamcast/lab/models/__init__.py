@@ -1,1 +1,1 @@
-"""Simple versions of the matcher, its workers and the office store. Experiments and tests run or compare with them."""
+"""Simple versions of matcher, workers, registry and office store. Experiments and tests run or compare with them."""

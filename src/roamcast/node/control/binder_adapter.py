@@ -87,10 +87,10 @@ class BinderAdapter:
     If an update cannot be stored, discard the adapter and restore another one from the registry.
     """
 
-    def __init__(self, queries: Queries, wants: NodeWants) -> None:
+    def __init__(self, queries: Queries, wants: NodeWants, held: type[HeldBindings] = HeldBindings) -> None:
         """`wants`: whether the events of a source of another node come here, and what time it is there."""
         self._wants = wants
-        self._held = HeldBindings(wants.is_confirmed)
+        self._held = held(wants.is_confirmed)
         self._ends: dict[tuple[str, str], int] = {}  # of bindings to sources of other nodes, by their clocks
         self._binder = Binder(queries.space, queries.places)
         self._subscriptions: dict[str, _LifecycleSubscription] = {}
@@ -110,13 +110,14 @@ class BinderAdapter:
         queries: Queries,
         at: int,
         wants: NodeWants,
+        held: type[HeldBindings] = HeldBindings,
     ) -> tuple[BinderAdapter, ControlUpdate]:
         """The adapter as stored in the registry, and what has changed since; nothing after a mere restart.
 
         `remote` are the sources of other nodes. Subscriptions that cannot be served are stopped and have no bindings,
         see `changed_places`.
         """
-        adapter = cls(queries, wants)
+        adapter = cls(queries, wants, held)
         for subscription in registry.subscriptions_with_moving_region():
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
@@ -137,7 +138,8 @@ class BinderAdapter:
                 )
         adapter.binding_count = len(bindings)
         effects = adapter._binder.restore(messages, bindings, states, at)
-        update = adapter._update(effects, at, may_hold=adapter._may_be_silent)
+        sources_of = lambda id: adapter._binder.status(id).sources  # noqa: E731
+        update = adapter._update(effects, at, may_hold=adapter._may_be_silent, kept=sources_of)
         update.changes += adapter._new_reasons(subscriptions)
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
         for (source_condition, cell), count in registry.count_without_lifecycle().items():
@@ -161,18 +163,19 @@ class BinderAdapter:
             effects = self._binder.handle_sources(messages, at)
         return self._update(effects, at, may_hold=self._may_be_silent if silent else lambda *_: False)
 
-    def confirm(self, is_unconfirmed: Callable[[str], bool], at: int) -> ControlUpdate:
+    def confirm(self, at: int) -> ControlUpdate:
         """Nodes have confirmed that they forward events of sources: end the bindings that were held until then."""
-        replaced = [id for id in self._held if not is_unconfirmed(id)]
+        replaced = [id for id in self._held if all(map(self._wants.is_confirmed, self._binder.status(id).sources))]
         return self._update(self._held.release_replaced(replaced, at), at)
 
     def node_responds(self, node: str, at: int) -> ControlUpdate:
         """All sources of a node are known: end the bindings to those that are gone or do not qualify any more."""
         effects: list[Effect] = []
         for id in self._held.cut_off_by(node):
-            effects += self._held.release(id, at)
-            status = self._binder.status(id)
-            effects.append(StateChanged(id, status.state, status.why, at))
+            effects += self._held.release(id, at, node)
+            if not self._held.is_cut_off(id):
+                status = self._binder.status(id)
+                effects.append(StateChanged(id, status.state, status.why, at))
         return self._update(effects, at)
 
     def adjust_interest(self, source_condition: str, cell: str, times: int) -> None:
@@ -325,11 +328,15 @@ class BinderAdapter:
         return effects
 
     def _update(
-        self, effects: Iterable[Effect], at: int, may_hold: Callable[[str, str], bool] = lambda *_: False
+        self,
+        effects: Iterable[Effect],
+        at: int,
+        may_hold: Callable[[str, str], bool] = lambda *_: False,
+        kept: Callable[[str], Iterable[str]] = lambda _: (),
     ) -> ControlUpdate:
         update = ControlUpdate()
         first_active = []
-        for effect in self._held.apply(effects, at, may_hold):
+        for effect in self._held.apply(effects, at, may_hold, kept):
             match effect:
                 case Bound(id, source, at):
                     subscription = self._subscriptions[id]
@@ -343,7 +350,7 @@ class BinderAdapter:
                     self.binding_count += 1
                 case Unbound(id, source, at):
                     update.changes.append(effect)
-                    end = at + self._wants.clock_bounds(source).most
+                    end = max(at + self._wants.clock_bounds(source).most, self._ends.get((id, source), BEFORE_ALL) + 2)
                     if split_name(source)[1] is not None:
                         self._ends[id, source] = end
                     update.records.append(Record(UNBINDING, source, id=id, time=end))

@@ -33,11 +33,17 @@ class HeldBindings:
         """Whether its only sources are those of silent nodes."""
         return any(self._held.get(subscription, {}).values())
 
-    def apply(self, effects: Iterable[Effect], at: int, may_hold: Callable[[str, str], bool]) -> list[Effect]:
+    def apply(
+        self,
+        effects: Iterable[Effect],
+        at: int,
+        may_hold: Callable[[str, str], bool],
+        kept: Callable[[str], Iterable[str]] = lambda _: (),
+    ) -> list[Effect]:
         """The effects without what is held, and with what need not be held any more.
 
         `may_hold`: whether the binding of a subscription without another source is held, because the node of its source
-        is silent.
+        is silent. `kept`: the sources that a subscription without a new one has, after a restart.
         """
         effects = list(effects)
         gained: dict[str, list[str]] = {}
@@ -49,7 +55,7 @@ class HeldBindings:
             match effect:
                 case Bound(id, source) if source in self._held.get(id, ()):
                     self._forget(id, source)  # it goes on
-                case Unbound(id, source) if not all(map(self._is_confirmed, gained.get(id, ()))):
+                case Unbound(id, source) if not all(map(self._is_confirmed, gained.get(id) or kept(id))):
                     self._held.setdefault(id, {})[source] = False
                 case Unbound(id, source) if id not in gained and may_hold(id, source):
                     self._held.setdefault(id, {})[source] = True
@@ -62,11 +68,16 @@ class HeldBindings:
         for id, sources in gained.items():
             if all(map(self._is_confirmed, sources)):
                 result += self.release(id, at)
+            elif id in self._held:
+                self._held[id] = dict.fromkeys(self._held[id], False)  # it has another source now
         return result
 
-    def release(self, subscription: str, at: int) -> list[Unbound]:
-        """End the held bindings of a subscription."""
-        return [Unbound(subscription, source, at) for source in self._held.pop(subscription, ())]
+    def release(self, subscription: str, at: int, node: str | None = None) -> list[Unbound]:
+        """End the held bindings of a subscription; if a node is given, only those to sources of it."""
+        held = [source for source in self.sources_of(subscription) if node in (None, split_name(source)[1])]
+        for source in held:
+            self._forget(subscription, source)
+        return [Unbound(subscription, source, at) for source in held]
 
     def release_replaced(self, subscriptions: Iterable[str], at: int) -> list[Unbound]:
         """Their present sources are confirmed: end the bindings that were held for them."""

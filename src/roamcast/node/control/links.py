@@ -21,20 +21,32 @@ _IN_CHUNKS: Final = -2  # the version while chunks are received
 
 @dataclass(slots=True)
 class _PeerVersion:
-    """The version of a peer's wants that is stored, or the chunks received so far."""
+    """The version of a peer's wants that is stored, or the chunks of version `whole` received so far."""
 
     session: int
     version: int
+    whole: int = UNKNOWN
     chunk: int = 0
     received: set[str] = field(default_factory=set)
+
+    def continues(self, chunk: WantsRequest) -> bool:
+        """Whether this is the next chunk."""
+        return (self.session, self.whole, self.chunk) == (chunk.session, chunk.version, chunk.chunk - 1)
 
 
 class Links:
     """The wants of all peers, as stored in the registry. Belongs to the control writer's thread."""
 
-    def __init__(self, registry: RegistryStore, max_wants: int) -> None:
-        """`max_wants` limits what each peer may want."""
+    def __init__(
+        self, registry: RegistryStore, max_wants: int, latest: dict[tuple[str, str], tuple[int, int]] | None = None
+    ) -> None:
+        """`max_wants` limits what each peer may want.
+
+        `latest` has the latest session and version of each link and peer, and outlives this object: older requests may
+        be late, and are refused.
+        """
         self._max_wants = max_wants
+        self._latest = {} if latest is None else latest
         self._wants: dict[tuple[str, str], set[str]] = {}  # by link and peer
         self._versions: dict[tuple[str, str], _PeerVersion] = {}
         for link, peer, want in registry.wants():
@@ -46,9 +58,10 @@ class Links:
         known = self._versions.get(key)
         stored = self._wants.get(key, set())
         if request.chunk:
-            if request.chunk == 1:
-                known = self._versions[key] = _PeerVersion(request.session, _IN_CHUNKS)
-            if known is None or known.session != request.session or known.chunk != request.chunk - 1:
+            is_first, version = request.chunk == 1, (request.session, request.version)
+            if is_first and version >= self._latest.get(key, version):
+                known = self._versions[key] = _PeerVersion(request.session, _IN_CHUNKS, request.version)
+            elif is_first or known is None or not known.continues(request):
                 return UNKNOWN, ControlUpdate()
             known.chunk += 1
             known.received.update(request.added)
@@ -67,6 +80,7 @@ class Links:
             added, removed = set(request.added) - stored, stored & set(request.removed)
             self._check_size(range(len(stored) + len(added)))
         known.version = request.version
+        self._latest[key] = request.session, request.version
         return request.version, self._update(key, added, removed, at)
 
     def has(self, peer: str, link: str) -> bool:
@@ -79,6 +93,7 @@ class Links:
         for key in [key for key in self._wants if key[1] == peer]:
             update.add(self._update(key, set(), set(self._wants[key]), at))
             self._versions.pop(key, None)
+            self._latest.pop(key, None)
         return update
 
     def records(self, at: int) -> Iterator[Record]:

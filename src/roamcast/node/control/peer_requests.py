@@ -59,7 +59,7 @@ class PeerRequests:
 
         def apply(group: RequestGroup) -> None:
             group.apply_source_messages(self.sources.apply(response))
-            if response.version >= 0 and not response.more:
+            if self.sources.is_complete(response.node):  # the response may be an outdated one
                 group.node_responds(response.node)
 
         return self._submit(apply)
@@ -80,7 +80,7 @@ class PeerRequests:
         def receive(group: RequestGroup) -> bool:
             self.wants.own.note_clock(node, sent, received, time)
             more = self.wants.own.receive(node, request, version)
-            group.confirm_wants(self.wants.own.is_pending)
+            group.confirm_wants()
             return more
 
         return self._submit(receive)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -65,7 +64,7 @@ class PeerSources:
     def last_response(self, node: str) -> int | None:
         """When another node last responded, by this node's clock; None if it never did."""
         at = self.backbone.last_heard(node)
-        return None if at is None else self._clock.now() - (_now() - at)
+        return None if at is None else self._clock.now() - (self._monotonic() - at)
 
     def join(self, node: str) -> None:
         self.backbone.add_peer(node)
@@ -84,12 +83,16 @@ class PeerSources:
 
     def apply(self, response: DiscoveryResponse) -> list[SourceMessage]:
         """Messages for the binder. Raises NotFoundError for a node that has not joined."""
-        return self.backbone.receive(response, _now())
+        return self.backbone.receive(response, self._monotonic())
+
+    def is_complete(self, node: str) -> bool:
+        """Whether all sources of a node are known."""
+        return self.backbone.requester(node).is_complete
 
     def expire_silent(self) -> list[SourceMessage]:
         """Drop nodes that have been silent for too long; returns messages for the binder."""
         before = self.backbone.reachable
-        messages = self.backbone.expire(_now())
+        messages = self.backbone.expire(self._monotonic())
         if self.backbone.reachable < before:
             log.warning(
                 "%d nodes silent for %g s: dropped their sources", before - self.backbone.reachable, self._silence
@@ -128,6 +131,9 @@ class PeerSources:
             nodes_to_poll.update(self.backbone.add_requests(request, times) if times else ())
         self._pending |= Notifications(nodes_to_poll=frozenset(nodes_to_poll))
         self._review(review)
+
+    def _monotonic(self) -> int:
+        return round(self._clock.monotonic() * 1_000_000)
 
     def _warn_of_full_nodes(self) -> None:
         """Once for each node."""
@@ -176,7 +182,3 @@ class _OwnSources:
 
 def _announcement(entity: Entity) -> SourceAnnouncement:
     return SourceAnnouncement(entity.id, entity.attributes, entity.position)
-
-
-def _now() -> int:
-    return time.monotonic_ns() // 1_000

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
 from roamcast.node.control.binder_adapter import BinderAdapter
+from roamcast.node.control.held_bindings import HeldBindings
 from roamcast.node.control.links import Links
 from roamcast.node.control.wants import NodeWants
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["PeerWants"]
+__all__ = ["ControlParts", "PeerWants"]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlParts:
+    """The classes that the links of a node are built from. Fault simulations replace some of them."""
+
+    wants: type[NodeWants] = NodeWants
+    links: type[Links] = Links
+    held: type[HeldBindings] = HeldBindings
 
 _PAGE = 10_000  # subscriptions read at a time
 
@@ -21,13 +32,24 @@ class PeerWants:
     `own`.
     """
 
-    def __init__(self, registry: RegistryStore, link: str, session: int, space: Space, max_wants: int) -> None:
+    def __init__(
+        self,
+        registry: RegistryStore,
+        link: str,
+        session: int,
+        space: Space,
+        max_wants: int,
+        shares_folder: Callable[[str], bool] = lambda _: True,
+        parts: ControlParts | None = None,
+    ) -> None:
         """`link` is the id of the data folder. Each peer may want `max_wants` of this node."""
         self._registry = registry
         self._max_wants = max_wants
         self._links: Links | None = None
+        self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # versions of peers, see `Links`
         self._changed: set[str] = set()
-        self.own = NodeWants(link, session, space)
+        self._parts = parts or ControlParts()
+        self.own = self._parts.wants(link, session, space, shares_folder)
         self.notify: Callable[[Iterable[str]], None] = lambda _: None
         """Called with the peers from which this node wants something else, once that is journalled."""
 
@@ -61,7 +83,7 @@ class PeerWants:
     def links(self) -> Links:
         """What others want, as stored."""
         if self._links is None:
-            self._links = Links(self._registry, self._max_wants)
+            self._links = self._parts.links(self._registry, self._max_wants, self._latest)
         return self._links
 
     def discard_links(self) -> None:

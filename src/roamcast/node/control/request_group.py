@@ -244,9 +244,9 @@ class RequestGroup:
         if messages:
             self.update.add(self._adapter.handle_sources(messages, self._clock.now(), silent=silent))
 
-    def confirm_wants(self, is_unconfirmed: Callable[[str], bool]) -> None:
+    def confirm_wants(self) -> None:
         """Other nodes have confirmed what subscriptions want."""
-        self.update.add(self.adapter().confirm(is_unconfirmed, self._clock.now()))
+        self.update.add(self.adapter().confirm(self._clock.now()))
 
     def node_responds(self, node: str) -> None:
         """All sources of another node are known."""

@@ -7,9 +7,9 @@ every wanted event that is published there. Sans-IO.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import orjson
 
@@ -24,7 +24,6 @@ __all__ = ["UNKNOWN", "NodeWants", "WantsRequest"]
 UNKNOWN: Final = -1
 """The version of a peer that needs everything again."""
 
-_CHUNK: Final = 2_000  # wants in a request
 _CLOCK_SAMPLES: Final = 30  # so that the drift of clocks is followed
 _NOT_WANTED: Final = frozenset({"place", "area", "every", "moving_radius"})  # parts of a body that a want has not
 _SLACK: Final = 0.5  # of the radius of a moving region: moves within it change nothing
@@ -62,11 +61,20 @@ _UNKNOWN_CLOCK: Final = ClockBounds(-5_000_000, 5_000_000)
 class NodeWants:
     """What this node wants, and what each peer has confirmed. Belongs to one thread, except for `unconfirmed`."""
 
-    def __init__(self, link: str, session: int, space: Space) -> None:
-        """`link` is the data folder of this node. Its nodes share one path from each peer."""
+    chunk: ClassVar = 2_000
+    """Wants in a request."""
+
+    def __init__(
+        self, link: str, session: int, space: Space, shares_folder: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """`link` is the data folder of this node. Its nodes share one path from each peer.
+
+        `shares_folder`: whether a node uses the same data folder.
+        """
         self._link = link
         self._session = session
         self._space = space
+        self._shares_folder = shares_folder
         self._peers: dict[str, _PeerState] = {}
         self.clear()
 
@@ -95,10 +103,6 @@ class NodeWants:
         """
         return [peer for peer, state in list(self._peers.items()) if state.is_unconfirmed(subscription)]
 
-    def is_pending(self, subscription: str) -> bool:
-        """Whether a peer has not confirmed what this subscription wants, by the last response of each."""
-        return any(state.is_pending(subscription) for state in self._peers.values())
-
     def show(self, peer: str) -> None:
         """What follows from the last confirmation is journalled."""
         if (state := self._peers.get(peer)) is not None:
@@ -112,11 +116,12 @@ class NodeWants:
     def is_confirmed(self, source: str) -> bool:
         """Whether the events of a source come here, as far as it is known."""
         id, home = split_name(source)
-        state = None if home is None else self._peers.get(home)
-        if home is None or state is None:
+        if home is None or self._is_local(home):
             return True
-        want = want_of_source(id)
-        return state.confirmed != UNKNOWN and want in self._sources.get(home, ()) and want not in state.changes
+        state, want = self._peers.get(home), want_of_source(id)
+        if state is None or state.confirmed == UNKNOWN:
+            return False
+        return want in self._sources.get(home, ()) and want not in state.changes
 
     def note(self, records: Iterable[Record]) -> set[str]:
         """Follow control records that are stored. Returns the peers to inform."""
@@ -139,7 +144,7 @@ class NodeWants:
         """What to send next; without changes it asks whether the peer still has the version that it confirmed."""
         state = self._peers[peer]
         if state.confirmed != UNKNOWN:
-            changes = list(state.changes.items())[:_CHUNK]
+            changes = list(state.changes.items())[: self.chunk]
             version = changes[-1][1].version if changes else state.confirmed
             added, removed = (
                 tuple(want for want, change in changes if change.wanted is wanted) for wanted in (True, False)
@@ -149,8 +154,8 @@ class NodeWants:
             state.everything = (*self._regions, *self._sources.get(peer, ()))
             state.version_of_everything = state.version
             state.changes.clear()
-        begin = state.chunk * _CHUNK
-        chunk, more = state.everything[begin : begin + _CHUNK], begin + _CHUNK < len(state.everything)
+        begin = state.chunk * self.chunk
+        chunk, more = state.everything[begin : begin + self.chunk], begin + self.chunk < len(state.everything)
         version = state.version_of_everything
         return WantsRequest(self._link, self._session, UNKNOWN, version, chunk, (), state.chunk + 1, more)
 
@@ -160,15 +165,19 @@ class NodeWants:
             state.clocks.append(ClockBounds(time - received, time - sent))
 
     def clock_bounds(self, source: str) -> ClockBounds:
-        """How far the clock at the home of a source is ahead of ours."""
+        """How far the clock at the home of a source is ahead of ours. Nodes with one data folder have one clock."""
         home = split_name(source)[1]
-        state = None if home is None else self._peers.get(home)
-        if state is None:
+        if home is None or self._is_local(home):
             return ClockBounds(0, 0)
-        if not state.clocks:
-            return _UNKNOWN_CLOCK
+        state = self._peers.get(home)
+        if state is None or not state.clocks:
+            return _UNKNOWN_CLOCK  # after a start, bindings are restored before peers are added
         least, most = max(low for low, _ in state.clocks), min(high for _, high in state.clocks)
         return ClockBounds(least, most) if least <= most else state.clocks[-1]  # a clock was set
+
+    def _is_local(self, node: str) -> bool:
+        """Whether a node uses the same data folder."""
+        return node not in self._peers and self._shares_folder(node)
 
     def receive(self, peer: str, request: WantsRequest, version: int) -> bool:
         """Take the response to a request; whether there is more to send at once."""
@@ -285,9 +294,6 @@ class _PeerState:
 
     def is_unconfirmed(self, subscription: str) -> bool:
         return self.shown == UNKNOWN or subscription in self.waiting
-
-    def is_pending(self, subscription: str) -> bool:
-        return self.confirmed == UNKNOWN or self.waiting.get(subscription, UNKNOWN) > self.confirmed
 
     def show(self) -> None:
         self.shown = self.confirmed

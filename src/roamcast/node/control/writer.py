@@ -25,7 +25,7 @@ from roamcast.node.control.changed_places import changed_places
 from roamcast.node.control.control_outbox import ControlOutbox
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_sources import PeerSources
-from roamcast.node.control.peer_wants import PeerWants
+from roamcast.node.control.peer_wants import ControlParts, PeerWants
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.request_group import ControlRequest, RequestGroup
 from roamcast.node.metrics import Metrics
@@ -76,15 +76,18 @@ class ControlWriter:
         max_peer_sources: int,
         max_wants: int = 1_000_000,
         link: str = "",
+        shares_folder: Callable[[str], bool] = lambda _: True,
         entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
+        parts: ControlParts | None = None,
+        group_commit: Callable[..., GroupCommit[ControlRequest]] = GroupCommit,
     ) -> None:
         """Restore everything from the registry, which may take a while. `entities` is filled and kept up to date.
 
         Ended bindings are kept for `history` seconds. After `silence` seconds without a response, another node's
         sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
-        `max_wants` of this one. `link` is the id of the data folder. `before_restore` may request the sources of other
-        nodes.
+        `max_wants` of this one. `link` is the id of the data folder; `shares_folder` says whether another node uses it.
+        `before_restore` may request the sources of other nodes. Fault simulations replace `parts` and `group_commit`.
         """
         self._registry = registry
         self._mailboxes = mailboxes
@@ -96,11 +99,12 @@ class ControlWriter:
         self.entities = EntityCache() if entities is None else entities
         session = registry.new_incarnation(clock.now())
         self.peer_sources = PeerSources(domain, self.entities, clock, session, silence, max_peer_sources)
-        self.peer_wants = PeerWants(registry, link, session, queries.space, max_wants)
+        self._parts = parts or ControlParts()
+        self.peer_wants = PeerWants(registry, link, session, queries.space, max_wants, shares_folder, self._parts)
         self._adapter: BinderAdapter | None = None
         self._without_lifecycle = 0  # subscriptions
         self._to_erase = registry.retired_subscribers()
-        self._prune_at = time.monotonic()
+        self._prune_at = self._clock.monotonic()
         self._registry_works = True  # as far as known
         self._registry_error: StorageError | None = None  # the last one
         self._pause = 0.0  # seconds before the next rebuild; doubles with each failure of the registry
@@ -112,7 +116,7 @@ class ControlWriter:
         self._rebuild()
         self._outbox.catch_up()
         self._erase_mailboxes()
-        self._commits = GroupCommit[ControlRequest](
+        self._commits = group_commit(
             "control-writer",
             self._handle,
             closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
@@ -188,7 +192,7 @@ class ControlWriter:
 
     def _next_due(self) -> float:
         unfinished = not self._registry_works or self._outbox.behind or self._to_erase
-        return time.monotonic() + _RETRY if unfinished else self._prune_at
+        return self._clock.monotonic() + _RETRY if unfinished else self._prune_at
 
     def _handle(self, submissions: Sequence[Submission[ControlRequest]]) -> None:
         if submissions:
@@ -289,16 +293,16 @@ class ControlWriter:
 
     def _discard_adapter(self, error: Exception) -> None:
         """The binder may differ from what is stored."""
-        if isinstance(error, StorageError) and time.monotonic() >= self._rebuild_at:
+        if isinstance(error, StorageError) and self._clock.monotonic() >= self._rebuild_at:
             self._registry_works, self._registry_error = False, error
-            self._rebuild_at = time.monotonic() + self._pause
+            self._rebuild_at = self._clock.monotonic() + self._pause
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
         self._adapter, self._outbox.behind = None, True
         self.peer_wants.discard_links()
 
     def _current_adapter(self) -> BinderAdapter:
         """Raises the registry's last error while it is too soon for another rebuild, which may be expensive."""
-        if self._adapter is None and self._registry_error is not None and time.monotonic() < self._rebuild_at:
+        if self._adapter is None and self._registry_error is not None and self._clock.monotonic() < self._rebuild_at:
             raise copy(self._registry_error)
         return self._adapter or self._rebuild()
 
@@ -317,6 +321,7 @@ class ControlWriter:
             self._queries,
             self._clock.now(),
             self.peer_wants.own,
+            self._parts.held,
         )
         self._outbox.behind = True
         update.changes += last
@@ -339,8 +344,8 @@ class ControlWriter:
                 self._erase_mailboxes()
                 self._outbox.forget()
                 self._publish()
-            if time.monotonic() >= self._prune_at:
-                self._prune_at = time.monotonic() + _RETRY
+            if self._clock.monotonic() >= self._prune_at:
+                self._prune_at = self._clock.monotonic() + _RETRY
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:
                     self._prune_at += _PRUNE_EVERY
         except RoamcastError as error:

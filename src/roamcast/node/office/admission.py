@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import elsewhere_error, home_of
+from roamcast.deliver.addressing import home_of
 from roamcast.deliver.mailbox import LetterKey, key_of
 from roamcast.deliver.messages import (
     AddressUpdate,
@@ -37,7 +37,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE, OfficeStore
+from roamcast.deliver.port import NO_OFFICE
 from roamcast.deliver.posting import may_post
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError, UnavailableError
@@ -45,6 +45,7 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
+from roamcast.node.office.visits import check_visit, office_of
 from roamcast.node.peers.peer_file import Peers
 from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.move_proofs import LAST_EPOCH, MoveProof, follows, is_far, is_valid
@@ -128,21 +129,10 @@ class Admission:
         entity = None if id is None else self._entities.find(id)
         if entity is None or entity.kind != "subscriber":
             raise NotFoundError("no such subscriber", where=name, hint="it is not registered here")
-        office, known = await asyncio.wrap_future(self._actor.query(lambda store: self._office_of(store, name)))
-        if known < epoch:
-            raise UnavailableError("its home has not heard of its arrival yet", where=name, hint="repeat the request")
-        if office != peer or known != epoch:
-            raise elsewhere_error(name, office, known)
+        domain = self._names.domain
+        office, known = await asyncio.wrap_future(self._actor.query(lambda store: office_of(store, domain, name)))
+        check_visit(name, peer, epoch, office, known)
         return entity.id
-
-    def _office_of(self, store: OfficeStore, name: str) -> tuple[str | None, int]:
-        """The office that has the mailbox of a subscriber of this domain, and the epoch, as far as known."""
-        tenure, known = store.tenures((name,)).get(name), store.last_known(name)
-        if tenure is not None and tenure.leaving is not None:
-            return tenure.leaving.office, tenure.leaving.epoch
-        if tenure is not None and tenure.active:
-            return self._names.domain, tenure.epoch
-        return (None, 0) if known is None else (known.office, known.epoch)
 
     def judge_publish(self, domain: str, id: str, proof: str) -> ProofVerdict:
         """For the home: whether source `id` made this publish proof for nodes of `domain`."""

@@ -106,6 +106,10 @@ class Discovery:
         failures = ((node, polling.failures.current) for node, polling in list(self._polling.items()))
         return {node: failure for node, failure in failures if failure is not None}
 
+    def joining(self) -> list[str]:
+        """The peers that this node has not begun to ask, after its start. Any thread may call this."""
+        return [peer.domain for peer in self._peers.all() if peer.domain not in self._polling]
+
     def _notify(self, notifications: Notifications) -> None:
         self.waiters.notify([*map(_waiter_name, notifications.waiting_nodes), *notifications.sources])
         for node in notifications.nodes_to_poll:

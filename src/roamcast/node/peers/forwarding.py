@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
-from roamcast.deliver.outbox import Outbox
-from roamcast.durable import storage_errors
 from roamcast.failures import Failure, FailureTracker
 from roamcast.model import Letter
 
@@ -32,14 +30,42 @@ class ForwardedEvents(NamedTuple):
     events: tuple[bytes, ...]
 
 
+class LinkOutbox(Protocol):
+    """The part of the outbox that is used here, see `deliver.outbox`. Times are nanoseconds since 1970."""
+
+    def links_of(self, node: str) -> list[str]: ...
+
+    def changed_at(self, office: str) -> int | None: ...
+
+    def waiting(self, office: str) -> list[Path]: ...
+
+    def written_at(self, path: Path) -> int: ...
+
+    def read(self, path: Path) -> list[Letter]: ...
+
+    def remove(self, path: Path) -> None: ...
+
+
 class ForwardingQueues:
     """The queues of all links to one node. Any thread may call."""
 
-    def __init__(self, outbox: Outbox, node: str, keep: float) -> None:
-        """Events that were not taken for `keep` seconds are dropped."""
+    def __init__(
+        self,
+        outbox: LinkOutbox,
+        node: str,
+        keep: float,
+        clock: Callable[[], int] = time.time_ns,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        """Events that were not taken for `keep` seconds are dropped. The clock is that of the disk.
+
+        `max_bytes` limits what is taken at a time.
+        """
         self._outbox = outbox
         self._node = node
         self._keep = keep
+        self._clock = clock
+        self._max_bytes = max_bytes
         self._seen_empty: dict[str, int] = {}
         self._last_read: dict[str, tuple[Path, list[Letter]]] = {}  # by link: most files are needed again at once
         self.forwarded = 0
@@ -55,16 +81,16 @@ class ForwardingQueues:
         if (changed := self._changed(link)) is None:
             return None
         office = self._office(link)
-        for path in sorted(self._outbox.waiting(office), key=_write_order):
+        for path in sorted(self._outbox.waiting(office), key=self._write_order):
             letters = self._read(office, path)
             pipeline = pipeline_key(letters[0].sender)
             left = [letter for letter in letters if letter.number > after.get(pipeline, 0)]
             if left:
-                return _first_events(pipeline, left)
+                return _first_events(pipeline, left, self._max_bytes)
             self._outbox.remove(path)
             self._last_read.pop(office, None)
             self.forwarded += len(letters)
-        if time.time_ns() - changed > _SETTLED:
+        if self._clock() - changed > _SETTLED:
             self._seen_empty[office] = changed
         return None
 
@@ -78,17 +104,20 @@ class ForwardingQueues:
 
     def expire(self) -> None:
         """Drop events that were not taken in time."""
-        oldest = time.time() - self._keep
-        for folder in self._outbox.folders_of_links(self._node):
-            for path in self._outbox.waiting(folder.name):
-                with storage_errors(path):
-                    if path.stat().st_mtime >= oldest:
-                        continue
+        oldest = self._clock() - round(self._keep * 1_000_000_000)
+        for office in self._outbox.links_of(self._node):
+            for path in self._outbox.waiting(office):
+                if self._outbox.written_at(path) >= oldest:
+                    continue
                 count = len(self._outbox.read(path))
                 self._outbox.remove(path)
                 self.dropped += count
                 self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
-                log.error("%d events for link %s were not taken within %g s: dropped", count, folder.name, self._keep)
+                log.error("%d events for link %s were not taken within %g s: dropped", count, office, self._keep)
+
+    def _write_order(self, path: Path) -> tuple[int, str]:
+        """Batches of an earlier pipeline come first, though the next one counts its batches from 0 again."""
+        return self._outbox.written_at(path), path.name
 
     def _office(self, link: str) -> str:
         return f"{self._node}@{link}"
@@ -96,10 +125,7 @@ class ForwardingQueues:
     def _changed(self, link: str) -> int | None:
         """When the folder of a link changed; None if it has no files, as far as known."""
         office = self._office(link)
-        try:
-            changed = self._outbox.folder_of(office).stat().st_mtime_ns
-        except OSError:
-            return None
+        changed = self._outbox.changed_at(office)
         return None if self._seen_empty.get(office) == changed else changed
 
     def _read(self, office: str, path: Path) -> list[Letter]:
@@ -132,20 +158,14 @@ def decode_events(content: bytes) -> ForwardedEvents | None:
     return ForwardedEvents(pipeline, first, tuple(events))
 
 
-def _first_events(pipeline: str, letters: list[Letter]) -> ForwardedEvents:
+def _first_events(pipeline: str, letters: list[Letter], max_bytes: int) -> ForwardedEvents:
     """As many as fit a response, at least one."""
     events: list[bytes] = []
     size = 0
     for letter in letters:
         event = letter.body.encode()
         size += len(event)
-        if events and size > _MAX_BYTES:
+        if events and size > max_bytes:
             break
         events.append(event)
     return ForwardedEvents(pipeline, letters[0].number, tuple(events))
-
-
-def _write_order(path: Path) -> tuple[int, str]:
-    """Batches of an earlier pipeline come first, though the next one counts its batches from 0 again."""
-    with storage_errors(path):
-        return path.stat().st_mtime_ns, path.name

@@ -12,20 +12,19 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from roamcast.errors import ConflictError, InputError, NotFoundError, RoamcastError, UnavailableError
+from roamcast.errors import ConflictError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.failures import Failure, FailureTracker
 from roamcast.journal.reader import LOCK, JournalFolder
-from roamcast.journal.records import FORWARDED, LAST_KNOWN, Record
+from roamcast.journal.records import Record
 from roamcast.journal.writer import FileJournal, lock_journal
-from roamcast.model import EPOCH, global_name
 from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events
+from roamcast.node.peers.link_offsets import LinkOffsets
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.remote_sources import RemoteSource, refused_proof
 from roamcast.node.peers.signed_http import SignedHttp
@@ -242,28 +241,18 @@ class _PeerLink:
 
 
 class LinkJournals:
-    """The journals in which the events of one peer are: `<peer>+<pipeline>+<before>`.
-
-    Each has the events of one pipeline of the peer from number `before` + 1 on. If the peer had to drop events, the
-    rest goes to a new one.
-    """
+    """The journals in which the events of one peer are, see `link_offsets`."""
 
     def __init__(self, root: Path, peer: str) -> None:
         self._root = root
-        self._peer = peer
-        self._before: dict[str, int] = {}  # by pipeline
-        self._last: dict[str, int] = {}
-        self._open: dict[str, FileJournal] = {}
+        self._offsets = LinkOffsets(peer)
+        self._open: dict[str, FileJournal] = {}  # by pipeline
 
     def open(self) -> None:
         """Find out which events are journalled. Raises StorageError and CorruptionError."""
         for path in sorted(self._root.iterdir()) if self._root.is_dir() else ():
-            peer, _, rest = path.name.partition("+")
-            pipeline, _, before = rest.partition("+")
-            if path.is_dir() and peer == self._peer and before.isdecimal():
-                last = int(before) + JournalFolder(self._root, path.name).last_offset()
-                if last >= self._last.get(pipeline, 0):
-                    self._before[pipeline], self._last[pipeline] = int(before), last
+            if path.is_dir() and self._offsets.owns(path.name):
+                self._offsets.add(path.name, JournalFolder(self._root, path.name).last_offset())
 
     def close(self) -> None:
         """Blocks until what is being written is on disk."""
@@ -272,49 +261,16 @@ class LinkJournals:
 
     def last_numbers(self) -> dict[str, int]:
         """The last number that is journalled, for each pipeline of the peer."""
-        return self._last
+        return self._offsets.last_numbers
 
     async def append(self, events: ForwardedEvents) -> int:
         """Journal events durably; returns how many are missing before them."""
-        pipeline = events.pipeline
-        last = self._last.get(pipeline, 0)
-        if events.first <= last:
-            raise UnavailableError(f"{self._peer} sent events again that are journalled", hint="check its version")
-        missing = events.first - last - 1
-        if missing or pipeline not in self._before:
-            self._before[pipeline] = events.first - 1
-            if (former := self._open.pop(pipeline, None)) is not None:
-                await asyncio.to_thread(former.close)
-        journal = self._open.get(pipeline)
-        if journal is None:
-            name = f"{self._peer}+{pipeline}+{self._before[pipeline]}"
-            journal = self._open[pipeline] = await asyncio.to_thread(FileJournal, self._root, name, linger=0)
-        records = await asyncio.to_thread(lambda: [_record(event, self._peer) for event in events.events])
-        offset = await await_to_the_end(journal.append(records))
-        if self._before[pipeline] + offset != events.first:
-            raise ConflictError(f"event {events.first} of {self._peer} got offset {offset}", hint="report this bug")
-        self._last[pipeline] = events.first + len(records) - 1
-        return missing
-
-
-def _record(content: bytes, home: str) -> Record:
-    """The record of a forwarded event. Raises InputError if the peer sent something else."""
-    try:
-        letter = orjson.loads(content)
-        event, attributes = letter["event"], letter["attributes"]
-        if letter["kind"] not in (FORWARDED, LAST_KNOWN) or "@" in event["source"]:
-            raise ValueError(f"a {letter['kind']!r} of {event['source']!r}")
-        return Record(
-            letter["kind"],
-            global_name(event["source"], home),
-            event["seq"],
-            event["id"],
-            (datetime.fromisoformat(event["time"]) - EPOCH) // timedelta(microseconds=1),
-            event["x"],
-            event["y"],
-            event["terms"],
-            event["readings"],
-            None if attributes is None else orjson.dumps(attributes).decode(),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{home} forwarded something that is not an event: {error}") from error
+        append = await asyncio.to_thread(self._offsets.plan, events)
+        journal = self._open.get(events.pipeline)
+        if journal is None or append.is_new_journal:
+            if journal is not None:
+                await asyncio.to_thread(journal.close)
+            journal = await asyncio.to_thread(FileJournal, self._root, append.journal, linger=0)
+            self._open[events.pipeline] = journal
+        self._offsets.note(append, await await_to_the_end(journal.append(append.records)))
+        return append.missing

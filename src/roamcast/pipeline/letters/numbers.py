@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -33,13 +33,16 @@ class NumberedLetters(NamedTuple):
 def order_letters(pending: pa.Table) -> pa.Table:
     """Sort pending letters as they are numbered: for each receiver by (node, offset, subscription), each once.
 
+    Those that are `first` come before the others. The journals of a peer, which count as nodes, are in order of their
+    numbers: the events of its sources are in order across them.
     A subscription that was created several times within the batch may match an event several times; one letter is left.
     """
     if not pending.num_rows:
         return pending
-    codes = {name: _rank(pending[name])[0] for name in ("subscription", "node", "receiver", "office")}
-    offset = pending["offset"].to_numpy()
-    keys = np.stack([codes["subscription"], offset, codes["node"], codes["receiver"], codes["office"]])
+    codes = {name: _rank(pending[name])[0] for name in ("subscription", "receiver", "office")}
+    codes["node"], _ = _rank(pending["node"], _journal_order)
+    offset, is_later = pending["offset"].to_numpy(), ~pc.fill_null(pending["first"], False).to_numpy()
+    keys = np.stack([codes["subscription"], offset, codes["node"], is_later, codes["receiver"], codes["office"]])
     order = np.lexsort(keys)
     order = order[(np.diff(keys[:, order], prepend=-1) != 0).any(axis=0)]
     return pending.take(pa.array(order))
@@ -64,14 +67,20 @@ def number_letters(pending: pa.Table, last_numbers: Mapping[ReceiverKey, int]) -
     return NumberedLetters(by_office, last)
 
 
-def _rank(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
-    """The rank of each value among the distinct values, and these in order."""
+def _rank(column: pa.ChunkedArray, key: Callable[[str], Any] = str) -> tuple[Integers, list[str]]:
+    """The rank of each value among the distinct values, and these in order of their keys."""
     encoded = column.combine_chunks().dictionary_encode()
     values = encoded.dictionary.to_pylist()
-    ordered = sorted(values)
+    ordered = sorted(values, key=key)
     rank = {value: code for code, value in enumerate(ordered)}
     codes = np.array([rank[value] for value in values], dtype=np.int64)
     return codes[encoded.indices.to_numpy(zero_copy_only=False)], ordered
+
+
+def _journal_order(node: str) -> tuple[str, int]:
+    """The journals of a link end with the number before their first event."""
+    name, _, before = node.rpartition("+")
+    return (name, int(before)) if name else (node, 0)
 
 
 def _bodies(pending: pa.Table) -> pa.ChunkedArray:

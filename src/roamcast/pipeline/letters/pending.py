@@ -70,6 +70,7 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
                 "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
                 "attributes": newest["attributes"], "office": binding["node"], "receiver": binding["subscriber"],
                 "subscription": binding["id"], "every": binding["every"], "why": _why_last_known(binding),
+                "first": True,
             }
         )  # fmt: skip
     return pa.Table.from_pylist(letters, PENDING_SCHEMA)
@@ -81,9 +82,15 @@ def letters_of_last_known(
     """The letters with the last event of a remote source, which its home sent because a subscription was bound to it.
 
     The event came after the binding, but was published before. `new` bindings of this batch get it as all others do.
+    Of several events of a source only the newest counts, and that once.
     """
     if not events.num_rows:
         return PENDING_SCHEMA.empty_table()
+    events = events.sort_by([("seq", "ascending"), ("node", "descending"), ("offset", "descending")])
+    last = {
+        pair: row for row, pair in enumerate(zip(events["home"].to_pylist(), events["entity"].to_pylist(), strict=True))
+    }
+    events = events.take(pa.array(sorted(last.values())))
     keys = [events["home"].combine_chunks(), events["entity"].combine_chunks()]
     known = sources.find(SOURCES.keys, keys)
     newest = np.full(events.num_rows, -1)
@@ -125,6 +132,7 @@ def join_links(pending: pa.Table) -> pa.Table:
         "subscription": pc.if_else(is_link, "", pending["subscription"]),
         "every": pc.if_else(is_link, None, pending["every"]),
         "why": pc.if_else(pc.and_(is_link, pc.invert(is_last_known)), FORWARDED, pending["why"]),
+        "first": pc.if_else(is_link, None, pending["first"]),
     }
     return pa.table([columns.get(name, pending[name]) for name in PENDING_SCHEMA.names], schema=PENDING_SCHEMA)
 
@@ -201,7 +209,8 @@ def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arr
     A link gets only events of sources of the node that it is linked to.
     """
     parents = events.select(["node", "offset", "time", "event", "attributes"]).take(pc.list_parent_indices(lists))
-    columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
+    not_first = pa.nulls(len(whys), pa.bool_())
+    columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys, not_first]
     letters = pa.table(columns, schema=PENDING_SCHEMA)
     is_link = pc.starts_with(letters["receiver"], LINK)
     if not pc.any(is_link).as_py():

@@ -207,17 +207,37 @@ class _RowHistory:
             if row["creates"] and all(last[column] == row[column] for column in same):
                 return
             if not row["creates"] and row["begin"] < last["begin"]:
-                return
+                if not self._is_new(row, "end"):
+                    return
+                end = {**end, "end": last["begin"]}
             self._write({**last, **end})
         elif last is not None and row["begin"] <= last.get("end", -inf):
-            return
+            if not row["creates"] or not self._is_new(row, "begin"):
+                return
+            row = {**row, "begin": last["end"]}
         if row["creates"]:
             self._write(row)
             self.created.append(row)
 
+    def _is_new(self, row: Row, column: str) -> bool:
+        """Whether a record of a binding is new although it is older than the last one.
+
+        A binding to a source of another node is timed by that node's clock, as it was known then. Such a record is an
+        old one only if its time is known.
+        """
+        if not _is_remote(row):
+            return False
+        name = row["home"], row["source"]
+        known = (each for each in self._rows_of(row) if (each["home"], each["source"]) == name)
+        return all(row["begin"] != each[column] for each in known)
+
     def has_newer_row(self, removal: Row) -> bool:
-        """Whether a row of the removed subscription began after the removal. Then the removal is an old record."""
-        return any(row["begin"] > removal["begin"] for row in self._rows_of(removal))
+        """Whether a row of the removed subscription began after the removal. Then the removal is an old record.
+
+        The times of bindings to sources of other nodes are not comparable; they end before a removal.
+        """
+        rows = self._rows_of(removal)
+        return any(row["begin"] > removal["begin"] for row in rows if row["until"] is None or not _is_remote(row))
 
     def end_all(self, removal: Row) -> None:
         """End all rows of the removed subscription for good: no later event matches them."""
@@ -241,6 +261,11 @@ class _RowHistory:
         if name not in self._last or self._last[name]["since"] <= row["since"]:
             self._last[name] = row
         self._by_subscription.setdefault((row["node"], row["id"]), {})[row["since"]] = row
+
+
+def _is_remote(row: Row) -> bool:
+    """Whether it is about a binding to a source of another node."""
+    return bool(row.get("home", row["node"]) != row["node"])
 
 
 def _known_subscriptions(known: StateRows, rows: Sequence[Row]) -> _RowHistory:

@@ -1,4 +1,4 @@
-"""The registry in memory, for tests and experiments: nothing is durable."""
+"""The registry in memory, for tests and simulations: nothing is durable."""
 
 from __future__ import annotations
 
