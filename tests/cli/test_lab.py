@@ -54,3 +54,15 @@ def test_invalid_seeds_and_variants_are_refused() -> None:
     for seeds in ("", "5..2", "a..b", "1..", "-3"):
         assert isinstance(run(f"--seeds={seeds}")[2], InputError)
     assert isinstance(run("--seeds", "1", "--variant", "perfect")[2], InputError)
+
+
+def test_links_between_hosts_are_simulated_too() -> None:
+    result = CliRunner().invoke(app, ["torture", "federate", "--seeds", "7", "--json"])
+    figures = json.loads(result.stdout)
+    assert (result.exit_code, figures["seeds"], figures["failed_seeds"]) == (0, 1, [])
+    assert figures["promised"] > 0
+    failed = CliRunner().invoke(app, ["torture", "federate", "--seeds", "1..2", "--variant", "forward-everything"])
+    assert failed.exit_code == 1
+    assert "roamcast torture federate --seeds 1 --variant forward-everything" in failed.output
+    listed = CliRunner().invoke(app, ["torture", "federate", "--list-variants", "--json"])
+    assert len(json.loads(listed.stdout)) >= 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roamcast.lab.torture.crashes import POINTS
+from roamcast.lab.torture.kinds import DELIVER
 from roamcast.lab.torture.run import SeedResult, TortureSummary, run_seed, run_seeds
 from roamcast.lab.torture.simulation import CRASHES, LETTERS, MIGRATIONS
 from roamcast.lab.torture.variants import CORRECT, VARIANTS
@@ -15,7 +16,7 @@ MOST_SEEDS = 100
 
 @pytest.fixture(scope="module")
 def results() -> list[SeedResult]:
-    return list(run_seeds(CORRECT, SEEDS, processes=2))
+    return list(run_seeds(DELIVER, CORRECT, SEEDS, processes=2))
 
 
 def test_correct_protocol_has_no_violations(results: list[SeedResult]) -> None:
@@ -25,14 +26,14 @@ def test_correct_protocol_has_no_violations(results: list[SeedResult]) -> None:
 
 def test_every_seed_has_enough_letters_migrations_and_crashes(results: list[SeedResult]) -> None:
     for result in results:
-        assert result.letters >= LETTERS >= 500
-        assert result.migrations >= MIGRATIONS >= 50
-        assert result.crashes >= CRASHES >= 20
-    assert sum(result.expired for result in results) > 0
+        assert result.counts["letters"] >= LETTERS >= 500
+        assert result.counts["migrations"] >= MIGRATIONS >= 50
+        assert result.counts["crashes"] >= CRASHES >= 20
+    assert sum(result.counts["expired"] for result in results) > 0
 
 
 def test_offices_crash_at_every_point_and_at_many_pairs(results: list[SeedResult]) -> None:
-    summary = TortureSummary(CORRECT)
+    summary = TortureSummary(DELIVER, CORRECT)
     for result in results:
         summary.add(result)
     figures = summary.to_json()
@@ -43,12 +44,12 @@ def test_offices_crash_at_every_point_and_at_many_pairs(results: list[SeedResult
 def test_seed_gives_the_same_result_in_every_process(results: list[SeedResult]) -> None:
     """Hash randomisation has no influence."""
     for result in results[:3]:
-        assert run_seed(CORRECT, result.seed) == result
+        assert run_seed(DELIVER, CORRECT, result.seed) == result
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_broken_variant_is_caught(name: str) -> None:
-    caught = (run_seed(VARIANTS[name], seed).violations for seed in range(1, MOST_SEEDS + 1))
+    caught = (run_seed(DELIVER, VARIANTS[name], seed).violations for seed in range(1, MOST_SEEDS + 1))
     assert any(caught)
 
 
@@ -72,5 +73,5 @@ KINDS = {
 
 @pytest.mark.parametrize(("kind", "name"), KINDS.items())
 def test_every_kind_of_violation_is_reported(kind: str, name: str) -> None:
-    results = (run_seed(VARIANTS[name], seed).violations for seed in range(1, MOST_SEEDS + 1))
+    results = (run_seed(DELIVER, VARIANTS[name], seed).violations for seed in range(1, MOST_SEEDS + 1))
     assert any(violation.startswith(kind) for violations in results for violation in violations)

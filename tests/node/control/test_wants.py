@@ -220,7 +220,7 @@ def test_what_two_nodes_of_a_folder_want_is_joined() -> None:
 
 def test_chunks_are_stored_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """If they never come to an end, what is not wanted any more is removed with the next that do."""
-    monkeypatch.setattr(wants_module, "_CHUNK", 2)
+    monkeypatch.setattr(NodeWants, "chunk", 2)
     south = Home()
     south.links = Links(south.registry, 5)
     former, wants = node_wants("south"), node_wants("south")
@@ -235,7 +235,7 @@ def test_chunks_are_stored_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_peer_cannot_want_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wants_module, "_CHUNK", 2)
+    monkeypatch.setattr(NodeWants, "chunk", 2)
     wants, south = node_wants("south"), Home()
     south.links = Links(south.registry, 3)
     wants.note(binding("q", f"{number}@south") for number in range(4))

@@ -70,13 +70,13 @@ def test_a_response_is_limited(outbox: Outbox) -> None:
     assert ForwardingQueues(outbox, "south", keep=60, max_bytes=1).take(LINK, {FIRST: 2}) == events(FIRST, 3, 3)
 
 
-def test_a_file_is_read_once(outbox: Outbox, queues: ForwardingQueues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_once(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many responses it takes, and to delete it."""
     leave(outbox, 1, 1, 2, 3)
     paths = []
     read = outbox.read
     monkeypatch.setattr(outbox, "read", lambda path: paths.append(path) or read(path))
-    monkeypatch.setattr(forwarding, "_MAX_BYTES", 1)
+    queues = ForwardingQueues(outbox, "south", keep=60, max_bytes=1)
     for number in (1, 2, 3):
         assert queues.take(LINK, {FIRST: number - 1}) == events(FIRST, number, number)
     assert queues.take(LINK, {FIRST: 3}) is None

@@ -33,7 +33,7 @@ class CrashPhase(StrEnum):
 
 class CrashPoint(NamedTuple):
     kind: str
-    phase: CrashPhase
+    phase: StrEnum
 
 
 _WITH_MANY = (
@@ -78,12 +78,21 @@ def kind_of(message: OfficeInput) -> str:
 class CrashPlan:
     """The crashes of one seed. `hit` and `pairs` are those that happened; `missed` counts points never reached."""
 
-    def __init__(self, seed: int, rng: Random) -> None:
-        count = len(POINTS)
-        alone = [[POINTS[(seed * ALONE + at) % count]] for at in range(ALONE)]
+    def __init__(
+        self,
+        seed: int,
+        rng: Random,
+        points: Sequence[CrashPoint] = POINTS,
+        alone: int = ALONE,
+        in_pairs: int = IN_PAIRS,
+    ) -> None:
+        """It has `alone` single points and `in_pairs` pairs."""
+        count = len(points)
+        single = [[points[(seed * alone + at) % count]] for at in range(alone)]
         # A prime step makes the pairs of one seed differ.
-        paired = [divmod((seed * IN_PAIRS + at) * 7919 % count**2, count) for at in range(IN_PAIRS)]
-        self._groups = [*alone, *([POINTS[first], POINTS[second]] for first, second in paired)]
+        paired = [divmod((seed * in_pairs + at) * 7919 % count**2, count) for at in range(in_pairs)]
+        self._groups = [*single, *([points[first], points[second]] for first, second in paired)]
+        self._size = len(self._groups)
         rng.shuffle(self._groups)
         self._group: list[CrashPoint] = []
         self._last: CrashPoint | None = None
@@ -95,7 +104,7 @@ class CrashPlan:
     @property
     def done(self) -> float:
         """The fraction of the plan that is done."""
-        return 1 - (len(self._groups) + bool(self._group)) / (ALONE + IN_PAIRS)
+        return 1 - (len(self._groups) + bool(self._group)) / self._size
 
     def advance(self, now: int) -> bool:
         """Arm the next point when it is time. True if one timed out: then crash an idle office instead."""
@@ -109,7 +118,7 @@ class CrashPlan:
             return True
         return False
 
-    def crashes_at(self, kinds: Sequence[str], phase: CrashPhase, now: int) -> bool:
+    def crashes_at(self, kinds: Sequence[str], phase: StrEnum, now: int) -> bool:
         """Whether the office that reaches this phase with messages of these kinds crashes."""
         if not self._group or self._group[0].phase is not phase or self._group[0].kind not in kinds:
             return False

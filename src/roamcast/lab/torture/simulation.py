@@ -67,6 +67,21 @@ class TortureSimulation:
     def crashes(self) -> int:
         return sum(host.crashes for host in self.hosts.values())
 
+    @property
+    def violations(self) -> list[str]:
+        return self.checker.violations
+
+    @property
+    def counts(self) -> dict[str, int]:
+        checker = self.checker
+        return {
+            "letters": checker.letters,
+            "expired": checker.expired,
+            "migrations": checker.migrations,
+            "crashes": self.crashes,
+            "messages": self.handled,
+        }
+
     def run(self) -> None:
         """Run phases with faults until there was enough of everything. Let all work finish after each phase."""
         for phase in range(1, _PHASES + 1):

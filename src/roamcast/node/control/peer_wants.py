@@ -24,6 +24,7 @@ class ControlParts:
     links: type[Links] = Links
     held: type[HeldBindings] = HeldBindings
 
+
 _PAGE = 10_000  # subscriptions read at a time
 
 

@@ -1,0 +1,189 @@
+"""The state of the reference pipeline: subscriptions and bindings, as control records create and end them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from roamcast.journal.bodies import LINK, BindingBody, SubscriptionBody
+from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, Record
+from roamcast.model import Position, split_name
+from roamcast.ranges import Ranges
+
+__all__ = ["BindingRow", "EventRow", "PipelineState", "SourceKey", "SubscriptionRow"]
+
+RowKey = tuple[str, int]
+SourceKey = tuple[str, str]
+"""The home of a source, and its id there."""
+
+
+class EventRow(NamedTuple):
+    node: str
+    offset: int
+    home: str
+    record: Record
+
+    @property
+    def source(self) -> SourceKey:
+        return self.home, split_name(self.record.entity or "")[0]
+
+    @property
+    def seq(self) -> int:
+        return self.record.seq or 0
+
+    @property
+    def time(self) -> int:
+        return self.record.time or 0
+
+
+class SubscriptionRow(NamedTuple):
+    node: str
+    since: int
+    id: str
+    subscriber: str
+    begin: int
+    body: str
+    until: int | None = None
+    removed_in: int | None = None
+
+    @property
+    def is_link(self) -> bool:
+        return self.subscriber.startswith(LINK)
+
+
+class BindingRow(NamedTuple):
+    node: str
+    since: int
+    id: str
+    source: SourceKey
+    begin: int
+    subscriber: str
+    initial: bool
+    until: int | None = None
+    end: int | None = None
+    final: bool = False
+
+    @property
+    def is_link(self) -> bool:
+        return self.subscriber.startswith(LINK)
+
+
+@dataclass(slots=True)
+class PipelineState:
+    """Rows are found by node and offset. `trails` has the positions of each moving region, with their offsets."""
+
+    batch: int = -1
+    offsets: dict[str, int] = field(default_factory=dict)
+    seen: dict[SourceKey, Ranges] = field(default_factory=dict)
+    newest: dict[SourceKey, EventRow] = field(default_factory=dict)
+    subscriptions: dict[RowKey, SubscriptionRow] = field(default_factory=dict)
+    bindings: dict[RowKey, BindingRow] = field(default_factory=dict)
+    trails: dict[RowKey, tuple[tuple[int, Position], ...]] = field(default_factory=dict)
+    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def next(self) -> PipelineState:
+        """A copy for the next batch, without what ended before."""
+        batch = self.batch + 1
+        subscriptions = {key: row for key, row in self.subscriptions.items() if row.removed_in is None}
+        return PipelineState(
+            batch,
+            dict(self.offsets),
+            dict(self.seen),
+            dict(self.newest),
+            subscriptions,
+            dict(self.bindings),
+            {key: trail[-1:] for key, trail in self.trails.items() if key in subscriptions},
+            dict(self.numbers),
+        )
+
+    def apply(self, node: str, offset: int, record: Record) -> BindingRow | None:
+        """Apply a control record; returns a binding that it creates.
+
+        Creating what is live already changes nothing. Neither does a record that is older than what it is about: a node
+        that crashed may journal its last records again.
+        """
+        id, entity, time = record.id or "", record.entity or "", record.time or 0
+        if record.kind == POSITION:
+            self._move(node, offset, Position(entity, record.x or 0.0, record.y or 0.0, time))
+        elif record.kind == SUBSCRIPTION:
+            self._subscribe(SubscriptionRow(node, offset, id, entity, time, record.body or ""))
+        elif record.kind == REMOVAL:
+            self._remove(node, id, offset, time)
+        else:
+            source, home = split_name(entity)
+            key = home or node, source
+            if record.kind != BINDING:
+                self._unbind(node, id, key, offset, time)
+                return None
+            body = BindingBody.from_json(record.body)
+            return self._bind(BindingRow(node, offset, id, key, time, body.subscriber, body.initial))
+        return None
+
+    def bindings_of(self, source: SourceKey) -> Iterator[BindingRow]:
+        return (row for row in self.bindings.values() if row.source == source)
+
+    def position(self, row: SubscriptionRow, before: int | None) -> Position | None:
+        """Where a moving region is, or was before an offset."""
+        trail = self.trails.get((row.node, row.since), ())
+        positions = [position for offset, position in trail if before is None or offset < before]
+        return positions[-1] if positions else None
+
+    def _subscribe(self, row: SubscriptionRow) -> None:
+        for key, last in self._live_subscriptions(row.node, row.id):
+            if (last.subscriber, last.body) == (row.subscriber, row.body):
+                return
+            self.subscriptions[key] = last._replace(until=row.since, removed_in=self.batch)
+        self.subscriptions[row.node, row.since] = row
+
+    def _remove(self, node: str, id: str, offset: int, time: int) -> None:
+        bindings = [(key, row) for key, row in self.bindings.items() if (row.node, row.id) == (node, id)]
+        rows = [row for row in self.subscriptions.values() if (row.node, row.id) == (node, id)]
+        comparable = (row for _, row in bindings if row.until is None or row.source[0] == node)
+        begins = [*(row.begin for row in comparable), *(row.begin for row in rows)]
+        if any(begin > time for begin in begins):
+            return
+        for key, row in self._live_subscriptions(node, id):
+            self.subscriptions[key] = row._replace(until=offset, removed_in=self.batch)
+        for key, binding in bindings:
+            ended = binding._replace(until=offset, end=time) if binding.until is None else binding
+            self.bindings[key] = ended._replace(final=True)
+
+    def _bind(self, row: BindingRow) -> BindingRow | None:
+        last = self._last_binding(row.node, row.id, row.source)
+        if last is not None and last.until is None:
+            return None
+        if last is not None and last.end is not None and row.begin <= last.end:
+            begins = [known.begin for known in self._bindings_like(row.node, row.id, row.source)]
+            if row.source[0] == row.node or row.begin in begins:
+                return None
+            row = row._replace(begin=last.end)
+        self.bindings[row.node, row.since] = row
+        return row
+
+    def _unbind(self, node: str, id: str, source: SourceKey, offset: int, time: int) -> None:
+        last = self._last_binding(node, id, source)
+        if last is None or last.until is not None:
+            return
+        ends = [known.end for known in self._bindings_like(node, id, source)]
+        if time >= last.begin or (source[0] != node and time not in ends):
+            self.bindings[last.node, last.since] = last._replace(until=offset, end=max(time, last.begin))
+
+    def _move(self, node: str, offset: int, position: Position) -> None:
+        for key, row in self.subscriptions.items():
+            if row.until is None and (row.node, row.subscriber) == (node, position.entity):
+                trail = self.trails.get(key, ())
+                if SubscriptionBody.from_json(row.body).moving_radius is not None and position.supersedes(
+                    trail[-1][1] if trail else None
+                ):
+                    self.trails[key] = (*trail, (offset, position))
+
+    def _live_subscriptions(self, node: str, id: str) -> Iterable[tuple[RowKey, SubscriptionRow]]:
+        items = self.subscriptions.items()
+        return [(key, row) for key, row in items if row.until is None and (row.node, row.id) == (node, id)]
+
+    def _last_binding(self, node: str, id: str, source: SourceKey) -> BindingRow | None:
+        return max(self._bindings_like(node, id, source), key=lambda row: row.since, default=None)
+
+    def _bindings_like(self, node: str, id: str, source: SourceKey) -> Iterator[BindingRow]:
+        return (row for row in self.bindings_of(source) if (row.node, row.id) == (node, id))
