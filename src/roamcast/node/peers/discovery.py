@@ -107,8 +107,9 @@ class Discovery:
         return {node: failure for node, failure in failures if failure is not None}
 
     def joining(self) -> list[str]:
-        """The peers that this node has not begun to ask, after its start. Any thread may call this."""
-        return [peer.domain for peer in self._peers.all() if peer.domain not in self._polling]
+        """The peers with a data folder of their own that this node has not begun to ask. Any thread may call this."""
+        nodes = (peer.domain for peer in self._peers.all() if peer.domain not in self._polling)
+        return [node for node in nodes if not self._shares_folder(node)]
 
     def _notify(self, notifications: Notifications) -> None:
         self.waiters.notify([*map(_waiter_name, notifications.waiting_nodes), *notifications.sources])
