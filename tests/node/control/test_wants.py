@@ -196,9 +196,9 @@ def test_a_late_request_is_refused_after_a_failure_of_the_registry_too() -> None
 
 def test_chunks_of_different_versions_are_not_mixed() -> None:
     wants, south = node_wants("south"), Home()
-    first = wants.request("south")._replace(version=5, more=True, added=("a",))
+    first = wants.request("south")._replace(version=5, more=True, added=(want_of_source("a"),))
     assert south.links.apply("north", first, 1)[0] == 0
-    late = first._replace(version=4, chunk=2, more=False, added=("b",))
+    late = first._replace(version=4, chunk=2, more=False, added=(want_of_source("b"),))
     assert south.links.apply("north", late, 2)[0] == UNKNOWN
 
 
