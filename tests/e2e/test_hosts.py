@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -149,15 +149,6 @@ class Host:
         return str(json.loads(answer)["invitation"])
 
 
-def in_order(events: Sequence[tuple[str, int]]) -> bool:
-    last: dict[str, int] = defaultdict(lambda: -1)
-    for source, number in events:
-        if number <= last[source]:
-            return False
-        last[source] = number
-    return True
-
-
 def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> None:
     """One fault, which is over when this returns, but for the time that processes take to start."""
     if fault == "slow":
@@ -173,6 +164,13 @@ def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> No
         time.sleep(draw.uniform(0, 2))
         host.start(fault)
         time.sleep(draw.uniform(2, 6))
+
+
+def wait_for_steps(steps: Path, count: int) -> None:
+    """Until roamers have made so many steps more, or a few seconds: a fault may last longer than what caused it."""
+    end, size = time.monotonic() + 5, steps.stat().st_size
+    while steps.stat().st_size < size + count and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -218,11 +216,16 @@ def test_every_letter_arrives_once_and_in_order_while_links_and_processes_fail(
         for host, fault in faults:
             assert driver.poll() is None, log.read_text()[-3000:]
             disturb(network, host, fault, draw)
+            wait_for_steps(tmp_path / "steps", len(hosts))
         (tmp_path / "over").touch()
         driver.wait(400)
         assert driver.returncode == 0, log.read_text()[-3000:]
-    for name, (must, got) in json.loads((tmp_path / "ledger.json").read_text()).items():
-        received, wanted = ([tuple(event) for event in events] for events in (got, must))
-        assert len(wanted) >= EVENTS // 10, name
-        assert set(received) ^ set(wanted) == set(), name
-        assert in_order(received), name
+    counts, verdicts = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("counts", "verdicts"))
+    for name, verdict in verdicts.items():
+        assert not verdict["missing"] + verdict["extra"] + verdict["disordered"], (name, verdict)
+    assert counts["events"] >= EVENTS
+    assert min(counts[step] for step in ("migrations", "changes by visitors", "moves of sources")) >= len(hosts), counts
+    for kind, least in (("region", EVENTS // 3), ("follower", EVENTS // 20), ("roamer", EVENTS // 20)):
+        for host in hosts:
+            must = sum(verdict["must"] for name, verdict in verdicts.items() if re.match(f"{kind}.?-{host}-", name))
+            assert must >= least, (kind, host, must)

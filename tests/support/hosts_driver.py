@@ -1,145 +1,376 @@
-"""Sources and subscribers at several hosts, as a program of its own: publishes, moves and reads, and writes a ledger.
+"""Sources and subscribers at several hosts, as a program of its own: publishes, moves, roams and reads.
 
     python hosts_driver.py FOLDER EVENTS DOMAIN=URL ...
 
-Each domain has three sources of a context of its own, a subscriber to a region that contains all of them, and one that
-follows the nearest source of the next domain and moves half-way. It goes on until the file `over` appears in the
-folder. The ledger says, for each subscription, which events it must receive, and which it did receive, in order.
+Each domain has two posts and a tram, which are sources of its context, and three subscribers:
+
+- one with a region that contains all posts;
+- one that follows the nearest source of the next domain. It moves, and so does the tram of that domain;
+- a roamer, with a region and a nearest post. Its mailbox goes from host to host. Wherever that is, it moves, removes
+  subscriptions and adds others.
+
+The file `steps` in the folder grows by one byte with each step of a roamer. It goes on until the file `over` appears
+there, and then writes `verdicts.json` (see hosts_ledger.py) and `counts.json`.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import math
+import random
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from roamcast import Client, RoamcastError
+from hosts_ledger import Batch, Box, Entry, Ledger, Phase, Point, home_of, terms_of
+
+from roamcast import Client, ElsewhereError, NotFoundError, RoamcastError, UnavailableError
+
+T = TypeVar("T")
 
 LIMIT = 240.0  # seconds to wait for anything
-SOURCES = 3
+POSTS = 2
 BULK = 50
-REGION = 'Select all() Where &location in box(-1, 49, 99, 51) and &terms has ("fire")'
-PAUSE = 0.3  # seconds
+PAUSE = 0.8  # seconds between the batches of a source
 RETRIES = (0.1, 0.2, 0.5, 1.0, 2.0, *[3.0] * 20)
+ROAMERS = 3  # of each domain
+EVERYWHERE: Box = (-1, 49, 99, 51)
+STEPS = ("migrations", "changes by visitors")
+AWAY = 60.0  # latitude of a tram that is in no region
 
 
-class Driver:
-    def __init__(self, urls: dict[str, str]) -> None:
+def nearest(point: Point, sources: dict[str, Point]) -> str:
+    """The nearest source. Ties do not happen: places are chosen so."""
+    return min(sources, key=lambda name: math.dist(point, sources[name]))
+
+
+class World:
+    """What all threads share."""
+
+    def __init__(self, urls: dict[str, str], folder: Path) -> None:
         self.urls = urls
         self.domains = list(urls)
+        self.folder = folder
+        self.ledger = Ledger()
         self.sources: dict[str, Client] = {}
-        self.published: dict[str, int] = defaultdict(int)
-        self.subscribers: dict[str, Client] = {}
-        self.must: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.got: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.following: dict[str, str] = {}  # source, by subscription
+        self.counts: Counter[str] = Counter()
+        self.steps = (folder / "steps").open("ab", buffering=0)
 
-    def client(self, domain: str) -> Client:
-        return Client(self.urls[domain], delays=RETRIES)
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+        if what in STEPS:
+            self.steps.write(b".")
 
-    def place(self, domain: str, number: int) -> tuple[float, float]:
+    @property
+    def is_over(self) -> bool:
+        return (self.folder / "over").exists()
+
+    def post(self, domain: str, number: int) -> Point:
         return 10.0 * self.domains.index(domain) + number, 50.0
 
     def next_domain(self, domain: str) -> str:
         return self.domains[(self.domains.index(domain) + 1) % len(self.domains)]
 
-    def set_up(self) -> None:
+    def register_sources(self) -> None:
         for domain in self.domains:
-            for number in range(SOURCES):
-                source = self.client(domain)
-                x, y = self.place(domain, number)
-                source.register_source(f"{domain}-{number}", attributes={"context": domain}, x=x, y=y)
-                self.sources[f"{domain}-{number}"] = source
-        for domain in self.domains:
-            other = self.next_domain(domain)
-            region, follower = self.client(domain), self.client(domain)
-            region.register_subscriber(f"region-{domain}")
-            region.subscribe(REGION, id=f"r-{domain}")
-            x, y = self.place(other, 0)
-            follower.register_subscriber(f"follower-{domain}", x=x - 0.1, y=y)
-            follower.subscribe(f"Select Where &context = {other} and &location in nearest", id=f"f-{domain}")
-            self.subscribers |= {f"r-{domain}": region, f"f-{domain}": follower}
-            self.following[f"f-{domain}"] = f"{other}-0"
+            for number in range(POSTS + 1):
+                kind = "post" if number < POSTS else "tram"
+                x, y = self.post(domain, number) if kind == "post" else (self.post(domain, 0)[0], AWAY)
+                name, source = f"{domain}-{number}", Client(self.urls[domain], delays=RETRIES)
+                move = self.ledger.move_source(name, (x, y), time.monotonic())
+                source.register_source(name, attributes={"context": domain, "kind": kind}, x=x, y=y)
+                move.acknowledged = time.monotonic()
+                self.sources[name] = source
 
-    def wait_until_active(self) -> None:
-        end = time.monotonic() + LIMIT
-        for subscription, client in self.subscribers.items():
-            while True:
-                try:
-                    shown = client.subscription(subscription)
-                    bound = {name.partition("@")[0] for name in shown.sources}
-                    source = self.following.get(subscription, "")
-                    if shown.state == "active" and bound in (set(), {source}):
-                        break
-                except RoamcastError as error:
-                    shown = error
-                if time.monotonic() > end:
-                    raise TimeoutError(f"{subscription} is not active: {shown}")
-                time.sleep(0.1)
+    def move_source(self, name: str, point: Point) -> None:
+        move = self.ledger.move_source(name, point, time.monotonic())
+        self.sources[name].move(*point)
+        move.acknowledged = time.monotonic()
+        self.count("moves of sources")
 
-    def publish(self, total: int, is_over: Callable[[], bool]) -> None:
-        """At least so many events, and until it is over: rounds of one bulk request of each source.
-
-        Every second event has the term.
-        """
-        rounds = 0
-        while rounds * len(self.sources) * BULK < total or not is_over():
-            rounds += 1
+    def publish(self, domain: str, total: int) -> None:
+        """At least so many events of the sources of a domain, and until it is over."""
+        names = [name for name in self.sources if name.startswith(f"{domain}-")]
+        for first in itertools.count(0, BULK):
+            if first * len(names) >= total and self.is_over:
+                return
+            for name in names:
+                numbers, sent = range(first, first + BULK), time.monotonic()
+                self.sources[name].publish([{"readings": {"n": n}, "terms": terms_of(n)} for n in numbers])
+                self.ledger.publish(Batch(name, numbers, sent, time.monotonic()))
             time.sleep(PAUSE)
-            for name, source in self.sources.items():
-                numbers = range(self.published[name], self.published[name] + BULK)
-                source.publish([{"readings": {"n": n}, "terms": ["fire"] if n % 2 else []} for n in numbers])
-                self.published[name] += BULK
-                for subscription in self.subscribers:
-                    if subscription.startswith("r-"):
-                        self.must[subscription] += [(name, n) for n in numbers if n % 2]
-                    elif name == self.following[subscription]:
-                        self.must[subscription] += [(name, n) for n in numbers]
 
-    def move_followers(self) -> None:
-        """To the next source, and wait until it is confirmed. Nothing is published meanwhile."""
-        for subscription, client in self.subscribers.items():
-            if subscription in self.following:
-                domain = self.following[subscription].rpartition("-")[0]
-                x, y = self.place(domain, 1)
-                client.move(x - 0.1, y)
-                self.following[subscription] = f"{domain}-1"
-        self.wait_until_active()
 
-    def read(self) -> None:
-        """Until everything that must arrive has, and then a little longer."""
-        end, quiet = time.monotonic() + LIMIT, 0
-        while quiet < 3 and time.monotonic() < end:
-            new = 0
-            for subscription, client in self.subscribers.items():
-                try:
-                    letters = client.pull(limit=1_000, wait=0.2)
-                    if letters:
-                        client.acknowledge(letters[-1])
-                except RoamcastError:
-                    new = 1
-                    continue
-                self.got[subscription] += [(one.event["source"], int(one.event["readings"]["n"])) for one in letters]
-                new += len(letters)
-            complete = all(len(self.got[name]) >= len(self.must[name]) for name in self.subscribers)
-            quiet = quiet + 1 if complete and not new else 0
+class Subscriber:
+    """A subscriber that stays at home, with a region that never changes."""
+
+    hold = 1.0, 1.0
+    """Seconds between two steps."""
+
+    def __init__(self, world: World, home: str, kind: str, point: Point) -> None:
+        self.world, self.home, self.point = world, home, point
+        self.id = f"{kind}-{home}"
+        self.random = random.Random(self.id)
+        self.client = Client(world.urls[home], delays=RETRIES)
+        self.client.register_subscriber(self.id, x=point[0], y=point[1])
+        self.offset = 0
+        self.numbers = itertools.count(1)
+        self.begin()
+
+    def begin(self) -> None:
+        self.region = self.subscribe_to_region(EVERYWHERE, "fire")
+
+    def step(self) -> None:
+        """One change, or none."""
+
+    def settle(self) -> None:
+        """Wait until all changes are in force."""
+        self.wait_until_active(self.region)
+
+    def live(self) -> None:
+        while not self.world.is_over:
+            end = time.monotonic() + self.random.uniform(*self.hold)
+            while time.monotonic() < end:
+                self.attempt(lambda: self.read(0.3))
+            self.step()
+            self.settle()
+
+    def has_heard_from(self, domains: Iterable[str]) -> bool:
+        return {home_of(source) for source, _ in self.region.got} == set(domains)
+
+    def attempt(self, call: Callable[[], T]) -> T:
+        """Repeat a call until it succeeds."""
+        end = time.monotonic() + LIMIT
+        while True:
+            try:
+                return call()
+            except (UnavailableError, ElsewhereError) as error:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{self.id}: {error}") from error
+                self.go_on(error)
+
+    def go_on(self, error: RoamcastError) -> None:
+        """A call has failed."""
+
+    def read(self, wait: float) -> int:
+        """Returns how many letters there were."""
+        letters = self.client.pull(limit=1_000, after=self.offset, wait=wait)
+        now = time.monotonic()
+        for letter in letters:
+            event = letter.event["source"], int(letter.event["readings"]["n"])
+            self.world.ledger.read(letter.subscription, event, now)
+            self.offset = letter.offset
+        if letters:
+            self.client.acknowledge(self.offset)
+        return len(letters)
+
+    def subscribe_to_region(self, box: Box, term: str) -> Entry:
+        text = f'Select all() Where &location in box{box} and &terms has ("{term}")'
+        return self.subscribe(text, Phase(time.monotonic(), box=box, term=term))
+
+    def subscribe(self, text: str, phase: Phase) -> Entry:
+        id = f"{self.id}-{next(self.numbers)}"
+        entry = self.world.ledger.subscribe(id, self.home, phase)
+        self.attempt(lambda: self.client.subscribe(text, id=id))
+        return entry
+
+    def unsubscribe(self, entry: Entry) -> None:
+        self.world.ledger.request_removal(entry, time.monotonic())
+        attempts = itertools.count()
+
+        def remove() -> None:
+            is_repeated = next(attempts) > 0
+            try:
+                self.client.unsubscribe(entry.id)
+            except NotFoundError:
+                if not is_repeated:
+                    raise
+
+        self.attempt(remove)
+        entry.remove(time.monotonic())
+
+    def move(self, point: Point) -> None:
+        self.point = point
+        self.attempt(lambda: self.client.move(*point))
+
+    def wait_until_active(self, entry: Entry) -> None:
+        source = entry.phases[-1].source
+        end = time.monotonic() + LIMIT
+        while entry.phases[-1].active == math.inf:
+            shown = self.attempt(lambda: self.client.subscription(entry.id))
+            bound = {name.partition("@")[0] for name in shown.sources}
+            if shown.state == "active" and bound == ({source} if source else set()):
+                entry.activate(time.monotonic())
+            elif time.monotonic() > end:
+                raise TimeoutError(f"{entry.id} is not active: {shown}, expected {source}")
+            else:
+                self.attempt(lambda: self.read(0.2))
+
+
+class Follower(Subscriber):
+    """Stays at home and follows the nearest source of the next domain: two posts, and a tram that comes and goes."""
+
+    hold = 3.0, 8.0
+
+    def begin(self) -> None:
+        other = self.world.next_domain(self.home)
+        self.posts = [self.world.post(other, number) for number in range(POSTS)]
+        self.sources = [f"{other}-{number}" for number in range(POSTS + 1)]
+        text = f"Select Where &context = {other} and &location in nearest"
+        self.entry = self.subscribe(text, Phase(time.monotonic(), source=self.sources[0]))
+
+    def beside(self, post: int) -> Point:
+        x, y = self.posts[post]
+        return x - 0.1, y
+
+    def step(self) -> None:
+        """It goes to the other post; or the tram comes or goes."""
+        tram, point = self.sources[-1], self.point
+        positions = {name: self.world.ledger.position(name) for name in self.sources}
+        before = nearest(point, positions)
+        moves_itself = self.random.random() < 0.5
+        if moves_itself:
+            point = self.beside(0 if point == self.beside(1) else 1)
+        elif positions[tram][1] == AWAY:
+            positions[tram] = point[0] + 0.01, point[1]
+        else:
+            positions[tram] = point[0], AWAY
+        if (after := nearest(point, positions)) != before:
+            self.entry.change(time.monotonic(), source=after)
+        if moves_itself:
+            self.move(point)
+        else:
+            self.world.move_source(tram, positions[tram])
+
+    def settle(self) -> None:
+        self.wait_until_active(self.entry)
+
+
+class Roamer(Subscriber):
+    """Takes its mailbox from host to host, and changes what it has at home from wherever that is."""
+
+    hold = 0.3, 1.5
+
+    def begin(self) -> None:
+        self.token = self.client.token
+        self.name = self.client.me()["name"]
+        self.client = self.client_at(self.home)
+        self.office = self.home
+        self.follow()
+        self.choose_region()
+
+    def client_at(self, host: str) -> Client:
+        return Client(self.world.urls[host], self.token, name=self.name, delays=())
+
+    def follow(self) -> None:
+        """Subscribe to the nearest post of some domain."""
+        domain = self.random.choice(self.world.domains)
+        self.posts = {f"{domain}-{number}": self.world.post(domain, number) for number in range(POSTS)}
+        text = f"Select Where &context = {domain} and &kind = post and &location in nearest"
+        self.nearest = self.subscribe(text, Phase(time.monotonic(), source=nearest(self.point, self.posts)))
+
+    def choose_region(self) -> None:
+        """Subscribe to a region around the posts of some domain."""
+        x, y = self.world.post(self.random.choice(self.world.domains), 0)
+        box = x - 1, y - 1, x + 2, y + 1
+        self.region = self.subscribe_to_region(box, self.random.choice(["fire", "smoke"]))
+
+    def step(self) -> None:
+        change = self.random.choice([self.migrate, self.migrate, self.walk, self.follow_another, self.replace_region])
+        change()
+        if change != self.migrate and self.office != self.home:
+            self.world.count("changes by visitors")
+
+    def settle(self) -> None:
+        self.wait_until_active(self.nearest)
+        self.wait_until_active(self.region)
+
+    def walk(self) -> None:
+        x, y = self.world.post(self.random.choice(self.world.domains), self.random.randrange(POSTS))
+        point = x - 0.1, y
+        if (source := nearest(point, self.posts)) != self.nearest.phases[-1].source:
+            self.nearest.change(time.monotonic(), source=source)
+        self.move(point)
+
+    def follow_another(self) -> None:
+        self.unsubscribe(self.nearest)
+        self.follow()
+
+    def replace_region(self) -> None:
+        self.unsubscribe(self.region)
+        self.choose_region()
+
+    def migrate(self) -> None:
+        """Try to take the mailbox to another host; as the same program, or as one that was just started."""
+        host = self.random.choice([domain for domain in self.world.domains if domain != self.office])
+        client = self.client if self.random.random() < 0.5 else self.client_at(host)
+        try:
+            if client is self.client:
+                client.migrate(self.world.urls[host])
+            else:
+                client.pull(after=self.offset)
+        except (UnavailableError, ElsewhereError):
+            self.world.count("failed migrations")
+            return
+        self.client, self.office = client, host
+        self.world.count("migrations")
+
+    def go_on(self, error: RoamcastError) -> None:
+        """Read what there is, or go elsewhere."""
+        self.world.count("refused requests")
+        if isinstance(error, ElsewhereError) or self.random.random() < 0.2:
+            self.migrate()
+        with suppress(UnavailableError, ElsewhereError):
+            self.read(0.0)
+        time.sleep(0.1)
+
+
+def read_rest(world: World, subscribers: Sequence[Subscriber]) -> None:
+    """Until everything that must arrive has, and then a little longer."""
+    must = {entry.id: world.ledger.must(entry) for entry in world.ledger.entries.values()}
+    end, quiet = time.monotonic() + LIMIT, 0
+    while quiet < 3 and time.monotonic() < end:
+        new = sum(one.attempt(functools.partial(one.read, 0.2)) for one in subscribers)
+        is_complete = all(must[entry.id] <= set(entry.got) for entry in world.ledger.entries.values())
+        quiet = quiet + 1 if is_complete and not new else 0
 
 
 def main() -> None:
     folder, total, *hosts = sys.argv[1:]
-    driver = Driver(dict(host.split("=", 1) for host in hosts))
-    driver.set_up()
-    driver.wait_until_active()
-    (Path(folder) / "active").touch()
-    driver.publish(int(total) // 2, lambda: True)
-    driver.move_followers()
-    driver.publish(int(total) - int(total) // 2, (Path(folder) / "over").exists)
-    driver.read()
-    ledger = {name: [driver.must[name], driver.got[name]] for name in driver.subscribers}
-    (Path(folder) / "ledger.json").write_text(json.dumps(ledger))
+    world = World(dict(host.split("=", 1) for host in hosts), Path(folder))
+    world.register_sources()
+    subscribers = [
+        kind(world, domain, name, (world.post(where(domain), 0)[0] - 0.1, 50.0))
+        for domain in world.domains
+        for kind, name, where in (
+            (Subscriber, "region", str),
+            (Follower, "follower", world.next_domain),
+            *((Roamer, f"roamer{number}", str) for number in range(ROAMERS)),
+        )
+    ]
+    for subscriber in subscribers:
+        subscriber.settle()
+    with ThreadPoolExecutor(50) as threads:
+        running = [threads.submit(world.publish, domain, int(total) // len(hosts)) for domain in world.domains]
+        for subscriber in subscribers:
+            while type(subscriber) is Subscriber and not subscriber.has_heard_from(world.domains):
+                subscriber.read(1.0)
+        (world.folder / "active").touch()
+        running += [threads.submit(subscriber.live) for subscriber in subscribers]
+        for one in running:
+            one.result()
+    read_rest(world, subscribers)
+    verdicts = {entry.id: world.ledger.verdict(entry) for entry in world.ledger.entries.values()}
+    counts = {**world.counts, "events": world.ledger.published, "subscriptions": len(verdicts)}
+    (world.folder / "verdicts.json").write_text(json.dumps(verdicts))
+    (world.folder / "counts.json").write_text(json.dumps(counts))
 
 
 if __name__ == "__main__":
