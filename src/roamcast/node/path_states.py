@@ -9,7 +9,7 @@ from roamcast.failures import Failure, wall_time
 from roamcast.model import iso, split_name
 from roamcast.node.control.wants import NodeWants
 
-__all__ = ["PathState", "PathStates"]
+__all__ = ["PathState", "PathStates", "PathsNow"]
 
 
 class PathState(NamedTuple):
@@ -47,27 +47,49 @@ class PathStates:
 
     def of(self, subscription: str, sources: Sequence[str] | None) -> PathState | None:
         """The state of an active subscription, which has these sources; None: of plan match. None if all is well."""
-        wants = self._wants()
-        joining = self._joining()
-        linked = {*wants.peers, *joining}
-        homes = linked if sources is None else {home for _, home in map(split_name, sources) if home in linked}
-        if not homes:
-            return None
+        return self.now().of(subscription, sources)
+
+    def now(self) -> PathsNow:
+        """The paths as they are now, to judge many subscriptions."""
+        wants, joining = self._wants(), frozenset(self._joining())
+        linked = joining.union(wants.peers)
+        if not linked:
+            return PathsNow(wants, linked, joining, {})
         now = self._now()
         down = {
             peer: (failure.since, f"{peer} has no running pipeline since {iso(failure.since)}")
             for peer, failure in self._stalled().items()
-            if peer in homes
+            if peer in linked
         } | {
             peer: (failure.since, f"{peer} does not respond since {iso(failure.since)}")
             for peer, failure in self._failures().items()
-            if peer in homes and now - failure.since >= self._silence
+            if peer in linked and now - failure.since >= self._silence
         }
-        if down:
+        return PathsNow(wants, linked, joining, down)
+
+
+class PathsNow:
+    """The peers with a data folder of their own, and from which of them no events come: since when, and why."""
+
+    def __init__(
+        self, wants: NodeWants, linked: frozenset[str], joining: frozenset[str], down: dict[str, tuple[int, str]]
+    ) -> None:
+        self._wants = wants
+        self._linked = linked
+        self._joining = joining
+        self._down = down
+
+    def of(self, subscription: str, sources: Sequence[str] | None) -> PathState | None:
+        """See `PathStates.of`."""
+        linked = self._linked
+        homes = linked if sources is None else {home for _, home in map(split_name, sources) if home in linked}
+        if not homes:
+            return None
+        if down := {peer: reason for peer, reason in self._down.items() if peer in homes}:
             is_cut_off = sources is not None and all(split_name(source)[1] in down for source in sources)
             peers, since = tuple(sorted(down)), min(since for since, _ in down.values())
             reasons = "; ".join(down[peer][1] for peer in peers)
             return PathState("unreachable" if is_cut_off else "partial", peers, since, reasons)
-        if waiting := tuple(sorted(homes.intersection([*wants.unconfirmed(subscription), *joining]))):
+        if waiting := tuple(sorted(self._joining.union(self._wants.unconfirmed(subscription)).intersection(homes))):
             return PathState("starting", waiting, None, f"not confirmed yet by {', '.join(waiting)}")
         return None

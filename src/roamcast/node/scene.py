@@ -14,7 +14,7 @@ import shapely
 
 from roamcast import model
 from roamcast.errors import CapacityError
-from roamcast.lacl import Query
+from roamcast.lacl import Query, plan_of
 from roamcast.lacl.syntax import BoxRegion
 from roamcast.places import Places
 from roamcast.store.registry.values import Entity
@@ -32,7 +32,10 @@ __all__ = [
 ]
 
 Feature = Mapping[str, Any]
-"""{"geometry": a GeoJSON geometry, "label": text, "kind": text}"""
+"""{"geometry": a GeoJSON geometry, "label": text, "kind": text}
+
+A subscription that follows sources has no geometry. One that is not simply active also has `state`, `since` and `why`.
+"""
 
 LAYERS = ("sources", "subscribers", "subscriptions", "places")
 """The layers that the node maintains."""
@@ -69,6 +72,10 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         return {"title": self._title, "space": self._space, "layers": self._layers, "counters": self._counters}
+
+    def layer(self, name: str) -> Mapping[str, Feature]:
+        """The features of a layer by id."""
+        return self._layers.get(name, {})
 
     def apply(self, change: LayerChange, now: float) -> None:
         """Apply a change. Raises CapacityError, without a change, if there would be too many features."""
@@ -220,7 +227,9 @@ def entity_feature(entity: Entity) -> Feature | None:
 
 
 def subscription_feature(subscriber: str, query: Query) -> Feature | None:
-    """The feature of a subscription; None without a box."""
+    """The feature of a subscription that has a box or follows sources; None for others."""
+    if plan_of(query) == "bind":
+        return {"geometry": None, "label": f"{subscriber}: follows sources"[:200], "kind": "subscription"}
     if not isinstance(query.location, BoxRegion):
         return None
     label = f"{subscriber}: {' '.join(query.terms) or 'everything'}"

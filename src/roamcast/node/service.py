@@ -45,6 +45,7 @@ from roamcast.node.scene import (
     place_features,
     subscription_feature,
 )
+from roamcast.node.scene_states import SceneStates
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.settings_model import NodeSettings
@@ -60,6 +61,7 @@ log = logging.getLogger(__name__)
 
 _TICK = 0.1  # seconds
 _COUNTERS_EVERY = 10  # ticks
+_STATES_EVERY = 1.0  # seconds
 _SHOWN_AT_START = 1_000  # subscriptions; reading them takes a while
 
 
@@ -153,7 +155,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self.outbox_reader.start()
         self.health.start()
-        ticker = self._loop.create_task(self._tick())
+        watching = [self._loop.create_task(work) for work in (self._tick(), self._watch_states())]
         try:
             async with self.office.running():
                 self.links.start()
@@ -161,7 +163,8 @@ class Node:
                 yield
         finally:
             self.end_streams()
-            ticker.cancel()
+            for task in watching:
+                task.cancel()
             await self.discovery.stop()
             await self.links.stop()
             await run_in_threadpool(self._close)
@@ -319,3 +322,12 @@ class Node:
             self.scene.expire(time.monotonic())
             ticks += 1
             await asyncio.sleep(_TICK)
+
+    async def _watch_states(self) -> None:
+        """Update the states of the subscriptions in the scene."""
+        if self.scene is None:
+            return
+        states = SceneStates(self.scene, self.control, self.path_states)
+        while True:
+            await states.refresh()
+            await asyncio.sleep(_STATES_EVERY)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode, beat, running_node
+from backbone import backbone
+from nodes import RunningNode, beat, running_node, until
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
@@ -265,3 +266,38 @@ def test_a_banner_shows_what_is_wrong(node: RunningNode, visit: Visit) -> None:
     expect(banner).not_to_contain_text("No pipeline")
     beat(node.data)
     expect(banner).to_be_hidden()
+
+
+def test_subscriptions_that_miss_events_are_marked_while_they_do(tmp_path: Path, visit: Visit) -> None:
+    """By colour and in words: on the map, in its tooltip, in the legend and in a list."""
+    settings: dict[str, Any] = {"scene": True, "silence": 3.0}
+    with backbone(tmp_path, "north", "south", **settings) as nodes:
+        north, south = nodes["north"], nodes["south"]
+        south.source("mic", x=8.0, y=53.0, attributes={"context": "noise"})
+        ann = north.subscriber("ann", x=8.1, y=53.0)
+        ann.subscribe(box=(7, 52, 9, 54), terms=["fire"], id="box")
+        ann.subscribe("Select Where &context = noise and &location in nearest", id="near")
+        until(lambda: {one.state for one in ann.subscriptions()} == {"active"}, "both to be active")
+        page = visit(north)
+        listed, marked = page.locator("#missing-list li"), page.locator(".name.missing")
+        legend = page.locator("#legend li", has_text="Subscription")
+        expect(legend).to_have_text(["Subscription"])
+        expect(page.locator("#missing")).to_be_hidden()
+        south.stop()
+        expect(listed).to_have_count(2)
+        for line, label, state in ((0, "ann: follows sources", "unreachable, receives nothing, since"),
+                                   (1, "ann: fire", "partial, receives only part, since")):  # fmt: skip
+            for text in (label, state, "south does not respond since"):
+                expect(listed.nth(line)).to_contain_text(text)
+        expect(marked).to_have_text(["⚠ ann: fire (partial)"])
+        expect(legend).to_have_text(["Subscription, partial"])
+        page.get_by_role("button", name="Show the whole scene").click()
+        page.locator("#map").hover(position={"x": 60, "y": 60})
+        page.locator("#map").hover()
+        expect(page.locator(".tip")).to_contain_text("partial since")
+        expect(page.locator(".tip")).to_contain_text("south does not respond since")
+        port = int(south.url.rsplit(":", 1)[1])
+        with running_node(tmp_path / "south", domain="south", port=port, **settings):
+            expect(page.locator("#missing")).to_be_hidden()
+            expect(marked).to_have_count(0)
+            expect(legend).to_have_text(["Subscription"])

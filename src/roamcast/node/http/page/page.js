@@ -1,6 +1,6 @@
 // The live page: connects the node's scene stream to the map and the panel.
 
-import { Counters, Layers, showLegend, showProblems, showState, showTitle } from "./panel.js";
+import { Counters, Layers, showLegend, showMissing, showProblems, showState, showTitle } from "./panel.js";
 import { Scene } from "./scene.js";
 
 const HEALTH_EVERY = 5_000; // ms
@@ -80,6 +80,7 @@ function openMap(space) {
     const { layers: list, kinds } = scene.summary();
     layers.update(list);
     showLegend(kinds);
+    showMissing(scene.missing.values());
     follow(scene.bounds());
   }, 250);
   return scene;

@@ -42,6 +42,25 @@ export function showProblems(problems) {
   at("health").hidden = lines.length === 0;
 }
 
+/** What a subscription in this state receives. */
+const RECEIVES = { starting: "only part", partial: "only part" };
+const LISTED_AT_MOST = 20;
+
+/** The subscriptions that receive nothing or only part, those that receive nothing first; hidden if there are none. */
+export function showMissing(subscriptions) {
+  const rank = ({ state }) => Number(state in RECEIVES);
+  const sorted = [...subscriptions].sort((a, b) => rank(a) - rank(b) || a.label.localeCompare(b.label));
+  const lines = sorted.slice(0, LISTED_AT_MOST).map(({ label, state, since, why }) => {
+    const time = element("time", { datetime: since }, `since ${new Date(since).toLocaleString()}`);
+    const text = `${state}, receives ${RECEIVES[state] ?? "nothing"}, `;
+    return element("li", {}, element("strong", {}, label), element("div", {}, text, time), element("p", {}, why));
+  });
+  if (sorted.length > lines.length) lines.push(element("li", {}, `and ${sorted.length - lines.length} more`));
+  at("missing-list").replaceChildren(...lines);
+  at("missing-count").textContent = number.format(sorted.length);
+  at("missing").hidden = lines.length === 0;
+}
+
 /** Counters of the node, each with its rate and a sparkline of the last minute. */
 export class Counters {
   constructor() {
@@ -120,12 +139,12 @@ export class Layers {
 
 /** One entry for each visible kind. */
 export function showLegend(kinds) {
-  const lines = kinds.map(({ kind, type, style }) => {
+  const lines = kinds.map(({ kind, state, type, style }) => {
     const swatch = element("i", { class: `swatch ${type} ${style.shape ?? ""}` });
     swatch.style.setProperty("--swatch", style.swatch);
     if (style.dashArray) swatch.classList.add("dashed");
     if (style.fillOpacity < 1) swatch.classList.add("hollow");
-    return element("li", {}, swatch, humanised(kind));
+    return element("li", {}, swatch, state ? `${humanised(kind)}, ${state}` : humanised(kind));
   });
   at("legend").replaceChildren(...lines);
 }

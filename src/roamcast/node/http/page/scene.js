@@ -44,6 +44,9 @@ function words(tag, text, className) {
   return node;
 }
 
+/** What is on the map beside a feature that is named there. */
+const nameOf = ({ label, state }) => (state ? `⚠ ${label} (${state})` : label);
+
 export class Scene {
   /** `changed` is called after frames that added or removed features or layers. */
   constructor(map, changed) {
@@ -51,6 +54,7 @@ export class Scene {
     this.changed = changed;
     this.layers = new Map(); // name -> { group, features: Map(id -> feature), visible }
     this.pending = new Map(); // name -> Map(id -> description, or null: remove)
+    this.missing = new Map(); // layer and id -> description of a feature that has a state; not all have a geometry
     this.motions = new Map(); // path -> { start, length, step, done }
     this.count = 0;
     this.named = 0;
@@ -74,9 +78,11 @@ export class Scene {
   change({ layer, set = {}, remove = [], clear = false }) {
     if (!this.pending.has(layer)) this.pending.set(layer, new Map());
     const [waiting, present] = [this.pending.get(layer), this.layers.get(layer)?.features ?? new Map()];
+    const missing = [...this.missing.keys()].filter((key) => key.startsWith(`${layer}\n`));
+    const unseen = new Set(missing.map((key) => key.slice(layer.length + 1))); // without geometry, perhaps
     // A feature set and removed between two frames (a hidden tab has none) leaves nothing behind.
-    const drop = (id) => (present.has(id) ? waiting.set(id, null) : waiting.delete(id));
-    if (clear) for (const id of [...waiting.keys(), ...present.keys()]) drop(id);
+    const drop = (id) => (present.has(id) || unseen.has(id) ? waiting.set(id, null) : waiting.delete(id));
+    if (clear) for (const id of [...waiting.keys(), ...present.keys(), ...unseen]) drop(id);
     for (const id of remove) drop(id);
     for (const [id, description] of Object.entries(set)) waiting.set(id, description);
     this.#schedule();
@@ -96,8 +102,8 @@ export class Scene {
     const kinds = new Map();
     for (const { features, visible } of this.layers.values()) {
       if (!visible) continue;
-      for (const { kind, type, style } of features.values()) {
-        if (style.order >= SCENERY_BELOW) kinds.set(`${kind}\n${type}`, { kind, type, style });
+      for (const { kind, state, type, style } of features.values()) {
+        if (style.order >= SCENERY_BELOW) kinds.set(`${kind}\n${state}\n${type}`, { kind, state, type, style });
       }
     }
     const layers = [...this.layers].map(([name, { features, visible }]) => ({ name, count: features.size, visible }));
@@ -149,9 +155,12 @@ export class Scene {
     const layer = this.layers.get(name);
     for (const [id, description] of waiting) {
       const feature = layer.features.get(id);
-      const type = GEOMETRIES[description?.geometry.type];
-      const kind = description?.kind || type;
-      if (feature && feature.type === type && feature.kind === kind) this.#update(feature, description, now);
+      const type = GEOMETRIES[description?.geometry?.type];
+      const [kind, state] = [description?.kind || type, description?.state];
+      if (state) this.missing.set(`${name}\n${id}`, description);
+      else this.missing.delete(`${name}\n${id}`);
+      const isSame = feature && feature.type === type && feature.kind === kind && feature.state === state;
+      if (isSame) this.#update(feature, description, now);
       else {
         if (feature) this.#remove(layer, id, feature, now);
         if (type) this.#add(layer, id, type, kind, description, now);
@@ -159,16 +168,17 @@ export class Scene {
     }
   }
 
-  #add(layer, id, type, kind, { geometry, label }, now) {
-    const style = styleOf(kind, type);
+  #add(layer, id, type, kind, { geometry, label, state, since, why }, now) {
+    const style = styleOf(kind, type, state);
     const path = draw(geometry, type, style);
-    const feature = { kind, type, label, style, path, seen: now };
+    const feature = { kind, type, label, state, since, why, style, path, seen: now };
     path.feature = feature;
     if (style.named && label && this.named < NAMED_AT_MOST) {
       this.named += 1;
-      feature.name = words("span", label);
-      const at = type === "point" ? { direction: "bottom", offset: [0, style.radius] } : { direction: "center" };
-      path.bindTooltip(feature.name, { permanent: true, className: `name ${type}`, ...at });
+      feature.name = words("span", nameOf(feature));
+      const above = [0, state ? -18 : 0]; // a subscriber may be in the centre
+      const at = type === "point" ? { direction: "bottom", offset: [0, style.radius] } : { direction: "center", offset: above };
+      path.bindTooltip(feature.name, { permanent: true, className: `name ${type}${state ? " missing" : ""}`, ...at });
     }
     layer.features.set(id, feature);
     this.count += 1;
@@ -182,9 +192,9 @@ export class Scene {
     }
   }
 
-  #update(feature, { geometry, label }, now) {
-    feature.label = label;
-    if (feature.name) feature.name.textContent = label;
+  #update(feature, { geometry, label, since, why }, now) {
+    Object.assign(feature, { label, since, why });
+    if (feature.name) feature.name.textContent = nameOf(feature);
     if (feature.type !== "point") return feature.path.setLatLngs(corners(geometry, feature.type));
     const { lat, lng } = feature.path.getLatLng();
     const [from, to] = [[lat, lng], flip(geometry.coordinates)];
@@ -220,6 +230,10 @@ export class Scene {
   #tooltip({ feature }) {
     const box = document.createElement("div");
     box.append(words("strong", feature.label), words("span", feature.kind));
+    if (feature.state) {
+      box.append(words("span", `${feature.state} since ${new Date(feature.since).toLocaleString()}`));
+      box.append(words("span", feature.why));
+    }
     return box;
   }
 
@@ -234,7 +248,7 @@ export class Scene {
   #restyle() {
     for (const { features } of this.layers.values()) {
       for (const feature of features.values()) {
-        feature.style = styleOf(feature.kind, feature.type);
+        feature.style = styleOf(feature.kind, feature.type, feature.state);
         feature.path.setStyle(feature.style);
       }
     }

@@ -62,9 +62,12 @@ function hue(name) {
   return (hash >>> 0) % 360;
 }
 
+/** A feature with a state, which is not simply active. */
+const MISSING = { color: ["#9a5b00", "#ffc857"], weight: 2.5, dashArray: "2 5", fillOpacity: 0.14, named: true };
+
 /** How a kind is drawn as an area, a line or a point, in the current theme. `swatch` is its colour. */
-export function styleOf(kind, geometry) {
-  const known = Object.hasOwn(KINDS, kind) ? KINDS[kind] : {};
+export function styleOf(kind, geometry, state) {
+  const known = { ...(Object.hasOwn(KINDS, kind) ? KINDS[kind] : {}), ...(state ? MISSING : {}) };
   const style = { ...GEOMETRIES[geometry], ...known };
   const colors = known.color ?? [`hsl(${hue(kind)} 65% 38%)`, `hsl(${hue(kind)} 70% 68%)`];
   const swatch = colors[Number(darkness.matches)];
