@@ -137,8 +137,10 @@ class Subscriber:
     def live(self) -> None:
         while not self.world.is_over:
             end = time.monotonic() + self.random.uniform(*self.hold)
-            while time.monotonic() < end:
-                self.attempt(lambda: self.read(0.3))
+            if self.random.random() < 0.5:  # or else letters are in the mailbox when it migrates
+                while time.monotonic() < end:
+                    self.attempt(lambda: self.read(0.3))
+            time.sleep(max(0.0, end - time.monotonic()))
             self.step()
             self.settle()
 
