@@ -8,7 +8,9 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
-__all__ = ["Nonces", "SignedRequest", "encrypt", "mac", "new_key", "response_signature", "same", "signature"]
+__all__ = [
+    "Nonces", "SignedRequest", "encrypt", "mac", "new_key", "response_signature", "same", "sender_order", "signature",
+]  # fmt: skip
 
 _WINDOW: Final = 10_000  # how far a sender's requests may arrive out of order
 _SESSIONS: Final = 1_000  # of one sender, that is restarts of it while this process runs
@@ -90,6 +92,12 @@ class Nonces:
             self._seen.clear()
             return False
         return sessions.setdefault(match["sender"], _SeenNumbers()).add(int(match["number"]))
+
+
+def sender_order(nonce: str) -> tuple[str, int]:
+    """The sender's session in an accepted nonce, and a number by which its requests of this session are in order."""
+    _, session, number = nonce.split(".")
+    return session, int(number)
 
 
 class _SeenNumbers:

@@ -138,6 +138,29 @@ def test_while_the_home_is_away_changes_are_refused_and_letters_stay(
         assert [letter.number for letter in there.pull()] == [2]
 
 
+def test_a_change_that_comes_late_does_not_undo_later_ones(
+    nodes: dict[str, ServedNode], ann: Client, there: Client
+) -> None:
+    """A request can wait in the network until long after its sender has given up and repeated it."""
+    there.subscribe(terms=["fire"], id="q")
+    south = nodes["south"].service
+    http, peer = south.office.signed_http, south.office.peers.find("north")
+    assert peer is not None
+    late = [http._nonces.next_for(http._sessions["north"]) for _ in range(2)]
+    there.unsubscribe("q")
+    there.move(9, 9)
+    changes = ("subscriptions", {"id": "q", "terms": ["fire"]}), ("positions", {"x": 1, "y": 1})
+    for nonce, (path, body) in zip(late, changes, strict=True):
+        request = {"method": "POST", "path": f"/v1/{path}", "query": "", "body": orjson.dumps(body).decode()}
+        content = orjson.dumps({"name": ANN, "epoch": 2, **request})
+        sent = http._send(peer, "/v1/office/visitor-requests", content, nonce, 5.0)
+        _, answer = asyncio.run_coroutine_threadsafe(sent, south._loop).result(10)
+        assert orjson.loads(answer)["status"] == 503
+    assert ann.subscriptions() == []
+    assert ann.me()["position"]["x"] == 9
+    assert there.move(5, 5)
+
+
 def test_what_ends_a_registration_is_done_at_home(nodes: dict[str, ServedNode], ann: Client, there: Client) -> None:
     """The visited node must never see a new token of the subscriber."""
     http, headers = nodes["south"].http, {"authorization": f"Bearer {there.mailbox_token}"}

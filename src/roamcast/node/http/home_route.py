@@ -47,10 +47,13 @@ class HomeRoute(APIRoute):
         return serve_or_pass_on
 
 
-async def serve_visitor(node: Node, app: FastAPI, peer: str, request: VisitorRequestIn) -> dict[str, Any]:
+async def serve_visitor(node: Node, app: FastAPI, peer: str, nonce: str, request: VisitorRequestIn) -> dict[str, Any]:
     """At the home: the response to a request that a subscriber has sent to the node of `peer`, where it visits."""
+    admission = node.office.admission
     try:
-        caller = Caller(await node.office.admission.visiting_id(peer, request.name, request.epoch), "subscriber")
+        caller = Caller(await admission.visiting_id(peer, request.name, request.epoch), "subscriber")
+        if request.method != "GET":
+            admission.check_order(request.name, nonce)
     except RoamcastError as error:
         refused = error_response(error)
         return {"status": refused.status_code, "body": bytes(refused.body).decode()}

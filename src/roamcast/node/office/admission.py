@@ -49,7 +49,7 @@ from roamcast.node.office.visits import check_visit, office_of
 from roamcast.node.peers.peer_file import Peers
 from roamcast.node.peers.signed_http import SignedHttp
 from roamcast.security.move_proofs import LAST_EPOCH, MoveProof, follows, is_far, is_valid
-from roamcast.security.signing import mac, new_key, same
+from roamcast.security.signing import mac, new_key, same, sender_order
 from roamcast.security.tokens import PublishProof
 
 __all__ = ["VOUCH", "Admission", "ProofVerdict", "Verdict"]
@@ -89,6 +89,7 @@ class Admission:
         self._peers = peers
         self._asked: dict[str, set[str]] = {}  # by subscriber: the offices asked for its mailbox
         self._handing_over: dict[str, str] = {}  # by subscriber: the office its mailbox goes to
+        self._last_changes: dict[str, tuple[str, int]] = {}  # by visitor from here: see `sender_order`
         self._stamp_key = new_key()  # letters sent before a restart are sent again after it
 
     async def admit(self, peer: str, message: PeerMessage) -> PeerMessage | None:
@@ -133,6 +134,17 @@ class Admission:
         office, known = await asyncio.wrap_future(self._actor.query(lambda store: office_of(store, domain, name)))
         check_visit(name, peer, epoch, office, known)
         return entity.id
+
+    def check_order(self, name: str, nonce: str) -> None:
+        """For the home: admit a visitor's change, unless a later one was admitted before. Raises UnavailableError.
+
+        A request that was on its way for too long would undo what its subscriber has done since.
+        """
+        order = session, number = sender_order(nonce)
+        last_session, last_number = self._last_changes.get(name, order)
+        if session == last_session and number < last_number:
+            raise UnavailableError("a later change came before this one", where=name, hint="repeat it if it is wanted")
+        self._last_changes[name] = order
 
     def judge_publish(self, domain: str, id: str, proof: str) -> ProofVerdict:
         """For the home: whether source `id` made this publish proof for nodes of `domain`."""
