@@ -270,9 +270,11 @@ def test_a_banner_shows_what_is_wrong(node: RunningNode, visit: Visit) -> None:
 
 def test_subscriptions_that_miss_events_are_marked_while_they_do(tmp_path: Path, visit: Visit) -> None:
     """By colour and in words: on the map, in its tooltip, in the legend and in a list."""
-    settings: dict[str, Any] = {"scene": True, "silence": 3.0}
+    settings: dict[str, Any] = {"scene": True, "silence": 3.0, "pipeline_silence": 3600.0}
     with backbone(tmp_path, "north", "south", **settings) as nodes:
         north, south = nodes["north"], nodes["south"]
+        for node in (north, south):
+            beat(node.data)
         south.source("mic", x=8.0, y=53.0, attributes={"context": "noise"})
         ann = north.subscriber("ann", x=8.1, y=53.0)
         ann.subscribe(box=(7, 52, 9, 54), terms=["fire"], id="box")
