@@ -168,7 +168,7 @@ def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> No
 
 def wait_for_steps(steps: Path, count: int) -> None:
     """Until roamers have made so many steps more, or a few seconds: a fault may last longer than what caused it."""
-    end, size = time.monotonic() + 5, steps.stat().st_size
+    end, size = time.monotonic() + 3, steps.stat().st_size
     while steps.stat().st_size < size + count and time.monotonic() < end:
         time.sleep(0.05)
 
