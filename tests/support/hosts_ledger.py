@@ -13,11 +13,12 @@ the pipeline. So when a subscription is added or removed, events may arrive or n
   published after the removal.
 
 A new subscription first receives the last event of its source: the last one that its home knows of, if any, and then
-the last one that the home of the source knows of.
+later ones that were on their way as the last ones. None is older than what subscribers of the same home had read.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -184,12 +185,13 @@ class Ledger:
             if number <= last[source]:
                 disordered.append((source, number))
             last[source] = number
-        initial = [event for event in entry.got[:2] if event not in may and event[0] == entry.phases[0].source]
+        initial = list(itertools.takewhile(lambda event: event not in may and _is_initial(entry, event), entry.got))
         extra = [event for event in entry.got[len(initial) :] if event not in may]
         return {
             "must": len(must),
             "may": len(may),
             "got": len(entry.got),
+            "initial": initial,
             "missing": sorted(must - set(entry.got)),
             "extra": extra,
             "disordered": disordered,
@@ -229,3 +231,9 @@ class Ledger:
                 if sent.get((source, number - number % size), 0.0) > entry.phases[-1].gone:
                     return now
         return inf
+
+
+def _is_initial(entry: Entry, event: Event) -> bool:
+    """Whether it may be a last event of the source that a new subscription was first bound to."""
+    source, number = event
+    return source == entry.phases[0].source and number >= entry.read_before.get(source, -1)
