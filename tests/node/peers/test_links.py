@@ -128,6 +128,16 @@ def test_a_peer_without_a_pipeline_is_noticed(tmp_path: Path) -> None:
         assert "peer_stalled" in problems(nodes["north"])
 
 
+def test_what_a_peer_says_of_its_pipeline_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody can read /healthz."""
+    with backbone(tmp_path, "north", "south") as nodes:
+        monkeypatch.setattr(nodes["south"].service.health, "no_pipeline", lambda: "long " * 10_000)
+        stalled = nodes["north"].service.links.stalled
+        until(lambda: [len(failure.detail) for failure in stalled().values()] == [200], "a part of the reason")
+        monkeypatch.setattr(nodes["south"].service.health, "no_pipeline", lambda: {"not": "text"})
+        until(lambda: "south" in nodes["north"].service.links.failures(), "the response to be refused")
+
+
 def test_a_link_that_works_again_is_noticed_without_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first response does not wait for one."""
     monkeypatch.setattr(links, "_WAIT", 30.0)

@@ -44,6 +44,7 @@ _EXTRA: Final = 3.0  # seconds more for the network
 _OTHER_PULLS: Final = 2.0  # seconds until we try again to pull instead of another node of this folder
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds
 _EXPIRE_EVERY: Final = 5.0  # seconds
+_LONGEST_REASON: Final = 200  # characters of what a peer says, which /healthz shows
 
 
 class PeerLinks:
@@ -192,12 +193,12 @@ class _PeerLink:
         sent = requests.now()
         content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
         version, at, stalled = (orjson.loads(content).get(name) for name in ("version", "time", "no_pipeline"))
-        if not isinstance(version, int) or not isinstance(at, int):
+        if not isinstance(version, int) or not isinstance(at, int) or not isinstance(stalled, str | None):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
         if stalled is None:
             self.stalled.succeeded()
         else:
-            self.stalled.failed(stalled)
+            self.stalled.failed(stalled[:_LONGEST_REASON])
         taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=at)
         more = await asyncio.wrap_future(taken)
         await asyncio.wrap_future(requests.show_wants(self.node))
