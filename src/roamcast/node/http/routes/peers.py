@@ -82,7 +82,7 @@ async def verify_publish_proof(request: Request, node: TheNode) -> Response:
 async def visitor_request(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     asked = await parse_off_loop(body, lambda: _VISITOR_REQUEST.parse(body))
-    return _json(node, peer, nonce, await serve_visitor(node, request.app, peer.domain, asked))
+    return _json(node, peer, nonce, await serve_visitor(node, request.app.state.for_visitors, peer.domain, asked))
 
 
 @router.post("/messages")
