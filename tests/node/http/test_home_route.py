@@ -147,6 +147,8 @@ def test_what_ends_a_registration_is_done_at_home(nodes: dict[str, ServedNode], 
         assert answer.status_code == 403, path
         assert "at its home, north" in answer.json()["error"]["hint"]
         assert pass_on(nodes["south"], "north", method=method, path=path)["status"] in (404, 405), path
+    with pytest.raises(PermissionDeniedError, match="visitor"):
+        there.unregister()
     assert ann.me()["id"] == "ann"
 
 
