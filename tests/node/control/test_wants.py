@@ -38,7 +38,7 @@ def position(x: float, y: float, subscriber: str = "ann") -> Record:
 
 
 def node_wants(*peers: str) -> NodeWants:
-    wants = NodeWants(LINK, 7, PLANAR)
+    wants = NodeWants(lambda _: LINK, 7, PLANAR)
     for peer in peers:
         wants.add_peer(peer)
     return wants
@@ -161,7 +161,7 @@ def test_a_restart_of_either_side_changes_no_want() -> None:
     before = list(south.records)
     south.restart()
     south.synchronise(wants, "south")
-    again = NodeWants(LINK, 8, PLANAR)
+    again = NodeWants(lambda _: LINK, 8, PLANAR)
     again.note(records)
     again.add_peer("south")
     south.synchronise(again, "south")
@@ -177,7 +177,7 @@ def test_a_late_request_does_not_bring_back_what_was_wanted_before() -> None:
     south.synchronise(wants, "south")
     version, update = south.links.apply("north", late, 9)
     assert (version, update.changes) == (UNKNOWN, [])
-    again = NodeWants(LINK, 8, PLANAR)
+    again = NodeWants(lambda _: LINK, 8, PLANAR)
     again.note([subscription("q")])
     again.add_peer("south")
     south.synchronise(again, "south")
@@ -285,7 +285,7 @@ def test_the_clock_of_a_peer_is_known_within_bounds() -> None:
 
 def test_a_peer_that_has_not_been_added_yet_is_unknown() -> None:
     """After a start, bindings are restored first. Only nodes with the same data folder have the same clock."""
-    wants = NodeWants(LINK, 7, PLANAR, lambda node: node == "west")
+    wants = NodeWants(lambda _: LINK, 7, PLANAR, lambda node: node == "west")
     assert wants.clock_bounds("b4@west") == (0, 0)
     assert wants.is_confirmed("b4@west")
     assert wants.clock_bounds("b4@south") == (-5_000_000, 5_000_000)

@@ -138,6 +138,18 @@ def test_what_a_peer_says_of_its_pipeline_is_shown_in_part(tmp_path: Path, monke
         until(lambda: "south" in nodes["north"].service.links.failures(), "the response to be refused")
 
 
+def test_no_peer_learns_the_link_of_another(tmp_path: Path) -> None:
+    """With it, a peer could take the events that wait for the other, and so delete them."""
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        nodes["south"].subscriber("ann").subscribe(terms=["fire"], id="q")
+
+        def links_of_south(node: str) -> set[str]:
+            return {want.link for want in nodes[node].service.registry.wants() if want.peer == "south"}
+
+        until(lambda: links_of_south("north") and links_of_south("west"), "south to be confirmed")
+        assert links_of_south("north").isdisjoint(links_of_south("west"))
+
+
 def test_a_link_that_works_again_is_noticed_without_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first response does not wait for one."""
     monkeypatch.setattr(links, "_WAIT", 30.0)

@@ -56,15 +56,15 @@ class PeerLinks:
         signed_http: SignedHttp,
         peers: Peers,
         journal: Path,
-        link: str,
+        link_with: Callable[[str], str],
         queues: ForwardingQueues,
     ) -> None:
-        """`journal` is the folder of all journals of this data folder, whose id is `link`."""
+        """`journal` has all journals of this data folder. `link_with`: the name of the path from a peer."""
         self.requests = requests
         self.signed_http = signed_http
         self.peers = peers
         self.journal = journal
-        self.link = link
+        self.link_with = link_with
         self._queues = queues
         self._links: dict[str, _PeerLink] = {}
         self._expiring: asyncio.Task[None] | None = None
@@ -229,7 +229,9 @@ class _PeerLink:
             await asyncio.to_thread(lanes.open)
             wait = 0.0  # a response shows that the link works: the first one must not wait for an event
             while True:
-                request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": wait})
+                request = orjson.dumps(
+                    {"link": links.link_with(self.node), "after": lanes.last_numbers(), "wait": wait}
+                )
                 content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, wait + _EXTRA)
                 wait = _WAIT
                 os.utime(lock)
