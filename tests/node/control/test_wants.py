@@ -9,11 +9,11 @@ import pytest
 from roamcast.errors import CapacityError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
-from roamcast.journal.wants import want_of_source
+from roamcast.journal.wants import end_want, want_of_source
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Box
 from roamcast.node.control.links import Links
-from roamcast.node.control.wants import UNKNOWN, NodeWants
+from roamcast.node.control.wants import UNKNOWN, NodeWants, WantsRequest
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import WantAdded, WantRemoved
 
@@ -243,6 +243,23 @@ def test_a_peer_cannot_want_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CapacityError):
         south.respond(wants, "south")
     assert len(south.stored) <= 3
+
+
+def test_a_peer_has_one_link_at_a_time() -> None:
+    """Its data folder may be a new one. And the limit is for all that a peer wants."""
+    registry = MemoryRegistry()
+    links = Links(registry, 10)
+    wanted = [want_of_source(id) for id in ("a", "b")]
+    for session, link in enumerate(("1" * 32, "2" * 32)):
+        request = WantsRequest(link, session, UNKNOWN, 1, tuple(wanted), (), 1, False)
+        version, update = links.apply("north", request, 1)
+        registry.apply(update.changes, at=1)
+        assert version == 1
+    assert [(want.link, want.want) for want in registry.wants()] == [("2" * 32, want) for want in wanted]
+    assert [(record.kind, record.id) for record in update.records[:2]] == [
+        (record.kind, record.id) for record in (end_want("1" * 32, want, 1) for want in wanted)
+    ]
+    assert (links.has("north", "1" * 32), links.has("north", "2" * 32)) == (False, True)
 
 
 def test_many_moving_regions_of_a_subscriber_follow_it() -> None:
