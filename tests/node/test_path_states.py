@@ -9,7 +9,7 @@ from roamcast.space import PLANAR
 
 def test_a_subscription_is_starting_until_peers_are_added() -> None:
     """After a start of the node, or when a peer has just joined. One of plan bind needs only those of its sources."""
-    wants, joining = NodeWants("0" * 32, 7, PLANAR), ["south"]
+    wants, joining = NodeWants(lambda _: "0" * 32, 7, PLANAR), ["south"]
     paths = PathStates(lambda: wants, dict, dict, 5.0, lambda: joining)
     state = paths.of("q", None)
     assert state is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from roamcast.bind.discovery.backbone import Backbone
@@ -56,8 +56,8 @@ class Registry:
     def get(self, id: str) -> SourceAnnouncement | None:
         return self.sources.get(id)
 
-    def inside(self, cell: Cell | None) -> list[str]:
-        return [source.source for source in self if cell is None or may_be_in(source, cell)]
+    def inside(self, cells: Collection[Cell | None]) -> list[str]:
+        return [source.source for source in self if any(cell is None or may_be_in(source, cell) for cell in cells)]
 
 
 def may_be_in(source: SourceAnnouncement, cell: Cell) -> bool:

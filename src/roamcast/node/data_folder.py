@@ -17,6 +17,7 @@ import secrets
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ FORMAT = "roamcast-data/2"
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The paths of a data folder, and its id, which is unique among all data folders."""
+    """The paths of a data folder, and its id, which is unique among all data folders. Others must not learn it."""
 
     root: Path
     id: str = ""
@@ -72,6 +73,13 @@ class DataFolder:
     def peers(self, domain: str) -> Path:
         """The path of a node's peer file. Creates its folder."""
         return self.node_folder(domain) / "peers.json"
+
+    def link_with(self, node: str) -> str:
+        """The name of the path from a node to this data folder. Only that node and those of this folder know it.
+
+        Who knows it can take the events that wait there, so each node gets another one.
+        """
+        return sha256(f"{self.id}\n{node}".encode()).hexdigest()[:32]
 
     def has_node(self, domain: str) -> bool:
         """Whether the node of this domain uses this data folder."""

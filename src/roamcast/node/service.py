@@ -111,7 +111,7 @@ class Node:
                 silence=settings.silence,
                 max_peer_sources=self.limits.sources,
                 max_wants=self.limits.wants,
-                link=folder.id,
+                link_with=folder.link_with,
                 shares_folder=folder.has_node,
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
@@ -121,7 +121,9 @@ class Node:
             self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
             signed_http, joined = self.office.signed_http, self.office.peers
             self.peer_requests = PeerRequests(self.control, self.clock)
-            self.links = PeerLinks(self.peer_requests, signed_http, joined, folder.journal, folder.id, self.forwarding)
+            self.links = PeerLinks(
+                self.peer_requests, signed_http, joined, folder.journal, folder.link_with, self.forwarding
+            )
             self.discovery = Discovery(
                 self.peer_requests, signed_http, joined, self.space, settings.at, self.links, folder.has_node
             )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from backbones import Registry, source_request
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
 
 from roamcast.bind.discovery.announcer import Announcer
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
     DiscoveryInterest,
     DiscoveryRequest,
     SourceAnnouncement,
+    SourceRequest,
 )
 from roamcast.model import Position
 
@@ -62,3 +65,20 @@ def test_a_response_equals_a_scan_of_all_announcements(steps: list[tuple[str, in
         number += 1
         numbers[id] = number
         announcer.announce([id])
+
+
+def test_sources_in_many_cells_are_considered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions overlap: a peer may have 1,000 of them around each of 100,000 sources."""
+    registry = Registry()
+    for number in range(10):
+        registry.sources[f"s{number}"] = SourceAnnouncement(f"s{number}", {}, Position(f"s{number}", number, 0, 1))
+    considered: list[object] = []
+
+    def accepts(_: SourceRequest, attributes: object) -> bool:
+        considered.append(attributes)
+        return True
+
+    monkeypatch.setattr(SourceRequest, "accepts", accepts)
+    cells = [Cell(level, 0, 0) for level in range(2, 12)]
+    concerned = Announcer("there", 1, registry).concerned_by([SourceRequest("match", "", cell) for cell in cells])
+    assert (concerned, len(considered)) == (set(registry.sources), 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,15 @@ def test_a_cell_contains_its_box(box: Box) -> None:
     assert contains(cell, box.max_x, box.max_y)
     assert cell.level in LEVELS
     assert Cell.parse(str(cell)) == cell
+
+
+@pytest.mark.parametrize("far", [1e18, 1e20, 1e150])
+def test_what_is_too_large_or_far_is_everywhere(far: float) -> None:
+    """Peers would refuse the cell, and with it all requests of the node."""
+    assert Cell.around(Box(-far, -far, far, far)) is None
+    assert Cell.around(Box(-far / 100, -1, 0, 0)) is not None or far > 1e18
+    around = Cell.around(Box(far, far, far, far))
+    assert (around is None) == (far == 1e150)
 
 
 @given(boxes())
@@ -80,13 +90,14 @@ def test_sources_are_found_by_cell(changes: list[tuple[str, tuple[float, float] 
             known[source] = change
     cell = Cell.around(box)
     assert cell is not None
-    assert sorted(positions.inside(None)) == sorted(known)
+    assert sorted(positions.inside([None])) == sorted(known)
     expected = [source for source, at in known.items() if at is None or contains(cell, *at)]
-    assert sorted(positions.inside(cell)) == sorted(expected)
+    assert sorted(positions.inside([cell])) == sorted(expected)
 
 
 def test_many_sources_are_found() -> None:
     positions = SourcePositions()
     for number in range(1_000):
         positions.put(str(number), (float(number), 0.0))
-    assert sorted(positions.inside(Cell(2, 1, 0)), key=int) == [str(number) for number in range(4, 12)]
+    assert sorted(positions.inside([Cell(2, 1, 0)]), key=int) == [str(number) for number in range(4, 12)]
+    assert sorted(positions.inside([Cell(2, 1, 0), Cell(2, 2, 0)]), key=int) == [str(n) for n in range(4, 16)]

@@ -9,11 +9,11 @@ import pytest
 from roamcast.errors import CapacityError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
-from roamcast.journal.wants import want_of_source
+from roamcast.journal.wants import end_want, want_of_source
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Box
 from roamcast.node.control.links import Links
-from roamcast.node.control.wants import UNKNOWN, NodeWants
+from roamcast.node.control.wants import UNKNOWN, NodeWants, WantsRequest
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import WantAdded, WantRemoved
 
@@ -38,7 +38,7 @@ def position(x: float, y: float, subscriber: str = "ann") -> Record:
 
 
 def node_wants(*peers: str) -> NodeWants:
-    wants = NodeWants(LINK, 7, PLANAR)
+    wants = NodeWants(lambda _: LINK, 7, PLANAR)
     for peer in peers:
         wants.add_peer(peer)
     return wants
@@ -161,7 +161,7 @@ def test_a_restart_of_either_side_changes_no_want() -> None:
     before = list(south.records)
     south.restart()
     south.synchronise(wants, "south")
-    again = NodeWants(LINK, 8, PLANAR)
+    again = NodeWants(lambda _: LINK, 8, PLANAR)
     again.note(records)
     again.add_peer("south")
     south.synchronise(again, "south")
@@ -177,7 +177,7 @@ def test_a_late_request_does_not_bring_back_what_was_wanted_before() -> None:
     south.synchronise(wants, "south")
     version, update = south.links.apply("north", late, 9)
     assert (version, update.changes) == (UNKNOWN, [])
-    again = NodeWants(LINK, 8, PLANAR)
+    again = NodeWants(lambda _: LINK, 8, PLANAR)
     again.note([subscription("q")])
     again.add_peer("south")
     south.synchronise(again, "south")
@@ -245,6 +245,23 @@ def test_a_peer_cannot_want_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(south.stored) <= 3
 
 
+def test_a_peer_has_one_link_at_a_time() -> None:
+    """Its data folder may be a new one. And the limit is for all that a peer wants."""
+    registry = MemoryRegistry()
+    links = Links(registry, 10)
+    wanted = [want_of_source(id) for id in ("a", "b")]
+    for session, link in enumerate(("1" * 32, "2" * 32)):
+        request = WantsRequest(link, session, UNKNOWN, 1, tuple(wanted), (), 1, False)
+        version, update = links.apply("north", request, 1)
+        registry.apply(update.changes, at=1)
+        assert version == 1
+    assert [(want.link, want.want) for want in registry.wants()] == [("2" * 32, want) for want in wanted]
+    assert [(record.kind, record.id) for record in update.records[:2]] == [
+        (record.kind, record.id) for record in (end_want("1" * 32, want, 1) for want in wanted)
+    ]
+    assert (links.has("north", "1" * 32), links.has("north", "2" * 32)) == (False, True)
+
+
 def test_many_moving_regions_of_a_subscriber_follow_it() -> None:
     """A new one is wanted where the subscriber is known to be; the others stay as they are."""
     body = SubscriptionBody(None, (), space="planar", moving_radius=10)
@@ -285,7 +302,7 @@ def test_the_clock_of_a_peer_is_known_within_bounds() -> None:
 
 def test_a_peer_that_has_not_been_added_yet_is_unknown() -> None:
     """After a start, bindings are restored first. Only nodes with the same data folder have the same clock."""
-    wants = NodeWants(LINK, 7, PLANAR, lambda node: node == "west")
+    wants = NodeWants(lambda _: LINK, 7, PLANAR, lambda node: node == "west")
     assert wants.clock_bounds("b4@west") == (0, 0)
     assert wants.is_confirmed("b4@west")
     assert wants.clock_bounds("b4@south") == (-5_000_000, 5_000_000)

@@ -169,7 +169,9 @@ def test_what_ends_a_registration_is_done_at_home(nodes: dict[str, ServedNode], 
         answer = http.request(method, path, headers=headers)
         assert answer.status_code == 403, path
         assert "at its home, north" in answer.json()["error"]["hint"]
-        assert pass_on(nodes["south"], "north", method=method, path=path)["status"] == 401, path
+        assert pass_on(nodes["south"], "north", method=method, path=path)["status"] in (404, 405), path
+    with pytest.raises(PermissionDeniedError, match="visitor"):
+        there.unregister()
     assert ann.me()["id"] == "ann"
 
 
@@ -195,9 +197,66 @@ def test_only_what_a_visitor_may_do_is_passed_on(nodes: dict[str, ServedNode], t
     """A request of a peer is no way to use other routes as somebody else."""
     south = nodes["south"]
     for method, path in (("GET", "/v1/mailbox"), ("POST", "/v1/mailbox/ack"), ("GET", "/v1/me/demand")):
-        assert pass_on(south, "north", method=method, path=path, body="{}")["status"] == 401, path
+        assert pass_on(south, "north", method=method, path=path, body="{}")["status"] == 404, path
     assert pass_on(south, "north", path="/v1/entities/ben")["status"] == 403
-    assert pass_on(south, "north", path="/v1/none")["status"] == 404
+    for path in ("/v1/none", "/v1/../healthz", "/v1/../metrics", "/v1/../docs", "/v1/subscribers", "/v1/offices"):
+        assert pass_on(south, "north", path=path)["status"] == 404, path
+    with pytest.raises(UnavailableError, match=r"422.*query"):
+        pass_on(south, "north", query="\x00")
+
+
+def test_no_request_of_a_peer_lasts_forever(tmp_path: Path) -> None:
+    """The home keeps a response in memory until it is complete: a stream never is."""
+    with backbone(tmp_path, "north", "south", space="planar", scene=True) as nodes:
+        ann = nodes["north"].subscriber("ann", x=0, y=0)
+        visitor(nodes["south"], ANN, ann.token).pull()
+        assert pass_on(nodes["south"], "north", path="/v1/scene/stream")["status"] == 404
+        scene = nodes["north"].service.scene
+        assert scene is not None
+        assert scene.watchers == 0
+
+
+def test_a_recalled_visitor_has_left_even_if_the_node_keeps_its_mailbox(
+    nodes: dict[str, ServedNode], ann: Client, there: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a new token would not help against a thief of the old one, or against the visited node."""
+    south = nodes["south"]
+
+    async def ignore(*_: object) -> None:
+        """The claim of the home."""
+
+    monkeypatch.setattr(south.service.office.admission, "admit", ignore)
+    assert pass_on(south, "north")["status"] == 200
+    ann.renew_token()
+    answer = pass_on(south, "north")
+    assert (answer["status"], orjson.loads(answer["body"])["error"]["office"]) == (409, "north")
+    with pytest.raises(ElsewhereError):
+        there.move(5, 5)
+    assert ann.me()["position"]["x"] == 0
+
+
+def test_a_request_that_the_home_cannot_read_is_refused_here(there: Client) -> None:
+    """It must not look as if the home were away."""
+    with pytest.raises(InputError, match="2000"):
+        there.subscription("x" * 3_000)
+
+
+@pytest.mark.parametrize("answer", [{"status": 204}, {"status": 7, "body": ""}, {"status": 200, "body": {}}, [], 1])
+def test_an_invalid_answer_of_the_home_is_none(
+    nodes: dict[str, ServedNode], there: Client, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    async def post(*_: object, **__: object) -> bytes:
+        return orjson.dumps(answer)
+
+    monkeypatch.setattr(nodes["south"].service.office.signed_http, "post", post)
+    response = nodes["south"].http.get("/v1/me", headers={"authorization": f"Bearer {there.mailbox_token}"})
+    assert (response.status_code, "invalid response" in response.text) == (503, True)
+
+
+def test_an_entity_whose_id_looks_like_a_name_is_itself(nodes: dict[str, ServedNode], ann: Client) -> None:
+    impostor = nodes["north"].source(ANN, x=1, y=1)
+    assert impostor.entity(ANN)["kind"] == "source"
+    assert ann.entity(ANN)["id"] == "ann"
 
 
 def test_the_token_of_a_mailbox_that_came_home_serves_for_everything(nodes: dict[str, ServedNode], ann: Client) -> None:

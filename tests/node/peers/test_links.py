@@ -128,6 +128,28 @@ def test_a_peer_without_a_pipeline_is_noticed(tmp_path: Path) -> None:
         assert "peer_stalled" in problems(nodes["north"])
 
 
+def test_what_a_peer_says_of_its_pipeline_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody can read /healthz."""
+    with backbone(tmp_path, "north", "south") as nodes:
+        monkeypatch.setattr(nodes["south"].service.health, "no_pipeline", lambda: "long " * 10_000)
+        stalled = nodes["north"].service.links.stalled
+        until(lambda: [len(failure.detail) for failure in stalled().values()] == [200], "a part of the reason")
+        monkeypatch.setattr(nodes["south"].service.health, "no_pipeline", lambda: {"not": "text"})
+        until(lambda: "south" in nodes["north"].service.links.failures(), "the response to be refused")
+
+
+def test_no_peer_learns_the_link_of_another(tmp_path: Path) -> None:
+    """With it, a peer could take the events that wait for the other, and so delete them."""
+    with backbone(tmp_path, "north", "south", "west") as nodes:
+        nodes["south"].subscriber("ann").subscribe(terms=["fire"], id="q")
+
+        def links_of_south(node: str) -> set[str]:
+            return {want.link for want in nodes[node].service.registry.wants() if want.peer == "south"}
+
+        until(lambda: links_of_south("north") and links_of_south("west"), "south to be confirmed")
+        assert links_of_south("north").isdisjoint(links_of_south("west"))
+
+
 def test_a_link_that_works_again_is_noticed_without_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first response does not wait for one."""
     monkeypatch.setattr(links, "_WAIT", 30.0)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.match_requests import RequestIndex
 from roamcast.bind.discovery.messages import (
     AnnouncementCursor,
@@ -145,10 +146,13 @@ class Announcer:
 
     def concerned_by(self, requests: Iterable[SourceRequest]) -> set[str]:
         """The local sources that one of these requests may admit."""
+        by_condition: dict[SourceRequest, set[Cell | None]] = {}
+        for request in requests:
+            by_condition.setdefault(request._replace(cell=None), set()).add(request.cell)
         return {
             source.source
-            for request in requests
-            for source in map(self._sources.get, self._sources.inside(request.cell))
+            for request, cells in by_condition.items()  # cells overlap, and each test of a condition takes a while
+            for source in map(self._sources.get, self._sources.inside(cells))
             if source is not None and request.accepts(source.attributes or {})
         }
 

@@ -6,7 +6,7 @@ one cell, and a point in four.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import floor, frexp
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ from roamcast.model import Box
 __all__ = ["LEVELS", "Cell", "SourcePositions"]
 
 LEVELS: Final = range(-30, 61)
-"""The largest one covers all coordinates."""
+"""A larger region counts as everywhere."""
 
 _BITS: Final = 50  # of a column or row, so that floats have the bounds of a cell exactly
 
@@ -30,12 +30,13 @@ class Cell(NamedTuple):
 
     @classmethod
     def around(cls, box: Box) -> Cell | None:
-        """The smallest cell that contains a box; None for a box that crosses the antimeridian."""
+        """The smallest cell that contains a box; None for one that crosses the antimeridian, or is too large or far."""
         if box.min_x > box.max_x:
             return None
         side = max(box.max_x - box.min_x, box.max_y - box.min_y)
         exact = frexp(max(map(abs, box)))[1] - _BITS
-        return cls.at(box.min_x, box.min_y, max(frexp(side)[1] if side else exact, exact, LEVELS.start))
+        level = max(frexp(side)[1] if side else exact, exact, LEVELS.start)
+        return cls.at(box.min_x, box.min_y, level) if level in LEVELS else None
 
     @classmethod
     def at(cls, x: float, y: float, level: int) -> Cell:
@@ -99,11 +100,15 @@ class SourcePositions:
             self._ids[slot], self._slots[last] = last, slot
             self._points[:, slot] = self._points[:, len(self._ids)]
 
-    def inside(self, cell: Cell | None) -> list[str]:
-        """The sources that can be in a cell, or anywhere: those whose position is not known are among them."""
-        if cell is None:
+    def inside(self, cells: Collection[Cell | None]) -> list[str]:
+        """The sources that can be in one of these cells: those whose position is not known are among them.
+
+        None is everywhere.
+        """
+        if None in cells:
             return [*self._unknown, *self._ids]
         x, y = self._points[:, : len(self._ids)]
-        box = cell.box
-        found = np.flatnonzero((x >= box.min_x) & (x < box.max_x) & (y >= box.min_y) & (y < box.max_y))
-        return [*self._unknown, *(self._ids[slot] for slot in found.tolist())]
+        is_inside = np.zeros(len(self._ids), np.bool_)
+        for box in (cell.box for cell in cells if cell is not None):
+            is_inside |= (x >= box.min_x) & (x < box.max_x) & (y >= box.min_y) & (y < box.max_y)
+        return [*self._unknown, *(self._ids[slot] for slot in np.flatnonzero(is_inside).tolist())]

@@ -10,7 +10,7 @@ An `Announcer` responds to requests, a `PeerRequester` sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -158,5 +158,5 @@ class LocalSources(Protocol):
 
     def get(self, id: str) -> SourceAnnouncement | None: ...
 
-    def inside(self, cell: Cell | None) -> Iterable[str]:
-        """The sources that can be in a cell; None is everywhere."""
+    def inside(self, cells: Collection[Cell | None]) -> Iterable[str]:
+        """The sources that can be in one of these cells; None is everywhere."""

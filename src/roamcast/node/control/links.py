@@ -57,6 +57,7 @@ class Links:
         key = request.link, peer
         known = self._versions.get(key)
         stored = self._wants.get(key, set())
+        update = ControlUpdate()
         if request.chunk:
             is_first, version = request.chunk == 1, (request.session, request.version)
             if is_first and version >= self._latest.get(key, version):
@@ -66,8 +67,11 @@ class Links:
             known.chunk += 1
             known.received.update(request.added)
             self._check_size(known.received)
+            if is_first:
+                update = self._remove_links(peer, at, but=request.link)
             if request.more:
-                return 0, self._add_early(key, set(request.added) - stored, at)
+                update.add(self._add_early(key, set(request.added) - stored, at))
+                return 0, update
             added, removed = known.received - stored, stored - known.received
             known.chunk, known.received = 0, set()
         else:
@@ -81,7 +85,8 @@ class Links:
             self._check_size(range(len(stored) + len(added)))
         known.version = request.version
         self._latest[key] = request.session, request.version
-        return request.version, self._update(key, added, removed, at)
+        update.add(self._update(key, added, removed, at))
+        return request.version, update
 
     def has(self, peer: str, link: str) -> bool:
         """Whether a peer wants events for this link, or did since the start of this node."""
@@ -89,17 +94,22 @@ class Links:
 
     def remove_peer(self, peer: str, at: int) -> ControlUpdate:
         """The peer is gone for good."""
-        update = ControlUpdate()
-        for key in [key for key in self._wants if key[1] == peer]:
-            update.add(self._update(key, set(), set(self._wants[key]), at))
-            self._versions.pop(key, None)
-            self._latest.pop(key, None)
-        return update
+        return self._remove_links(peer, at)
 
     def records(self, at: int) -> Iterator[Record]:
         """The control records of all wants in force."""
         wanted = {(link, want) for (link, _), wants in self._wants.items() for want in wants}
         return (begin_want(link, want, at) for link, want in sorted(wanted))
+
+    def _remove_links(self, peer: str, at: int, but: str | None = None) -> ControlUpdate:
+        """Remove what a peer wants for all links but one: it has one data folder, and so one link, at a time."""
+        update = ControlUpdate()
+        for key in sorted({*self._wants, *self._versions}):
+            if key[1] == peer and key[0] != but:
+                update.add(self._update(key, set(), set(self._wants.get(key, ())), at))
+                self._versions.pop(key, None)
+                self._latest.pop(key, None)
+        return update
 
     def _add_early(self, key: tuple[str, str], added: set[str], at: int) -> ControlUpdate:
         """Store what a chunk brings before the last chunk is here, which would otherwise take long for very many.

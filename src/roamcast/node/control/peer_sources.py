@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from roamcast.bind.discovery.backbone import Backbone
@@ -167,8 +167,8 @@ class _OwnSources:
         entity = self._entities.find(id)
         return None if entity is None or entity.kind != "source" else _announcement(entity)
 
-    def inside(self, cell: Cell | None) -> list[str]:
-        return self._positions.inside(cell)
+    def inside(self, cells: Collection[Cell | None]) -> list[str]:
+        return self._positions.inside(cells)
 
     def note(self, sources: Iterable[str]) -> None:
         """These sources were registered, have moved or were removed."""

@@ -36,21 +36,21 @@ class PeerWants:
     def __init__(
         self,
         registry: RegistryStore,
-        link: str,
+        link_with: Callable[[str], str],
         session: int,
         space: Space,
         max_wants: int,
         shares_folder: Callable[[str], bool] = lambda _: True,
         parts: ControlParts | None = None,
     ) -> None:
-        """`link` is the id of the data folder. Each peer may want `max_wants` of this node."""
+        """`link_with` has the name of the path from a node to this data folder. Each peer may want `max_wants`."""
         self._registry = registry
         self._max_wants = max_wants
         self._links: Links | None = None
         self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # versions of peers, see `Links`
         self._changed: set[str] = set()
         self._parts = parts or ControlParts()
-        self.own = self._parts.wants(link, session, space, shares_folder)
+        self.own = self._parts.wants(link_with, session, space, shares_folder)
         self.notify: Callable[[Iterable[str]], None] = lambda _: None
         """Called with the peers from which this node wants something else, once that is journalled."""
 

@@ -65,13 +65,17 @@ class NodeWants:
     """Wants in a request."""
 
     def __init__(
-        self, link: str, session: int, space: Space, shares_folder: Callable[[str], bool] = lambda _: True
+        self,
+        link_with: Callable[[str], str],
+        session: int,
+        space: Space,
+        shares_folder: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`link` is the data folder of this node. Its nodes share one path from each peer.
+        """`link_with` has the name of the path from a peer to the data folder of this node. Its nodes share it.
 
         `shares_folder`: whether a node uses the same data folder.
         """
-        self._link = link
+        self._link_with = link_with
         self._session = session
         self._space = space
         self._shares_folder = shares_folder
@@ -149,7 +153,7 @@ class NodeWants:
             added, removed = (
                 tuple(want for want, change in changes if change.wanted is wanted) for wanted in (True, False)
             )
-            return WantsRequest(self._link, self._session, state.confirmed, version, added, removed)
+            return WantsRequest(self._link_with(peer), self._session, state.confirmed, version, added, removed)
         if state.chunk == 0:
             state.everything = (*self._regions, *self._sources.get(peer, ()))
             state.version_of_everything = state.version
@@ -157,7 +161,7 @@ class NodeWants:
         begin = state.chunk * self.chunk
         chunk, more = state.everything[begin : begin + self.chunk], begin + self.chunk < len(state.everything)
         version = state.version_of_everything
-        return WantsRequest(self._link, self._session, UNKNOWN, version, chunk, (), state.chunk + 1, more)
+        return WantsRequest(self._link_with(peer), self._session, UNKNOWN, version, chunk, (), state.chunk + 1, more)
 
     def note_clock(self, peer: str, sent: int, received: int, time: int) -> None:
         """A peer put its time into the response to a request, which was sent and received at these times of ours."""

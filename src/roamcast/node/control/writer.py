@@ -75,7 +75,7 @@ class ControlWriter:
         silence: float = 5.0,
         max_peer_sources: int,
         max_wants: int = 1_000_000,
-        link: str = "",
+        link_with: Callable[[str], str] = lambda _: "",
         shares_folder: Callable[[str], bool] = lambda _: True,
         entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
@@ -86,8 +86,9 @@ class ControlWriter:
 
         Ended bindings are kept for `history` seconds. After `silence` seconds without a response, another node's
         sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
-        `max_wants` of this one. `link` is the id of the data folder; `shares_folder` says whether another node uses it.
-        `before_restore` may request the sources of other nodes. Fault simulations replace `parts` and `group_commit`.
+        `max_wants` of this one. `link_with` has the name of the path from a node to this data folder; `shares_folder`
+        says whether another node uses it. `before_restore` may request the sources of other nodes. Fault simulations
+        replace `parts` and `group_commit`.
         """
         self._registry = registry
         self._mailboxes = mailboxes
@@ -100,7 +101,7 @@ class ControlWriter:
         session = registry.new_incarnation(clock.now())
         self.peer_sources = PeerSources(domain, self.entities, clock, session, silence, max_peer_sources)
         self._parts = parts or ControlParts()
-        self.peer_wants = PeerWants(registry, link, session, queries.space, max_wants, shares_folder, self._parts)
+        self.peer_wants = PeerWants(registry, link_with, session, queries.space, max_wants, shares_folder, self._parts)
         self._adapter: BinderAdapter | None = None
         self._without_lifecycle = 0  # subscriptions
         self._to_erase = registry.retired_subscribers()

@@ -46,7 +46,7 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         node = await run_in_threadpool(Node, settings, url)
-        app.state.node = node
+        app.state.node = app.state.for_visitors.state.node = node
         async with node.running():
             yield
 
@@ -55,6 +55,16 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
     )
     app.router.routes.extend(_routes())
     status.mount_files(app)
+    handle_errors(app)
+    app.state.for_visitors = _app_for_visitors()
+    return app
+
+
+def _app_for_visitors() -> FastAPI:
+    """What peers can request for subscribers that visit them, see `home_route`; no other route can be reached."""
+    app = FastAPI(openapi_url=None)
+    for router in (events.own, entities.own, subscriptions.router):
+        app.include_router(router, prefix="/v1")
     handle_errors(app)
     return app
 

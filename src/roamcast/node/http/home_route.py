@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import httpx
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roamcast.deliver.addressing import home_of
@@ -16,11 +18,14 @@ from roamcast.errors import InputError, RoamcastError, UnavailableError
 from roamcast.node.auth import Caller
 from roamcast.node.http.errors import error_response
 from roamcast.node.http.request_parsing import read_bytes
-from roamcast.node.peers.schemas import VisitorRequestIn
+from roamcast.node.peers.schemas import VisitorRequestIn, VisitorResponseIn
 from roamcast.node.service import Node
+from roamcast.node.validation_errors import input_error_of
 from roamcast.store.registry.visitors import Visitor
 
 __all__ = ["HomeRoute", "serve_visitor"]
+
+log = logging.getLogger(__name__)
 
 _PATH: Final = "/v1/office/visitor-requests"
 _VISITING: Final = "roamcast.visiting"
@@ -48,7 +53,10 @@ class HomeRoute(APIRoute):
 
 
 async def serve_visitor(node: Node, app: FastAPI, peer: str, nonce: str, request: VisitorRequestIn) -> dict[str, Any]:
-    """At the home: the response to a request that a subscriber has sent to the node of `peer`, where it visits."""
+    """At the home: the response to a request that a subscriber has sent to the node of `peer`, where it visits.
+
+    `app` has only the routes that visitors can use. The response is kept in memory until it is complete.
+    """
     admission = node.office.admission
     try:
         caller = Caller(await admission.visiting_id(peer, request.name, request.epoch), "subscriber")
@@ -66,7 +74,10 @@ async def serve_visitor(node: Node, app: FastAPI, peer: str, nonce: str, request
 
 def _as_caller(app: FastAPI, caller: Caller) -> ASGIApp:
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, _VISITING: caller}, receive, send)
+        try:
+            await app({**scope, _VISITING: caller}, receive, send)
+        except Exception:  # the response is 500; no server is here that would log it
+            log.exception("%s %s for visitor %s", scope["method"], scope["path"], caller.id)
 
     return call
 
@@ -77,18 +88,23 @@ async def _pass_on(node: Node, visitor: Visitor, request: Request) -> Response:
     peer = node.office.peers.find(home)
     if peer is None:
         raise UnavailableError(f"{home} is no peer of this node any more", where=visitor.name, hint="arrive elsewhere")
-    passed = {
-        "name": visitor.name,
-        "epoch": visitor.epoch,
-        "method": request.method,
-        "path": request.scope["raw_path"].decode("ascii"),
-        "query": request.url.query,
-        "body": await _read_text(node, request),
-    }
+    body = await _read_text(node, request)
     try:
-        answer = orjson.loads(await node.office.signed_http.post(peer, _PATH, orjson.dumps(passed), seconds=_HOME_WAIT))
-        return Response(answer["body"], int(answer["status"]), media_type="application/json")
-    except (UnavailableError, ValueError, LookupError, TypeError) as error:
+        passed = VisitorRequestIn(
+            name=visitor.name,
+            epoch=visitor.epoch,
+            method=request.method,  # type: ignore[arg-type]  # validated here
+            path=request.scope["raw_path"].decode("ascii"),
+            query=request.url.query,
+            body=body,
+        )
+    except ValidationError as error:
+        raise input_error_of(error, "") from None
+    try:
+        content = await node.office.signed_http.post(peer, _PATH, orjson.dumps(passed.model_dump()), seconds=_HOME_WAIT)
+        answer = VisitorResponseIn.model_validate_json(content)
+        return Response(answer.body, answer.status, media_type="application/json")
+    except (UnavailableError, ValidationError) as error:
         raise UnavailableError(
             f"{home}, the home of {visitor.name}, has not answered: {getattr(error, 'message', 'invalid response')}",
             where=home,

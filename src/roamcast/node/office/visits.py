@@ -10,8 +10,13 @@ __all__ = ["check_visit", "office_of"]
 
 
 def office_of(store: OfficeStore, domain: str, name: str) -> tuple[str | None, int]:
-    """The office that has the mailbox of a subscriber of this domain, and the epoch, as far as known."""
-    tenure, known = store.tenures((name,)).get(name), store.last_known(name)
+    """The office that has the mailbox of a subscriber of this domain, and the epoch, as far as known.
+
+    While this office claims the mailbox back, that is this one: a recall must not depend on the office that has it.
+    """
+    tenure, known, claim = store.tenures((name,)).get(name), store.last_known(name), store.pending_claim(name)
+    if claim is not None and (known is None or not 0 < claim.epoch <= known.epoch):
+        return domain, max(claim.epoch, 0 if known is None else known.epoch)
     if tenure is not None and tenure.leaving is not None:
         return tenure.leaving.office, tenure.leaving.epoch
     if tenure is not None and tenure.active:

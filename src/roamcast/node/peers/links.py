@@ -44,6 +44,7 @@ _EXTRA: Final = 3.0  # seconds more for the network
 _OTHER_PULLS: Final = 2.0  # seconds until we try again to pull instead of another node of this folder
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds
 _EXPIRE_EVERY: Final = 5.0  # seconds
+_LONGEST_REASON: Final = 200  # characters of what a peer says, which /healthz shows
 
 
 class PeerLinks:
@@ -55,15 +56,15 @@ class PeerLinks:
         signed_http: SignedHttp,
         peers: Peers,
         journal: Path,
-        link: str,
+        link_with: Callable[[str], str],
         queues: ForwardingQueues,
     ) -> None:
-        """`journal` is the folder of all journals of this data folder, whose id is `link`."""
+        """`journal` has all journals of this data folder. `link_with`: the name of the path from a peer."""
         self.requests = requests
         self.signed_http = signed_http
         self.peers = peers
         self.journal = journal
-        self.link = link
+        self.link_with = link_with
         self._queues = queues
         self._links: dict[str, _PeerLink] = {}
         self._expiring: asyncio.Task[None] | None = None
@@ -192,12 +193,12 @@ class _PeerLink:
         sent = requests.now()
         content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
         version, at, stalled = (orjson.loads(content).get(name) for name in ("version", "time", "no_pipeline"))
-        if not isinstance(version, int) or not isinstance(at, int):
+        if not isinstance(version, int) or not isinstance(at, int) or not isinstance(stalled, str | None):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
         if stalled is None:
             self.stalled.succeeded()
         else:
-            self.stalled.failed(stalled)
+            self.stalled.failed(stalled[:_LONGEST_REASON])
         taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=at)
         more = await asyncio.wrap_future(taken)
         await asyncio.wrap_future(requests.show_wants(self.node))
@@ -228,7 +229,9 @@ class _PeerLink:
             await asyncio.to_thread(lanes.open)
             wait = 0.0  # a response shows that the link works: the first one must not wait for an event
             while True:
-                request = orjson.dumps({"link": links.link, "after": lanes.last_numbers(), "wait": wait})
+                request = orjson.dumps(
+                    {"link": links.link_with(self.node), "after": lanes.last_numbers(), "wait": wait}
+                )
                 content = await links.signed_http.post(self._peer(), FORWARDED_EVENTS, request, wait + _EXTRA)
                 wait = _WAIT
                 os.utime(lock)

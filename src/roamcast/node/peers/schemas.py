@@ -11,7 +11,7 @@ from roamcast.validation import URL
 
 __all__ = [
     "ForwardedEventsIn", "IntroductionIn", "JoinIn", "PassedEventsIn", "PublishProofIn", "VisitorRequestIn",
-    "VouchIn", "WantsIn",
+    "VisitorResponseIn", "VouchIn", "WantsIn",
 ]  # fmt: skip
 
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -58,7 +58,14 @@ class VisitorRequestIn(RequestModel):
     epoch: int = Field(ge=1, le=HIGHEST_SEQ)
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str = Field(pattern=r"^/v1/[!-~]*$", max_length=2_000)
-    query: str = Field(max_length=2_000)
+    query: str = Field(pattern=r"^[!-~]*$", max_length=2_000)
+    body: str
+
+
+class VisitorResponseIn(RequestModel):
+    """The response of the home to such a request."""
+
+    status: int = Field(ge=200, le=599)
     body: str
 
 

@@ -56,7 +56,7 @@ class _DiscoveryNode:
     def get(self, id: str) -> SourceAnnouncement | None:
         return self.sensors.get(id)
 
-    def inside(self, cell: Cell | None) -> Collection[str]:
+    def inside(self, cells: Collection[Cell | None]) -> Collection[str]:
         return self.sensors.keys()
 
 

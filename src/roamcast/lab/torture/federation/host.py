@@ -122,7 +122,7 @@ class Host:
                 silence=_SILENCE,
                 max_peer_sources=_MAX_SOURCES,
                 max_wants=_MAX_WANTS,
-                link=self.link,
+                link_with=lambda _: self.link,
                 shares_folder=lambda _: False,
                 before_restore=self._fetch_bound_sources,
                 parts=simulation.variant.parts,

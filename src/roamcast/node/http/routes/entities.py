@@ -105,7 +105,9 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> dict[
 
     `count` is their number; `subscriptions` lists the first of them. For the entity itself and the operator.
     """
-    id = node.office.names.id_of(id) or id  # a visitor is known by its name
+    own = node.office.names.id_of(id)  # a visitor is known by its name, which may also be the id of a source
+    if own is not None and (caller == Caller(own, "subscriber") or node.entities.find(id) is None):
+        id = own
     _check_self(id, caller)
     entity = node.entities.get(id)
     if entity.kind == "source":

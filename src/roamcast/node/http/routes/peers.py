@@ -82,7 +82,8 @@ async def verify_publish_proof(request: Request, node: TheNode) -> Response:
 async def visitor_request(request: Request, node: TheNode) -> Response:
     peer, nonce, body = await _signed(request, node)
     asked = await parse_off_loop(body, lambda: _VISITOR_REQUEST.parse(body))
-    return _json(node, peer, nonce, await serve_visitor(node, request.app, peer.domain, nonce, asked))
+    visitors_app = request.app.state.for_visitors
+    return _json(node, peer, nonce, await serve_visitor(node, visitors_app, peer.domain, nonce, asked))
 
 
 @router.post("/messages")
