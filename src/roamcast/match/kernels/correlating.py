@@ -7,7 +7,7 @@ needed. So memory grows with the window and with the number of categories, not w
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,11 @@ from roamcast.match.kernels.clustering import NONE, CategorySlots, MemberRows, T
 from roamcast.match.kernels.intrinsics import i64
 
 __all__ = [
+    "STALE",
     "CorrelationCache",
     "Points",
     "WindowLists",
+    "absorb",
     "count_points",
     "leave_categories",
     "link_entry",
@@ -29,10 +31,11 @@ __all__ = [
     "replace_lines",
 ]
 
-Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
+
+STALE: Final = -1.0
 
 
 class WindowLists(NamedTuple):
@@ -48,8 +51,8 @@ class WindowLists(NamedTuple):
 
 
 class CorrelationCache(NamedTuple):
-    """By category: MergeJudgePara (`quotient`), and the category that it correlates most with (`partner`) of those on
-    its worker that fit together with it, and how much (`best`). `is_stale` until it is computed again.
+    """By category: MergeJudgePara (`quotient`; STALE if it must be computed again), and the category that it correlates
+    most with (`partner`) of those on its worker that fit together with it, and how much (`best`).
 
     `listed` are the categories that may correlate with others; `place` is where a category is in it, or NONE. `state`
     has their number, and the capacity for which partners are valid.
@@ -58,7 +61,6 @@ class CorrelationCache(NamedTuple):
     quotient: Floats
     best: Numbers
     partner: Numbers
-    is_stale: Bytes
     listed: Numbers
     place: Numbers
     state: Integers
@@ -74,7 +76,7 @@ class Points(NamedTuple):
 @inline_kernel
 def mark_stale(cache: CorrelationCache, category: int) -> None:
     """Compute the correlation of a category again before its next use."""
-    cache.is_stale[category] = 1
+    cache.quotient[category] = STALE
     if cache.place[category] == NONE:
         cache.listed[cache.state[0]], cache.place[category] = category, cache.state[0]
         cache.state[0] += 1
@@ -211,5 +213,36 @@ def refresh(
         _drop(cache, category)
         return False
     cache.quotient[category] = own / others if others else inf
-    cache.best[category], cache.partner[category], cache.is_stale[category] = best, partner, 0
+    cache.best[category], cache.partner[category] = best, partner
     return True
+
+
+@inline_kernel
+def absorb(
+    window: WindowLists,
+    cache: CorrelationCache,
+    rows: MemberRows,
+    slots: CategorySlots,
+    scratch: Points,
+    source: int,
+    target: int,
+) -> None:
+    """Update the partners of other categories after `source` was merged with `target`, on the same worker.
+
+    Like `mark_lines`, but categories with other partners are not computed again.
+    """
+    count = count_points(window, rows, scratch, target, i64(NONE))
+    for touched in scratch.touched[:count]:
+        other, points = i64(touched), i64(scratch.points[touched])
+        scratch.points[other] = 0
+        if slots.worker[other] != slots.worker[target] or cache.quotient[other] == STALE:
+            continue
+        partner, best = i64(cache.partner[other]), i64(cache.best[other])
+        fits = slots.size[other] + slots.size[target] <= cache.state[1]
+        if fits and (points > best or (points == best and target < partner)):
+            cache.best[other], cache.partner[other] = points, target
+        elif partner == source or (partner == target and not fits):
+            mark_stale(cache, other)
+    mark_stale(cache, source)
+    if count:
+        mark_stale(cache, target)

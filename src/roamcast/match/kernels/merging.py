@@ -22,9 +22,11 @@ from roamcast.match.kernels.clustering import (
     list_members,
 )
 from roamcast.match.kernels.correlating import (
+    STALE,
     CorrelationCache,
     Points,
     WindowLists,
+    absorb,
     count_points,
     link_entry,
     mark_lines,
@@ -185,6 +187,11 @@ def _add(state: ClusterState, settings: MergeSettings, row: int, progress: Progr
 
 
 @kernel
+def _refresh(state: ClusterState, category: int) -> bool:
+    return refresh(state.window, state.cache, state.rows, state.slots, state.scratch, category)
+
+
+@kernel
 def _choose(state: ClusterState, settings: MergeSettings, capacity: int) -> tuple[int, int]:
     """Choose two categories to merge, or one to distribute and NONE; twice NONE if correlation decides nothing.
 
@@ -194,25 +201,25 @@ def _choose(state: ClusterState, settings: MergeSettings, capacity: int) -> tupl
     if cache.state[1] != capacity:
         cache.state[1] = capacity
         for i in range(cache.state[0]):
-            cache.is_stale[cache.listed[i]] = 1
+            cache.quotient[cache.listed[i]] = STALE
     one, greatest, best = i64(NONE), -1.0, i64(0)
     last, least = i64(NONE), inf
     i = 0
     while i < cache.state[0]:
         category = i64(cache.listed[i])
-        partner = i64(cache.partner[category])
-        # Categories grow while rows are added: a partner may not fit any more.
-        grew = partner != NONE and slots.size[category] + slots.size[partner] > capacity
-        if (cache.is_stale[category] or grew) and not refresh(
-            state.window, cache, state.rows, slots, state.scratch, category
-        ):
+        if cache.quotient[category] == STALE and not _refresh(state, category):
             continue  # another category is in its place now
         i += 1
         quotient = cache.quotient[category]
         if (quotient < least or (quotient == least and category < last)) and slots.held[slots.worker[category]] > 1:
             last, least = category, quotient
-        if cache.partner[category] == NONE or quotient < greatest:
+        if quotient < greatest or cache.partner[category] == NONE:
             continue
+        # Categories grow while rows are added: a partner may not fit any more.
+        if slots.size[category] + slots.size[cache.partner[category]] > capacity:
+            _refresh(state, category)
+            if cache.partner[category] == NONE:
+                continue
         points = i64(cache.best[category])
         if quotient > greatest or points > best or (points == best and category < one):
             one, greatest, best = category, quotient, points
@@ -232,10 +239,9 @@ def _merge_pair(state: ClusterState, one: int, other: int, progress: Progress) -
     moves, size = slots.worker[source] != slots.worker[target], slots.size[source]
     if not _reserve(state, progress, slots.total[source], size):
         return False
-    mark_lines(window, state.cache, rows, source)
-    entry = i64(window.head[source])
-    if entry != NONE:
-        mark_stale(state.cache, target)
+    if moves:
+        mark_lines(window, state.cache, rows, source)
+    entry, correlates = i64(window.head[source]), window.head[source] != NONE
     window.head[source] = NONE
     while entry != NONE:
         following = i64(window.next[entry])
@@ -251,6 +257,10 @@ def _merge_pair(state: ClusterState, one: int, other: int, progress: Progress) -
                 progress.moved[progress.moved_count[0]] = row
                 progress.moved_count[0] += 1
         row = following
+    if correlates and moves:
+        mark_stale(state.cache, target)
+    elif correlates:
+        absorb(window, state.cache, rows, slots, state.scratch, source, target)
     slots.load[target] += slots.load[source]
     _free(state, progress, source, size, size if moves else 0)
     return True

@@ -44,7 +44,7 @@ class Correlation:
         best, listed = (np.zeros(categories, np.int32) for _ in range(2))
         self.window = WindowLists(np.full((events, matches), NONE, np.int64), next_entry, previous, head)
         self.cache = CorrelationCache(
-            np.zeros(categories), best, partner, np.zeros(categories, np.uint8), listed, place, np.array([0, NONE])
+            np.zeros(categories), best, partner, listed, place, np.array([0, NONE])
         )
         self.added = 0
 
