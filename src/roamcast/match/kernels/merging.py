@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from roamcast.compiled import inline_kernel, kernel
 from roamcast.match.kernels.clustering import (
+    BLOCK,
     NONE,
     CategorySlots,
     MemberRows,
@@ -33,7 +34,7 @@ from roamcast.match.kernels.correlating import (
     mark_stale,
     refresh,
 )
-from roamcast.match.kernels.intrinsics import Scalar, i64
+from roamcast.match.kernels.intrinsics import Scalar, i64, prefetch
 
 __all__ = ["MIN_CAPACITY", "ClusterState", "MergeSettings", "Progress", "add_rows"]
 
@@ -41,6 +42,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 MIN_CAPACITY: Final = 8
+_AHEAD: Final = 8  # categories, when prefetching
+_ALMOST: Final = 1 - 1e-9  # more than rounding errors
 
 
 class MergeSettings(NamedTuple):
@@ -104,6 +107,10 @@ def _count_shared(state: ClusterState, frequencies: bool, row: int) -> int:
         end = block_of(counts, state.rows.term[at])
         while end != NONE:
             begin, following = block_range(counts, end)
+            if following != NONE:
+                prefetch(counts.of, following - BLOCK)
+                prefetch(counts.frequency, following - BLOCK)
+                prefetch(counts.next_block, following // BLOCK - 1)
             for entry in range(begin, end):
                 category = counts.of[entry]
                 if scratch.points[category] == 0:
@@ -123,20 +130,24 @@ def _most_similar(state: ClusterState, settings: MergeSettings, row: int, capaci
     slots, scratch = state.slots, state.scratch
     count = _count_shared(state, settings.frequencies, row)
     best, best_sim, best_growth = i64(NONE), 0.0, inf
-    for touched in scratch.touched[:count]:
-        category, shared = i64(touched), i64(scratch.points[touched])
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(slots.box, i64(scratch.touched[i + _AHEAD]))
+            prefetch(slots.total, i64(scratch.touched[i + _AHEAD]))
+        category = i64(scratch.touched[i])
+        shared = i64(scratch.points[category])
         scratch.points[category] = 0
-        if slots.size[category] + 1 > capacity:
-            continue
-        weighted = settings.alpha * (
-            shared / (slots.total[category] if settings.frequencies else slots.distinct[category])
-        )
-        if weighted / (1 - settings.alpha) < best_sim:
-            continue  # too few terms in common, even if the box did not grow
+        whole = slots.total[category] if settings.frequencies else slots.distinct[category]
         box = slots.box[category]
         area = _area(box[0], box[1], box[2], box[3])
         growth = _growth(box, state.rows.box[row], area)
-        sim = weighted / ((1 - settings.alpha) * (1 + growth / max(area, settings.least_area)))
+        base = max(area, settings.least_area)
+        # Most are less similar by far, which shows without division.
+        if settings.alpha * shared * base < _ALMOST * best_sim * (1 - settings.alpha) * whole * (base + growth):
+            continue
+        if slots.size[category] + 1 > capacity:
+            continue
+        sim = settings.alpha * (shared / whole) / ((1 - settings.alpha) * (1 + growth / base))
         if sim > best_sim or (
             sim == best_sim and sim > 0 and (growth < best_growth or (growth == best_growth and category < best))
         ):
@@ -295,8 +306,8 @@ def _pick(state: ClusterState, count: int, category: int, worker: int, side: int
     slots, points = state.slots, state.scratch.points
     chosen, most = i64(NONE), i64(0)
     for i in range(count + len(slots.size)):
-        if i == count and chosen != NONE:
-            break  # only those without points follow
+        if chosen != NONE and (i == count or (i > count and slots.size[chosen] == 1)):
+            break  # those that follow have no points, or higher numbers
         each = i64(state.scratch.touched[i]) if i < count else i64(i - count)
         if slots.size[each] == 0 or slots.size[each] + 1 > capacity or each == category:
             continue
