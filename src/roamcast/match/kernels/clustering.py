@@ -19,6 +19,8 @@ __all__ = [
     "TermCounts",
     "block_of",
     "block_range",
+    "category_of",
+    "frequency_of",
     "has_room",
     "join",
     "join_categories",
@@ -37,6 +39,7 @@ NONE: Final = -1
 BLOCK: Final = 16
 """Entries of a block of TermCounts."""
 _HEAD: Final = -2  # instead of a category
+_ONE: Final = 1 << 32  # the frequency 1 in an entry
 
 
 class MemberRows(NamedTuple):
@@ -74,17 +77,17 @@ class CategorySlots(NamedTuple):
 class TermCounts(NamedTuple):
     """How often a term occurs in a category.
 
-    An entry has a category (`of`) and the `frequency` of a term in it, above 0. The entries of a term are in a list of
-    blocks, of which only the first may have free places. A hash table with the key (`term`, `category`) says where the
-    entry is (`at`); NONE if there is none any more. With _HEAD as category it says where the entries of the term end in
-    its first block. `used` has the number of slots and of blocks that were ever used, and the first free block.
+    An `entry` is a category in the low half, and the frequency of a term in it, above 0, in the high half. The entries
+    of a term are in a list of blocks, of which only the first may have free places. A hash table with the key (`term`,
+    `category`) says where the entry is (`at`); NONE if there is none any more. With _HEAD as category it says where the
+    entries of the term end in its first block. `used` has the number of slots and of blocks that were ever used, and
+    the first free block.
     """
 
     term: Keys
     category: Numbers
     at: Numbers
-    of: Numbers
-    frequency: Numbers
+    entry: Integers
     next_block: Numbers
     used: Integers
 
@@ -106,6 +109,16 @@ def _claim_slot(counts: TermCounts, term: Scalar, category: int) -> Scalar:
         counts.term[slot], counts.category[slot] = term, category
         counts.used[0] += 1
     return slot
+
+
+@inline_kernel
+def category_of(entry: int) -> int:
+    return entry & 0xFFFFFFFF
+
+
+@inline_kernel
+def frequency_of(entry: int) -> int:
+    return entry >> 32
 
 
 @inline_kernel
@@ -134,7 +147,7 @@ def _count_up(counts: TermCounts, slots: CategorySlots, term: Scalar, category: 
     slots.total[category] += 1
     slot = _claim_slot(counts, term, category)
     if counts.at[slot] != NONE:
-        counts.frequency[counts.at[slot]] += 1
+        counts.entry[counts.at[slot]] += _ONE
         return
     slots.distinct[category] += 1
     head = _claim_slot(counts, term, i64(_HEAD))
@@ -148,7 +161,7 @@ def _count_up(counts: TermCounts, slots: CategorySlots, term: Scalar, category: 
             counts.used[2] = counts.next_block[block]
         counts.next_block[block] = NONE if end == NONE else (end - 1) // BLOCK
         end = block * BLOCK
-    counts.of[end], counts.frequency[end] = category, 1
+    counts.entry[end] = _ONE + category
     counts.at[slot], counts.at[head] = end, end + 1
 
 
@@ -157,16 +170,16 @@ def _count_down(counts: TermCounts, slots: CategorySlots, term: Scalar, category
     slots.total[category] -= 1
     slot = _slot_of(counts, term, category)
     at = i64(counts.at[slot])
-    counts.frequency[at] -= 1
-    if counts.frequency[at] > 0:
+    counts.entry[at] -= _ONE
+    if counts.entry[at] >= _ONE:
         return
     slots.distinct[category] -= 1
     counts.at[slot] = NONE
     head = _slot_of(counts, term, i64(_HEAD))
     last = i64(counts.at[head]) - 1
     if at != last:  # the last entry takes its place
-        counts.of[at], counts.frequency[at] = counts.of[last], counts.frequency[last]
-        counts.at[_slot_of(counts, term, i64(counts.of[last]))] = at
+        counts.entry[at] = counts.entry[last]
+        counts.at[_slot_of(counts, term, category_of(counts.entry[last]))] = at
     counts.at[head] = last
     if last % BLOCK == 0:  # the block is empty
         block = last // BLOCK

@@ -17,6 +17,8 @@ from roamcast.match.kernels.clustering import (
     TermCounts,
     block_of,
     block_range,
+    category_of,
+    frequency_of,
     has_room,
     join,
     leave,
@@ -108,15 +110,15 @@ def _count_shared(state: ClusterState, frequencies: bool, row: int) -> int:
         while end != NONE:
             begin, following = block_range(counts, end)
             if following != NONE:
-                prefetch(counts.of, following - BLOCK)
-                prefetch(counts.frequency, following - BLOCK)
+                prefetch(counts.entry, following - BLOCK)
+                prefetch(counts.entry, following - BLOCK // 2)
                 prefetch(counts.next_block, following // BLOCK - 1)
-            for entry in range(begin, end):
-                category = counts.of[entry]
+            for entry in counts.entry[begin:end]:
+                category = category_of(entry)
                 if scratch.points[category] == 0:
                     scratch.touched[count] = category
                     count += 1
-                scratch.points[category] += counts.frequency[entry] if frequencies else 1
+                scratch.points[category] += frequency_of(entry) if frequencies else 1
             end = following
     return count
 

@@ -261,7 +261,7 @@ class Categories:
         if 2 * (counts.used[0] + 2 * terms + 1) > len(counts.at):
             live = int((counts.at != NONE).sum())
             table = _empty_counts(4 * (live + 2 * terms + 16), 0)
-            blocks = {name: getattr(counts, name) for name in ("of", "frequency", "next_block", "used")}
+            blocks = {name: getattr(counts, name) for name in ("entry", "next_block", "used")}
             table = table._replace(**blocks)
             table.used[0] = 0
             rehash_counts(counts, table)
@@ -269,9 +269,8 @@ class Categories:
         blocks_used = int(counts.used[1])
         if blocks_used + terms > len(counts.next_block):
             size = 2 * (blocks_used + terms)
-            lengths = {"of": size * BLOCK, "frequency": size * BLOCK, "next_block": size}
-            longer = {name: _lengthen(getattr(counts, name), length) for name, length in lengths.items()}
-            self._counts = counts._replace(**longer)
+            entry, next_block = _lengthen(counts.entry, size * BLOCK), _lengthen(counts.next_block, size)
+            self._counts = counts._replace(entry=entry, next_block=next_block)
 
     def _compact(self) -> None:
         """Drop removed rows, and order the members of each category by row, as after a restart."""
@@ -302,10 +301,8 @@ def _empty_counts(slots: int, blocks: int) -> TermCounts:
     """Return counts with at least so many slots, and so many blocks."""
     size = 1 << max(slots - 1, 0).bit_length()
     category, at = (np.full(size, NONE, np.int32) for _ in range(2))
-    of, frequency = (np.zeros(blocks * BLOCK, np.int32) for _ in range(2))
-    return TermCounts(
-        np.zeros(size, np.uint64), category, at, of, frequency, np.zeros(blocks, np.int32), np.array([0, 0, NONE])
-    )
+    entry, next_block = np.zeros(blocks * BLOCK, np.int64), np.zeros(blocks, np.int32)
+    return TermCounts(np.zeros(size, np.uint64), category, at, entry, next_block, np.array([0, 0, NONE]))
 
 
 def _lengthen(array: npt.NDArray[T], length: int) -> npt.NDArray[T]:
