@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from categories_reference import ReferenceCategories
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from matching import subscriptions_of
-from profiles import thorough
 
 from roamcast.errors import InputError
 from roamcast.lab.experiments.drtcluster.run import WORKERS
@@ -133,7 +133,7 @@ class CategoriesMachine(RuleBasedStateMachine):
 
 def test_categories_equal_the_reference() -> None:
     """The same numbers, workers, load, effort and correlation."""
-    run_state_machine_as_test(CategoriesMachine, settings=thorough())
+    run_state_machine_as_test(CategoriesMachine, settings=settings(stateful_step_count=30))
 
 
 def _random_rows(rng: np.random.Generator, first: int, count: int) -> IndexRows:

@@ -122,9 +122,7 @@ def _unlink_entry(window: WindowLists, entry: int, category: int) -> None:
 
 
 @kernel
-def replace_lines(
-    window: WindowLists, cache: CorrelationCache, rows: MemberRows, first: int, lines: Integers
-) -> None:
+def replace_lines(window: WindowLists, cache: CorrelationCache, rows: MemberRows, first: int, lines: Integers) -> None:
     """Replace the lines of old events by those of new ones, from line `first` on and around."""
     events, matches = window.row.shape
     for number in range(len(lines)):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.compiled import inline_kernel, kernel
+from roamcast.compiled import kernel
 from roamcast.match.kernels.clustering import (
     BLOCK,
     NONE,
@@ -140,12 +140,15 @@ def _most_similar(state: ClusterState, settings: MergeSettings, row: int, capaci
         shared = i64(scratch.points[category])
         scratch.points[category] = 0
         whole = slots.total[category] if settings.frequencies else slots.distinct[category]
+        # Most are less similar by far, which shows without division, and for some without their box.
+        weighted, least = settings.alpha * shared, _ALMOST * best_sim * (1 - settings.alpha) * whole
+        if weighted < least:
+            continue
         box = slots.box[category]
         area = _area(box[0], box[1], box[2], box[3])
         growth = _growth(box, state.rows.box[row], area)
         base = max(area, settings.least_area)
-        # Most are less similar by far, which shows without division.
-        if settings.alpha * shared * base < _ALMOST * best_sim * (1 - settings.alpha) * whole * (base + growth):
+        if weighted * base < least * (base + growth):
             continue
         if slots.size[category] + 1 > capacity:
             continue

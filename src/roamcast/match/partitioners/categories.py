@@ -131,7 +131,6 @@ class Categories:
             parameters.alpha, parameters.new_threshold, parameters.frequencies, parameters.correlation,
             parameters.least_area, parameters.max_relative_size, distribution.merge, distribution.between,
         )  # fmt: skip
-        self._reserve(int(self.rows.first[end] - self.rows.first[begin]))
         moved = []
         while True:
             begin = add_rows(self._state, settings, begin, end, self.progress)
@@ -140,7 +139,7 @@ class Categories:
             if not self.progress.needed.any():
                 return self._handle[np.unique(np.concatenate(moved))]
             terms, count = self.progress.needed.tolist()
-            self._reserve(int(terms + self.rows.first[end] - self.rows.first[begin]))
+            self._reserve(terms)
             if count > len(self.progress.moved):
                 self.progress = self.progress._replace(
                     moved=np.empty(2 * count, np.int64), targets=np.empty(2 * count, np.int64)
@@ -214,7 +213,8 @@ class Categories:
     ) -> Self:
         """Restore the state that `arrays` returned."""
         self = cls(parameters, workers, distribution)
-        self.correlation = Correlation(*arrays["window"].shape, len(self.slots.size))
+        events, matches = arrays["window"].shape
+        self.correlation = Correlation(events, matches, len(self.slots.size))
         self._handle, self.count = arrays["handle"].copy(), len(arrays["handle"])
         none = np.full(self.count, NONE, np.int32)
         box, first, term = (arrays[name].copy() for name in ("box", "first", "term"))

@@ -43,9 +43,7 @@ class Correlation:
         head, partner, place = (np.full(categories, NONE, np.int32) for _ in range(3))
         best, listed = (np.zeros(categories, np.int32) for _ in range(2))
         self.window = WindowLists(np.full((events, matches), NONE, np.int64), next_entry, previous, head)
-        self.cache = CorrelationCache(
-            np.zeros(categories), best, partner, listed, place, np.array([0, NONE])
-        )
+        self.cache = CorrelationCache(np.zeros(categories), best, partner, listed, place, np.array([0, NONE]))
         self.added = 0
 
     def observe(self, event: Integers, row: Integers, rows: MemberRows) -> None:
@@ -79,7 +77,7 @@ class Correlation:
         of = np.full_like(self.window.row, NONE)
         used = self.window.row != NONE
         of[used] = category[self.window.row[used]]
-        one, other = (np.broadcast_to(side, (*of.shape, of.shape[1])) for side in (of[:, :, np.newaxis], of[:, np.newaxis]))
+        one, other = np.broadcast_arrays(of[:, :, np.newaxis], of[:, np.newaxis])
         some = (one != other) & (one != NONE) & (other != NONE)
         base = np.int64(len(self.window.head))
         key, points = np.unique(one[some] * base + other[some], return_counts=True)
