@@ -147,7 +147,7 @@ class Categories:
 
     def remove(self, handles: Integers) -> Integers:
         """Remove subscriptions and return the categories they were in. Unknown handles are ignored."""
-        rows = self.find(handles)
+        rows = np.unique(self.find(handles))
         categories = self.rows.category[rows].astype(np.int64)
         window, cache = self.correlation.window, self.correlation.cache
         leave_categories(self.rows, self.slots, self._counts, window, cache, read_only(rows))
@@ -213,6 +213,8 @@ class Categories:
     ) -> Self:
         """Restore the state that `arrays` returned."""
         self = cls(parameters, workers, distribution)
+        if (arrays["worker"] >= workers).any():
+            raise InputError("categories of more workers than there are now", where="categories")
         events, matches = arrays["window"].shape
         self.correlation = Correlation(events, matches, len(self.slots.size))
         self._handle, self.count = arrays["handle"].copy(), len(arrays["handle"])
