@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from categories_reference import ReferenceCategories
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from matching import subscriptions_of
+from profiles import thorough
 
 from roamcast.errors import InputError
 from roamcast.lab.experiments.drtcluster.run import WORKERS
@@ -133,7 +133,7 @@ class CategoriesMachine(RuleBasedStateMachine):
 
 def test_categories_equal_the_reference() -> None:
     """The same numbers, workers, load, effort and correlation."""
-    run_state_machine_as_test(CategoriesMachine, settings=settings(stateful_step_count=30))
+    run_state_machine_as_test(CategoriesMachine, settings=thorough())
 
 
 def _random_rows(rng: np.random.Generator, first: int, count: int) -> IndexRows:
@@ -144,11 +144,11 @@ def _random_rows(rng: np.random.Generator, first: int, count: int) -> IndexRows:
     return index_rows(np.arange(first, first + count), subscriptions_of(rows))
 
 
-@pytest.mark.parametrize("limit", [3, 60])
-def test_many_rows_equal_the_reference(limit: int) -> None:
+@pytest.mark.parametrize(("limit", "window"), [(3, 40), (60, 4), (60, 40)])
+def test_many_rows_equal_the_reference(limit: int, window: int) -> None:
     """Tables grow while categories merge, within and between workers."""
     rng = np.random.default_rng(limit)
-    parameters, distribution = CategoryParameters(limit, least_area=4.0, window=40), Distribution()
+    parameters, distribution = CategoryParameters(limit, least_area=4.0, window=window), Distribution()
     categories = Categories(parameters, WORKERS, distribution)
     reference = ReferenceCategories(parameters, WORKERS, distribution)
     for first in range(0, 600, 100):
@@ -159,9 +159,10 @@ def test_many_rows_equal_the_reference(limit: int) -> None:
             codes = rows.terms.code[rows.terms.first[at] : rows.terms.first[at + 1]]
             words = [bytes(texts.data[texts.start[c] : texts.end[c]]).decode() for c in codes]
             reference.add(handle, tuple(rows.box[at].tolist()), words)
-        for _ in range(10):
-            matches = np.sort(rng.choice(first + 100, 5, replace=False))
-            categories.observe(np.zeros(5, np.int64), matches)
+        for number in range(10):
+            # Some events in common with few, so that categories lose all correlation when they are merged.
+            matches = np.sort(rng.choice(first + 100, 2 if number % 2 else 5, replace=False))
+            categories.observe(np.zeros(len(matches), np.int64), matches)
             reference.observe(matches.tolist())
         assert categories.of(np.arange(first + 100)).tolist() == [
             reference.category_of(handle) for handle in range(first + 100)

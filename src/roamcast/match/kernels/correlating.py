@@ -242,5 +242,4 @@ def absorb(
         elif partner == source or (partner == target and not fits):
             mark_stale(cache, other)
     mark_stale(cache, source)
-    if count:
-        mark_stale(cache, target)
+    mark_stale(cache, target)
