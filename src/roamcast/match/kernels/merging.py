@@ -10,15 +10,7 @@ import numpy.typing as npt
 
 from roamcast.compiled import kernel
 from roamcast.match.kernels.clustering import (
-    BLOCK,
     NONE,
-    CategorySlots,
-    MemberRows,
-    TermCounts,
-    block_of,
-    block_range,
-    category_of,
-    frequency_of,
     has_room,
     join,
     leave,
@@ -26,9 +18,6 @@ from roamcast.match.kernels.clustering import (
 )
 from roamcast.match.kernels.correlating import (
     STALE,
-    CorrelationCache,
-    Points,
-    WindowLists,
     absorb,
     count_points,
     link_entry,
@@ -36,40 +25,15 @@ from roamcast.match.kernels.correlating import (
     mark_stale,
     refresh,
 )
-from roamcast.match.kernels.intrinsics import Scalar, i64, prefetch
+from roamcast.match.kernels.intrinsics import Scalar, i64
+from roamcast.match.kernels.similarity import ClusterState, MergeSettings, most_similar, nearest
 
-__all__ = ["MIN_CAPACITY", "ClusterState", "MergeSettings", "Progress", "add_rows"]
+__all__ = ["MIN_CAPACITY", "Progress", "add_rows"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 MIN_CAPACITY: Final = 8
-_AHEAD: Final = 8  # categories, when prefetching
-_ALMOST: Final = 1 - 1e-9  # more than rounding errors
-
-
-class MergeSettings(NamedTuple):
-    """See `categories.CategoryParameters` and `categories.Distribution`."""
-
-    alpha: float
-    new_threshold: float
-    frequencies: bool
-    correlation: bool
-    least_area: float
-    max_relative_size: float
-    merge: float
-    between: bool
-
-
-class ClusterState(NamedTuple):
-    """All categories. At least one more number than there may be categories."""
-
-    rows: MemberRows
-    slots: CategorySlots
-    counts: TermCounts
-    window: WindowLists
-    cache: CorrelationCache
-    scratch: Points
 
 
 class Progress(NamedTuple):
@@ -90,92 +54,6 @@ class Progress(NamedTuple):
 
 
 @kernel
-def _area(min_x: float, min_y: float, max_x: float, max_y: float) -> float:
-    return (max_x - min_x) * (max_y - min_y)
-
-
-@kernel
-def _growth(box: Floats, row_box: Floats, area: float) -> float:
-    """Return by how much the area of a box grows if a row joins it."""
-    min_x, min_y = min(box[0], row_box[0]), min(box[1], row_box[1])
-    return _area(min_x, min_y, max(box[2], row_box[2]), max(box[3], row_box[3])) - area
-
-
-@kernel
-def _count_shared(state: ClusterState, frequencies: bool, row: int) -> int:
-    """Count in `scratch` how often the terms of a row occur in categories; return how many categories have any."""
-    counts, scratch, count = state.counts, state.scratch, 0
-    for at in range(state.rows.first[row], state.rows.first[row + 1]):
-        end = block_of(counts, state.rows.term[at])
-        while end != NONE:
-            begin, following = block_range(counts, end)
-            if following != NONE:
-                prefetch(counts.entry, following - BLOCK)
-                prefetch(counts.entry, following - BLOCK // 2)
-                prefetch(counts.next_block, following // BLOCK - 1)
-            for entry in counts.entry[begin:end]:
-                category = category_of(entry)
-                if scratch.points[category] == 0:
-                    scratch.touched[count] = category
-                    count += 1
-                scratch.points[category] += frequency_of(entry) if frequencies else 1
-            end = following
-    return count
-
-
-@kernel
-def _most_similar(state: ClusterState, settings: MergeSettings, row: int, capacity: float) -> tuple[int, float]:
-    """Return the most similar category with free capacity, and how similar it is; NONE if none is similar at all.
-
-    Of equals the one whose box would grow least, then the lowest.
-    """
-    slots, scratch = state.slots, state.scratch
-    count = _count_shared(state, settings.frequencies, row)
-    best, best_sim, best_growth = i64(NONE), 0.0, inf
-    for i in range(count):
-        if i + _AHEAD < count:
-            prefetch(slots.box, i64(scratch.touched[i + _AHEAD]))
-            prefetch(slots.total, i64(scratch.touched[i + _AHEAD]))
-        category = i64(scratch.touched[i])
-        shared = i64(scratch.points[category])
-        scratch.points[category] = 0
-        whole = slots.total[category] if settings.frequencies else slots.distinct[category]
-        # Most are less similar by far, which shows without division, and for some without their box.
-        weighted, least = settings.alpha * shared, _ALMOST * best_sim * (1 - settings.alpha) * whole
-        if weighted < least:
-            continue
-        box = slots.box[category]
-        area = _area(box[0], box[1], box[2], box[3])
-        growth = _growth(box, state.rows.box[row], area)
-        base = max(area, settings.least_area)
-        if weighted * base < least * (base + growth):
-            continue
-        if slots.size[category] + 1 > capacity:
-            continue
-        sim = settings.alpha * (shared / whole) / ((1 - settings.alpha) * (1 + growth / base))
-        if sim > best_sim or (
-            sim == best_sim and sim > 0 and (growth < best_growth or (growth == best_growth and category < best))
-        ):
-            best, best_sim, best_growth = category, sim, growth
-    return best, best_sim
-
-
-@kernel
-def _nearest(state: ClusterState, row: int, capacity: float) -> Scalar:
-    """Return the category with free capacity whose box would grow least; of equals the lowest."""
-    slots = state.slots
-    best, best_growth, own = i64(NONE), inf, i64(state.rows.category[row])
-    for category in range(len(slots.size)):
-        if slots.size[category] == 0 or slots.size[category] + 1 > capacity or category == own:
-            continue
-        box = slots.box[category]
-        growth = _growth(box, state.rows.box[row], _area(box[0], box[1], box[2], box[3]))
-        if growth < best_growth:
-            best, best_growth = i64(category), growth
-    return best
-
-
-@kernel
 def _capacity(state: ClusterState, settings: MergeSettings, rows: int) -> float:
     return max(float(MIN_CAPACITY), settings.max_relative_size * rows / (len(state.slots.size) - 1))
 
@@ -186,9 +64,9 @@ def _add(state: ClusterState, settings: MergeSettings, row: int, progress: Progr
     slots, total = state.slots, progress.total
     total[1] += 1
     capacity = _capacity(state, settings, total[1])
-    best, similarity = _most_similar(state, settings, row, capacity)
+    best, similarity = most_similar(state, settings, row, capacity)
     if best == NONE and settings.new_threshold <= 0:
-        best = _nearest(state, row, capacity)
+        best = nearest(state, row, capacity)
     if best == NONE or similarity < settings.new_threshold:
         founded = total[4]
         while slots.size[founded] > 0:
@@ -396,7 +274,7 @@ def _merge(state: ClusterState, settings: MergeSettings, progress: Progress) -> 
     if one == NONE:
         one, other = progress.total[2], progress.total[3]
         if other == NONE:
-            other = _nearest(state, i64(state.slots.head[one]), capacity)
+            other = nearest(state, i64(state.slots.head[one]), capacity)
     return _merge_pair(state, one, other, progress)
 
 

@@ -27,7 +27,8 @@ from roamcast.match.kernels.clustering import (
     rehash_counts,
 )
 from roamcast.match.kernels.correlating import Points, leave_categories
-from roamcast.match.kernels.merging import ClusterState, MergeSettings, Progress, add_rows
+from roamcast.match.kernels.merging import Progress, add_rows
+from roamcast.match.kernels.similarity import ClusterState, MergeSettings
 from roamcast.match.partitioners.correlation import CategoryPairs, Correlation
 from roamcast.match.partitioners.hilbert import bound_boxes
 from roamcast.match.routing.features import hash_terms
