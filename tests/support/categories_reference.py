@@ -56,18 +56,13 @@ class ReferenceCategories:
             self._merge(founded, best)
 
     def remove(self, handle: int) -> None:
-        for members in self.members:
-            if handle in members:
-                members.remove(handle)
+        number = self.category_of(handle)
+        self.members[number].remove(handle)
+        self.load[number] += 1
         del self.box[handle], self.terms[handle]
 
     def observe(self, matches: Sequence[int]) -> None:
         self.events = [*self.events, frozenset(matches)][-self.parameters.window :]
-
-    def restart(self) -> None:
-        """Members are distributed in the order of their handles after a restart."""
-        for members in self.members:
-            members.sort()
 
     def balance(self, factor: float) -> None:
         """Move categories away from overloaded workers, in the order of DiviPara."""
@@ -147,7 +142,7 @@ class ReferenceCategories:
         self.load[target] += self.load[source]
 
     def _distribute(self, number: int) -> None:
-        moving, own = self.members[number], self.worker[number]
+        moving, own = sorted(self.members[number]), self.worker[number]
         size = [len(members) for members in self.members]
         others = [n for n in self.live if n != number]
         targets = []

@@ -27,6 +27,7 @@ from roamcast.match.kernels.correlating import (
 )
 from roamcast.match.kernels.intrinsics import Scalar, i64
 from roamcast.match.kernels.similarity import ClusterState, MergeSettings, most_similar, nearest
+from roamcast.match.kernels.sorting import sort_numbers
 
 __all__ = ["MIN_CAPACITY", "Progress", "add_rows"]
 
@@ -235,6 +236,7 @@ def _distribute(state: ClusterState, category: int, capacity: int, progress: Pro
         return False
     members, targets = progress.moved[progress.moved_count[0] :], progress.targets
     list_members(rows, slots, category, members)
+    sort_numbers(members, size)  # the order in which they joined is not stored
     for i in range(size):
         targets[i] = _choose_target(state, category, members[i], capacity)
         slots.size[targets[i]] += 1  # until all are chosen

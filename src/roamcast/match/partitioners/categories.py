@@ -7,7 +7,7 @@ two that collide count as one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,12 @@ from roamcast.match.kernels.clustering import (
 from roamcast.match.kernels.correlating import Points, leave_categories
 from roamcast.match.kernels.merging import Progress, add_rows
 from roamcast.match.kernels.similarity import ClusterState, MergeSettings
+from roamcast.match.partitioners.balance import choose_moves
 from roamcast.match.partitioners.correlation import CategoryPairs, Correlation
 from roamcast.match.partitioners.hilbert import bound_boxes
 from roamcast.match.routing.features import hash_terms
 
-__all__ = ["Categories", "CategoryParameters", "Distribution"]
+__all__ = ["Categories", "CategoryParameters", "Distribution", "MergeEffort"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -84,6 +85,14 @@ class Distribution:
     overload: float = 2.0
 
 
+class MergeEffort(NamedTuple):
+    """The cost of merging: subscriptions that changed their category, and how many of them changed their worker."""
+
+    merges: int
+    relabelled: int
+    moved: int
+
+
 class Categories:
     """The categories of all current subscriptions, at most `parameters.max_categories`, and the worker of each.
 
@@ -124,7 +133,7 @@ class Categories:
     def add(self, rows: IndexRows) -> Integers:
         """Add subscriptions, and merge categories when there are too many; return handles that changed their worker.
 
-        Handles are new and ascending, within a call and from call to call.
+        Handles are new and ascending, within a call and from call to call. Adding and removing count as load.
         """
         begin, end = self._append(rows)
         parameters, distribution = self.parameters, self.distribution
@@ -138,13 +147,15 @@ class Categories:
             moved.append(self.progress.moved[: self.progress.moved_count[0]].copy())
             self.progress.moved_count[0] = 0
             if not self.progress.needed.any():
-                return self._handle[np.unique(np.concatenate(moved))]
+                break
             terms, count = self.progress.needed.tolist()
             self._reserve(terms)
             if count > len(self.progress.moved):
                 self.progress = self.progress._replace(
                     moved=np.empty(2 * count, np.int64), targets=np.empty(2 * count, np.int64)
                 )
+        np.add.at(self.slots.load, self.of(rows.handle), 1.0)
+        return self._handle[np.unique(np.concatenate(moved))]
 
     def remove(self, handles: Integers) -> Integers:
         """Remove subscriptions and return the categories they were in. Unknown handles are ignored."""
@@ -153,14 +164,36 @@ class Categories:
         window, cache = self.correlation.window, self.correlation.cache
         leave_categories(self.rows, self.slots, self._counts, window, cache, read_only(rows))
         self._count_all(int(self.progress.total[1]) - len(rows))
+        np.add.at(self.slots.load, categories, 1.0)
         if self.count > 2 * self.progress.total[1] + 1024:
             self._compact()
         return categories
+
+    def replace_boxes(self, handles: Integers, box: Floats) -> None:
+        """Replace the boxes of members; unknown handles are ignored. The bounds of categories stay."""
+        rows, known = self._find(handles)
+        self.rows.box[rows[known]] = bound_boxes(box[known])
 
     def observe(self, event: Integers, handle: Integers) -> None:
         """Learn from the matches of a batch, ordered by event."""
         rows, known = self._find(handle)
         self.correlation.observe(event[known], rows[known], self.rows)
+
+    def receive(self, categories: Integers, events: int | Integers = 1) -> None:
+        """Count the load of events that categories receive: each is compared with all members."""
+        np.add.at(self.slots.load, categories, events * self.slots.size[categories])
+
+    def balance(self) -> Integers:
+        """Move categories away from overloaded workers; return the handles of their members. The load starts at 0."""
+        slots, overload = self.slots, self.distribution.overload
+        rows = [np.empty(0, np.int64)]
+        for category, target in choose_moves(
+            slots.load, slots.size, slots.worker, len(slots.held), self.pairs(), overload
+        ):
+            self.place(category, target)
+            rows.append(self.members(category))
+        slots.load[:] = 0.0
+        return self.handle[np.concatenate(rows)]
 
     def place(self, category: int, worker: int) -> None:
         """Move a category to another worker."""
@@ -174,6 +207,10 @@ class Categories:
     def pairs(self) -> CategoryPairs:
         """Return the pairs of categories that correlate."""
         return self.correlation.pairs(self.rows.category)
+
+    @property
+    def effort(self) -> MergeEffort:
+        return MergeEffort(*self.progress.effort.tolist())
 
     @property
     def live(self) -> Integers:
@@ -195,7 +232,7 @@ class Categories:
         return np.where(known, self.rows.category[rows] if self.count else NONE, NONE).astype(np.int64)
 
     def members(self, category: int) -> Integers:
-        """Return the rows of a category."""
+        """Return the rows of a category in the order in which they joined."""
         rows = np.empty(self.slots.size[category], np.int64)
         return rows[: list_members(self.rows, self.slots, category, rows)]
 

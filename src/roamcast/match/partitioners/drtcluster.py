@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.index.rows import IndexRows
 from roamcast.match.index.segments import Arrays
-from roamcast.match.partitioners.balance import choose_moves
-from roamcast.match.partitioners.categories import Categories, CategoryParameters, Distribution
+from roamcast.match.partitioners.categories import Categories, CategoryParameters, Distribution, MergeEffort
 from roamcast.match.port import Events, Matches
 from roamcast.match.routing.features import hash_events
 from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
@@ -23,14 +22,6 @@ Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 _PREFIX = "category_"  # of the arrays of categories
-
-
-class MergeEffort(NamedTuple):
-    """The cost of merging: subscriptions that changed their category, and how many of them changed their worker."""
-
-    merges: int
-    relabelled: int
-    moved: int
 
 
 class DrtCluster:
@@ -46,14 +37,12 @@ class DrtCluster:
     def add(self, rows: IndexRows) -> PlacementChanges:
         term = self.placement.choose_terms(rows)
         moved = np.setdiff1d(self.categories.add(rows), rows.handle, assume_unique=True)
-        np.add.at(self.categories.slots.load, self.categories.of(rows.handle), 1.0)
         self._router = None
         changes = self.placement.add(rows, term, self._masks(rows.handle))
         return PlacementChanges.concatenate([changes, self._reassign(moved)])
 
     def remove(self, handles: Integers) -> PlacementChanges:
-        categories = self.categories.remove(np.asarray(handles, np.int64))
-        np.add.at(self.categories.slots.load, categories, 1.0)
+        self.categories.remove(np.asarray(handles, np.int64))
         self._router = None
         return self.placement.remove(handles)
 
@@ -73,25 +62,16 @@ class DrtCluster:
     def observe(self, events: Events, matches: Matches) -> None:
         self.placement.observe(hash_events(events))
         _, category = self.received_by(events)
-        np.add.at(self.categories.slots.load, category, self.categories.slots.size[category])
+        self.categories.receive(category)
         self.categories.observe(matches.event, matches.subscription)
 
     def balance(self) -> PlacementChanges:
-        categories, slots = self.categories, self.categories.slots
-        moves = choose_moves(
-            slots.load, slots.size, slots.worker, self.workers, categories.pairs(), self.distribution.overload
-        )
-        rows = [np.empty(0, np.int64)]
-        for category, target in moves:
-            categories.place(category, target)
-            rows.append(categories.members(category))
-        slots.load[:] = 0.0
         self._router = None
-        return self._reassign(categories.handle[np.concatenate(rows)])
+        return self._reassign(self.categories.balance())
 
     @property
     def effort(self) -> MergeEffort:
-        return MergeEffort(*self.categories.progress.effort.tolist())
+        return self.categories.effort
 
     def arrays(self) -> Arrays:
         stored = {f"{_PREFIX}{name}": array for name, array in self.categories.arrays().items()}

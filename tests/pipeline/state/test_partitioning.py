@@ -1,0 +1,106 @@
+"""Every partitioner in the real plan of the pipeline: exact, and the same decisions again for a repeated batch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from batches import Placed, PureStream, control, match_rows, placed
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import brief
+from worlds import around, event, position, removal, subscription
+
+from roamcast.journal.records import Record
+from roamcast.match.partitioners.categories import CategoryParameters, Distribution
+from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.state.index_state import ShardedIndex
+from roamcast.pipeline.state.partitioning import PARTITIONERS, PartitionerName, PartitioningSettings
+
+FEW = CategoryParameters(4, new_threshold=0.3, window=8, matches=4)
+
+
+def settings(partitioner: PartitionerName, workers: int = 3, every: int = 2) -> BatchSettings:
+    """Few categories, and balancing all the time."""
+    partitioning = PartitioningSettings(partitioner, 0.0, FEW, Distribution(overload=1.0))
+    return BatchSettings(workers=workers, rebalance_events=every, partitioning=partitioning)
+
+
+def letters(result: BatchResult) -> dict[str, list[dict[str, Any]]]:
+    return {office: rows.to_pylist() for office, rows in result.letters.by_office.items()}
+
+
+def shards_of(stream: PureStream) -> ShardedIndex:
+    sharded = stream.state.manifest.index.sharded
+    assert sharded is not None
+    return sharded
+
+
+def batches(history: Sequence[Sequence[Record]]) -> Iterator[list[Placed]]:
+    """Each group is a batch, at consecutive offsets."""
+    first = 1
+    for records in history:
+        yield placed(records, first=first)
+        first += len(records)
+
+
+boxes = st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 4), st.integers(0, 4)).map(
+    lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3])
+)
+terms = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=3)
+records = st.one_of(
+    st.builds(
+        lambda n, box, needed: subscription(f"s{n}", f"r{n % 3}", box, needed),
+        st.integers(0, 25),
+        st.none() | boxes | st.just((2, -1, -2, 1)),
+        terms,
+    ),
+    st.builds(lambda n: removal(f"s{n}", f"r{n % 3}"), st.integers(0, 25)),
+    st.builds(lambda n, needed: around(f"m{n}", f"r{n}", 2.0, needed), st.integers(0, 2), terms),
+    st.builds(lambda n, x, y: position(f"r{n}", x, y), st.integers(0, 2), st.integers(-5, 5), st.integers(-5, 5)),
+    st.builds(event, st.just("cam"), st.integers(1, 99), st.integers(-4, 4), st.integers(-4, 4), terms),
+    st.builds(event, st.just("cam@elsewhere"), st.integers(1, 99), st.integers(-4, 4), st.integers(-4, 4), terms),
+)
+histories = st.lists(st.lists(records, min_size=1, max_size=20), min_size=1, max_size=7)
+partitioners = st.sampled_from(PARTITIONERS)
+
+
+@given(histories, partitioners, st.sampled_from([1, 2, 4]), st.data())
+@brief()
+def test_any_history_gives_the_letters_of_the_whole_index(
+    history: list[list[Record]], partitioner: PartitionerName, workers: int, data: st.DataObject
+) -> None:
+    """With restarts and repeated attempts, which reach the same state as a process that just goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole, steady, unlucky = (PureStream(Path(folder) / name) for name in "abc")
+        steady.settings = unlucky.settings = settings(partitioner, workers)
+        for stream in (steady, unlucky):
+            stream.restart()
+        for rows in batches(history):
+            expected = letters(whole.run(rows))
+            assert letters(steady.run(rows)) == expected
+            if data.draw(st.booleans()):
+                unlucky.restart()
+            if data.draw(st.booleans()):
+                prepared = unlucky.state.prepare(control(rows), unlucky.state.manifest.batch + 1)
+                unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
+            assert letters(unlucky.run(rows)) == expected
+            assert shards_of(unlucky).partitioning == shards_of(steady).partitioning
+            assert [s.stack for s in shards_of(unlucky).shards] == [s.stack for s in shards_of(steady).shards]
+
+
+@given(histories, st.data())
+@brief()
+def test_plan_partitioner_and_shards_may_change_at_every_start(
+    history: list[list[Record]], data: st.DataObject
+) -> None:
+    """From any to any other; the letters stay the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole, other = PureStream(Path(folder) / "a"), PureStream(Path(folder) / "b")
+        for rows in batches(history):
+            if data.draw(st.booleans()):
+                other.settings = settings(data.draw(partitioners), data.draw(st.sampled_from([0, 1, 2, 4])))
+                other.restart()
+            assert letters(other.run(rows)) == letters(whole.run(rows))
