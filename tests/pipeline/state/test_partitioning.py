@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from batches import Placed, PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,8 +89,7 @@ def test_any_history_gives_the_letters_of_the_whole_index(
                 prepared = unlucky.state.prepare(control(rows), unlucky.state.manifest.batch + 1)
                 unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
             assert letters(unlucky.run(rows)) == expected
-            assert shards_of(unlucky).partitioning == shards_of(steady).partitioning
-            assert [s.stack for s in shards_of(unlucky).shards] == [s.stack for s in shards_of(steady).shards]
+            assert decisions(unlucky) == decisions(steady)
 
 
 @given(histories, st.data())
@@ -104,3 +105,66 @@ def test_plan_partitioner_and_shards_may_change_at_every_start(
                 other.settings = settings(data.draw(partitioners), data.draw(st.sampled_from([0, 1, 2, 4])))
                 other.restart()
             assert letters(other.run(rows)) == letters(whole.run(rows))
+
+
+def town(seed: int, count: int, first: int = 0) -> list[Record]:
+    """Subscriptions and events around a few places, with the terms of the place."""
+    choose = random.Random(seed)
+    records = []
+    for n in range(first, first + count):
+        place = choose.randrange(4)
+        x, y = 10 * place + choose.randrange(4), choose.randrange(4)
+        words = choose.sample([f"p{place}", f"p{place}q", "common"], choose.randrange(1, 4))
+        if choose.random() < 0.4:
+            records.append(subscription(f"s{n}", f"r{n % 5}", (x, y, x + choose.randrange(1, 20), y + 3), words))
+        elif choose.random() < 0.1:
+            records.append(removal(f"s{choose.randrange(n + 1)}", f"r{n % 5}"))
+        else:
+            records.append(event("cam", n + 1, x, y, [f"p{place}", f"p{place}q", "common"]))
+    return records
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_busy_town_gives_the_letters_of_the_whole_index(tmp_path: Path, partitioner: PartitionerName) -> None:
+    """Every partitioner that can moves subscriptions meanwhile; DRt-Cluster also merges, within and between workers."""
+    whole, shared = PureStream(tmp_path / "a"), PureStream(tmp_path / "b", settings(partitioner, every=20))
+    moved = 0
+    for rows in batches([town(seed, 60, 60 * seed) for seed in range(8)]):
+        before = holders(shared) if shared.state.manifest.index.sharded else {}
+        assert letters(shared.run(rows)) == letters(whole.run(rows))
+        after = holders(shared)
+        moved += sum(before[handle] != after[handle] for handle in before.keys() & after.keys())
+    assert (moved > 0) == (partitioner != "hashing")
+    if partitioner == "drtcluster":
+        values = shards_of(shared).partitioning.values
+        assert min(values["merges"], values["moved"], values["balanced"]) > 0
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_repeated_batch_decides_the_same(tmp_path: Path, partitioner: PartitionerName) -> None:
+    """One process runs each batch once; the other starts anew, prepares, matches and fails before each."""
+    steady, unlucky = (PureStream(tmp_path / name, settings(partitioner, every=20)) for name in "ab")
+    for rows in batches([town(seed, 60, 60 * seed) for seed in range(8)]):
+        steady.run(rows)
+        unlucky.restart()
+        prepared = unlucky.state.prepare(control(rows), unlucky.state.manifest.batch + 1)
+        unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
+        unlucky.run(rows[::-1])
+        assert decisions(unlucky) == decisions(steady)
+
+
+def decisions(stream: PureStream) -> dict[str, Any]:
+    """The state of the partitioner and what each shard holds: everything but the secret and files made with it."""
+    sharded = shards_of(stream)
+    held = {f"shard {number}": [part._asdict() for part in shard.rows] for number, shard in enumerate(sharded.shards)}
+    return {"partitioning": sharded.partitioning.to_json(), "holders": holders(stream), **held}
+
+
+def holders(stream: PureStream) -> dict[int, list[int]]:
+    """The shards that hold each subscription."""
+    held: dict[int, list[int]] = {}
+    for number, shard in enumerate(shards_of(stream).shards):
+        rows = stream.folder.index.rows(shard.stack)
+        for handle in () if rows is None else rows.handle.tolist():
+            held.setdefault(handle, []).append(number)
+    return held

@@ -132,9 +132,8 @@ class BatchState:
 
     def prepare(self, control: ControlRecords, batch: int) -> PreparedBatch:
         """Apply the control records of a batch. The context says what its events are matched with."""
-        statistics = TermStatistics() if self._is_measured else self._term_statistics
         for terms in control.terms:
-            statistics.observe(terms)
+            self._term_statistics.observe(terms)
         known = self._folder.open_rows(self.manifest)
         changes = apply_records_in_bulk(control.records, batch, known)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
@@ -144,6 +143,7 @@ class BatchState:
         updater, settings = self._folder.updater, self._settings
         policy, self._policy = self._policy, None  # an attempt that fails leaves none, and the next one restores it
         index, policy = updater.reshard(self.manifest.index, settings.workers, settings.partitioning, known, policy)
+        statistics = None if self._is_measured else self._term_statistics
         index = updater.update(index, rows, regions.boxes, known, policy, statistics)
         if policy is not None:
             index = _with_partitioning(index, policy.save_placement())
@@ -240,7 +240,7 @@ class BatchState:
 
     @property
     def _is_measured(self) -> bool:
-        """Whether decisions depend on the work of a search. Then no index may depend on what this process has seen."""
+        """Whether decisions depend on the work of a search. Then the index must not depend on the term statistics."""
         return self._settings.workers > 0 and self._settings.partitioning.partitioner in MEASURED
 
     def _learn(self, prepared: PreparedBatch, matched: pa.Table, load: LoadRows, events: int) -> IndexState:
