@@ -13,17 +13,15 @@ from roamcast.errors import InputError
 from roamcast.match.index.dictionary import Dictionary, encode_terms
 from roamcast.match.index.segments import MappedArrays
 from roamcast.match.kernels.postings import SegmentArrays
-from roamcast.match.kernels.search import (
-    BLOCK,
-    MAX_LISTED,
-    SearchBatch,
-    SearchScratch,
+from roamcast.match.kernels.search import BLOCK, MAX_LISTED, SearchBatch, SearchScratch, list_postings, search
+from roamcast.match.kernels.sorting import (
+    SHORT_RUN,
     count_candidates,
     group_by_event,
-    list_postings,
-    search,
+    point_curve_keys,
+    radix_argsort,
+    sort_short_runs,
 )
-from roamcast.match.kernels.sorting import SHORT_RUN, point_curve_keys, radix_argsort, sort_short_runs
 from roamcast.match.port import Events, Matches
 
 __all__ = ["Candidates", "ExactTest", "Index", "OpenSegment", "ScannedPostings"]

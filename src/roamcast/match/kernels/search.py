@@ -16,10 +16,7 @@ from roamcast.match.kernels.cells import NO_CELL, cell_number, clamp_longitude, 
 from roamcast.match.kernels.intrinsics import Scalar, count_ones, i64, prefetch, u8, u32, u64
 from roamcast.match.kernels.postings import LAST_TERM, SegmentArrays, bit_number, mix_term, signature_bit
 
-__all__ = [
-    "BLOCK", "MAX_LISTED", "SearchBatch", "SearchScratch", "count_candidates", "group_by_event", "list_postings",
-    "search",
-]  # fmt: skip
+__all__ = ["BLOCK", "MAX_LISTED", "SearchBatch", "SearchScratch", "list_postings", "search"]
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -392,19 +389,3 @@ def _terms_match(segment: SegmentArrays, at: int, under: int, stamp: int, scratc
         if not has_term:
             return False
     return True
-
-
-@kernel
-def count_candidates(event: Numbers, count: Integers) -> None:
-    """Add to count[e] how often event e occurs."""
-    for e in event:
-        count[e] += 1
-
-
-@kernel
-def group_by_event(event: Numbers, value: Integers, next_index: Integers, ordered: Integers) -> None:
-    """Group values by event, keeping their order. `next_index[e]` is where the next value of event e goes."""
-    for i in range(len(event)):
-        e = event[i]
-        ordered[next_index[e]] = value[i]
-        next_index[e] += 1

@@ -1,4 +1,4 @@
-"""Radix sort, the Z-order curve, and sorting of short runs."""
+"""Radix sort, the Z-order curve, grouping by event, and sorting of short runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from roamcast.compiled import inline_kernel, kernel
 from roamcast.match.kernels.cells import NO_CELL, cell_number
 from roamcast.match.kernels.intrinsics import Scalar, i64, u64
 
-__all__ = ["SHORT_RUN", "cell_curve_keys", "point_curve_keys", "radix_argsort", "sort_numbers", "sort_short_runs"]
+__all__ = [
+    "SHORT_RUN", "cell_curve_keys", "count_candidates", "group_by_event", "point_curve_keys", "radix_argsort",
+    "sort_numbers", "sort_short_runs",
+]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
@@ -130,3 +133,19 @@ def sort_numbers(numbers: Integers, count: int) -> None:
                 break
             numbers[root], numbers[child] = numbers[child], numbers[root]
             root = child
+
+
+@kernel
+def count_candidates(event: Numbers, count: Integers) -> None:
+    """Add to count[e] how often event e occurs."""
+    for e in event:
+        count[e] += 1
+
+
+@kernel
+def group_by_event(event: Numbers, value: Integers, next_index: Integers, ordered: Integers) -> None:
+    """Group values by event, keeping their order. `next_index[e]` is where the next value of event e goes."""
+    for i in range(len(event)):
+        e = event[i]
+        ordered[next_index[e]] = value[i]
+        next_index[e] += 1

@@ -168,8 +168,8 @@ class CategoryPolicy:
             "categories": rows,
             "merges": effort.merges,
             "relabelled": effort.relabelled,
-            "merge_moves": effort.moved,
-            "balance_moves": self._balanced,
+            "moved_by_merging": effort.moved,
+            "moved_by_balancing": self._balanced,
         }
 
     def _members(self) -> tuple[Integers, Integers]:

@@ -48,8 +48,8 @@ class ShardedIndex(NamedTuple):
     """The shards of all workers.
 
     `partitioning` is the state of the policy that decides which shards hold a subscription. `routes` are the routing
-    tables, `stale` counts their outdated entries. `secret` seeds the hashes of routing, so that an attacker cannot
-    choose terms that collide.
+    tables, `stale` counts their outdated entries. `moved` counts subscriptions that went to other shards. `secret`
+    seeds the hashes of routing, so that an attacker cannot choose terms that collide.
     """
 
     shards: tuple[Shard, ...]
@@ -57,6 +57,7 @@ class ShardedIndex(NamedTuple):
     secret: str
     routes: tuple[RoutingTableRef, ...] = ()
     stale: int = 0
+    moved: int = 0
 
     @property
     def segments(self) -> Iterator[SegmentRef]:
@@ -79,6 +80,7 @@ class ShardedIndex(NamedTuple):
             "secret": self.secret,
             "routes": [table._asdict() for table in self.routes],
             "stale": self.stale,
+            "moved": self.moved,
         }
 
     @classmethod
@@ -97,6 +99,7 @@ class ShardedIndex(NamedTuple):
             content["secret"],
             tuple(RoutingTableRef(**table) for table in content["routes"]),
             content["stale"],
+            content["moved"],
         )
 
 

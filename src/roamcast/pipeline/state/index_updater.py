@@ -69,6 +69,7 @@ class IndexUpdater:
         rows, masks = self._find_moves(sharded, policy, policy.begin_batch())
         if rows is not None:
             sharded = self._change(sharded, rows, masks, known.with_handles(rows.handle), rows.handle)
+            sharded = sharded._replace(moved=sharded.moved + len(rows.handle))
         return index._replace(sharded=sharded), policy
 
     def update(
@@ -204,6 +205,7 @@ class IndexUpdater:
             rows = pa.concat_tables([rows, known.with_handles(others)])
             added, masks = concatenate_rows(added, moving), np.append(masks, moving_masks)
             removed = (*removed, *moving.handle.tolist())
+            sharded = sharded._replace(moved=sharded.moved + len(moving.handle))
         return self._change(sharded, added, masks, rows, removed, frequency)
 
     def _change(
@@ -260,8 +262,9 @@ class IndexUpdater:
         order = np.argsort(boxes.handle)
         rows = rows._replace(box=boxes.box[order[np.searchsorted(boxes.handle, rows.handle, sorter=order)]])
         masks = policy.masks(rows) if policy.follows_boxes else held
-        moving = known.with_handles(rows.handle[masks != held])
-        return self._change(sharded, rows, masks, moving, rows.handle, frequency)
+        moving = rows.handle[masks != held]
+        sharded = sharded._replace(moved=sharded.moved + len(moving))
+        return self._change(sharded, rows, masks, known.with_handles(moving), rows.handle, frequency)
 
     def _refresh(self, index: IndexState, frequency: TermFrequency | None) -> IndexState:
         """Rebuild the routing tables if too many of their entries are outdated."""
