@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from batches import Placed, PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import brief
-from worlds import around, event, position, removal, subscription
+from worlds import around, event, position, removal, subscription, town
 
 from roamcast.journal.records import Record
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
@@ -105,23 +104,6 @@ def test_plan_partitioner_and_shards_may_change_at_every_start(
                 other.settings = settings(data.draw(partitioners), data.draw(st.sampled_from([0, 1, 2, 4])))
                 other.restart()
             assert letters(other.run(rows)) == letters(whole.run(rows))
-
-
-def town(seed: int, count: int, first: int = 0) -> list[Record]:
-    """Subscriptions and events around a few places, with the terms of the place."""
-    choose = random.Random(seed)
-    records = []
-    for n in range(first, first + count):
-        place = choose.randrange(4)
-        x, y = 10 * place + choose.randrange(4), choose.randrange(4)
-        words = choose.sample([f"p{place}", f"p{place}q", "common"], choose.randrange(1, 4))
-        if choose.random() < 0.4:
-            records.append(subscription(f"s{n}", f"r{n % 5}", (x, y, x + choose.randrange(1, 20), y + 3), words))
-        elif choose.random() < 0.1:
-            records.append(removal(f"s{choose.randrange(n + 1)}", f"r{n % 5}"))
-        else:
-            records.append(event("cam", n + 1, x, y, [f"p{place}", f"p{place}q", "common"]))
-    return records
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
