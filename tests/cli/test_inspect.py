@@ -178,7 +178,7 @@ def test_status_of_a_node_that_is_ok(
 
 
 def test_status_shows_shards_and_categories(node: RunningNode) -> None:
-    """A line about the partitioner and a table of shards; --json has every category."""
+    """A line about the partitioner and a table of shards; --json has the categories."""
     shards = [
         {"worker": 0, "subscriptions": 1200, "messages": 5, "checks": 7, "matches": 2},
         {"worker": 1, "subscriptions": 3, "messages": 0, "checks": 0, "matches": 0},
@@ -186,7 +186,7 @@ def test_status_shows_shards_and_categories(node: RunningNode) -> None:
     categories = [{"category": 4, "worker": 0, "size": 1200, "load": 6000}]
     partitioning = {
         "partitioner": "drtcluster", "imbalance": 1.25, "moved": 1, "shards": shards, "categories": categories,
-        "merges": 2,
+        "category_count": 1, "merges": 2,
     }  # fmt: skip
     beat(node.data, batch=7, partitioning=partitioning)
     lines = CliRunner().invoke(app, ["status"]).output.splitlines()

@@ -170,14 +170,14 @@ def _health_text(health: dict[str, Any]) -> str:
 
 
 def _partitioning_lines(status: dict[str, Any]) -> list[str]:
-    """Each shard, and with DRt-Cluster its categories; --json shows every category."""
+    """Each shard, and with DRt-Cluster the categories on it; --json shows these one by one."""
     line = f"partitioner: {status['partitioner']}, imbalance {status['imbalance']:.2f}"
     line += f", {counted(status['moved'], 'subscription')} moved"
-    shards, categories = status["shards"], status.get("categories")
+    shards, categories = status["shards"], status.get("categories")  # those with the most load
     head = ["shard", "subscriptions", "messages", "checks", "matches"]
     rows = [[str(shard["worker"]), *(f"{shard[name]:,}" for name in head[1:])] for shard in shards]
     if categories is not None:
-        line += f"; {counted(len(categories), 'category', 'categories')}, {counted(status['merges'], 'merge')}"
+        line += f"; {counted(status['category_count'], 'category', 'categories')}, {counted(status['merges'], 'merge')}"
         head += ["categories", "largest", "load"]
         for row, shard in zip(rows, shards, strict=True):
             mine = [one for one in categories if one["worker"] == shard["worker"]]

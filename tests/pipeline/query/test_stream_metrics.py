@@ -33,6 +33,7 @@ def test_partitioning_status_describes_shards_and_categories(tmp_path: Path) -> 
     assert status is not None
     assert [sum(shard[name] for shard in status["shards"]) for name in ("subscriptions", "matches")] == [20, 19]
     assert sum(one["size"] for one in status["categories"]) == 20
+    assert len(status["categories"]) == status["category_count"]
     assert sum(one["load"] for one in status["categories"]) > 20
     assert 1 <= status["imbalance"] <= 2
     assert (status["partitioner"], status["moved"], status["merges"]) == ("drtcluster", 0, 0)

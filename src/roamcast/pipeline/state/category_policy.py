@@ -29,7 +29,7 @@ from roamcast.pipeline.state.partitioning import (
     PartitioningSettings,
     PartitioningState,
 )
-from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder
+from roamcast.pipeline.state.parts import RESTORE_HINT, Obsolete, Part, PartFolder
 
 __all__ = ["CategoryPolicy"]
 
@@ -38,6 +38,7 @@ Floats = npt.NDArray[np.float64]
 _NONE: Final = -1
 _SIDES: Final = ("min_x", "min_y", "max_x", "max_y")
 _EVENTS: Final = 256  # of a batch, for correlation
+_SHOWN: Final = 1_000  # categories, those with the most load
 
 
 class _Slots(NamedTuple):
@@ -140,7 +141,8 @@ class CategoryPolicy:
     def end_batch(self, report: BatchReport) -> None:
         units = report.load.of_units
         self.categories.receive(units.unit, SAMPLED_OFFSETS * units.messages)
-        self.categories.observe(*_sample_matches(report.matched, report.subscriptions))
+        most = self.categories.parameters.matches
+        self.categories.observe(*_sample_matches(report.matched, report.subscriptions, most))
         self._is_due |= report.is_due
 
     def save(self) -> PartitioningState:
@@ -158,13 +160,14 @@ class CategoryPolicy:
         return self._state()
 
     def describe(self) -> Mapping[str, Any]:
-        slots, sizes, effort = _Slots.of(self.categories), self.categories.slots.size, self.categories.effort
-        rows = [
-            {"category": at, "worker": int(slots.worker[at]), "size": int(sizes[at]), "load": int(slots.load[at])}
-            for at in self.categories.live.tolist()
-        ]
+        slots, live, effort = self.categories.slots, self.categories.live, self.categories.effort
+        columns = (live, slots.worker[live], slots.size[live], slots.load[live].astype(np.int64))
+        most = np.argsort(-columns[3], kind="stable")[:_SHOWN]
+        names = ("category", "worker", "size", "load")
+        rows = [dict(zip(names, row, strict=True)) for row in np.stack(columns, axis=1)[most].tolist()]
         return {
             "partitioner": "drtcluster",
+            "category_count": len(live),
             "categories": rows,
             "merges": effort.merges,
             "relabelled": effort.relabelled,
@@ -178,7 +181,7 @@ class CategoryPolicy:
         live = np.flatnonzero(category != _NONE)
         return self.categories.handle[live], category[live].astype(np.int64)
 
-    def _push(self, table: StateTable, rows: pa.Table, obsolete: Any = None) -> None:
+    def _push(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> None:
         self._tables[table.name] = self._parts.push(table, self._tables.get(table.name, ()), rows, obsolete)
 
     def _state(self) -> PartitioningState:
@@ -220,15 +223,23 @@ def _arrays(
     worker, load, bounds = np.full(count, _NONE, np.int64), np.zeros(count), np.zeros((count, 4))
     worker[at], load[at] = slots["worker"].to_numpy(), slots["load"].to_numpy()
     bounds[at] = np.stack([slots[name].to_numpy() for name in _SIDES], axis=1)
-    window = np.full((parameters.window, parameters.matches), _NONE, np.int64)
-    for line, handles in zip(lines["line"].to_pylist(), lines["handles"].to_pylist(), strict=True):
-        row = np.searchsorted(handle, handles)
-        known = np.isin(handles, handle)
-        window[line, : len(handles)] = np.where(known, row, _NONE)
     return {
         "handle": handle, "box": bound_boxes(box), "first": first, "term": term, "category": category,
-        "bounds": bounds, "worker": worker, "load": load, "window": window, "added": np.array([state.values["added"]]),
+        "bounds": bounds, "worker": worker, "load": load, "window": _window(parameters, lines, handle),
+        "added": np.array([state.values["added"]]),
     }  # fmt: skip
+
+
+def _window(parameters: CategoryParameters, lines: pa.Table, handle: Integers) -> Integers:
+    """The window as row numbers, given the handles of all rows; -1 for subscriptions that have left."""
+    window = np.full((parameters.window, parameters.matches), _NONE, np.int64)
+    if lines.num_rows and len(handle):
+        handles = lines["handles"].combine_chunks()
+        lengths, values = pc.list_value_length(handles).to_numpy(), handles.flatten().to_numpy()
+        column = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        row = np.minimum(np.searchsorted(handle, values), len(handle) - 1)
+        window[np.repeat(lines["line"].to_numpy(), lengths), column] = np.where(handle[row] == values, row, _NONE)
+    return window
 
 
 def _changed_members(before: tuple[Integers, Integers], after: tuple[Integers, Integers]) -> pa.Table:
@@ -241,8 +252,8 @@ def _changed_members(before: tuple[Integers, Integers], after: tuple[Integers, I
     return pa.table({"handle": handles, "category": np.append(after[1][~same], np.full(len(left), _NONE))})
 
 
-def _sample_matches(matched: pa.Table, subscriptions: TableLookup) -> tuple[Integers, Integers]:
-    """Pairs of an event and a handle, ordered by event, for some events with several matches.
+def _sample_matches(matched: pa.Table, subscriptions: TableLookup, most: int) -> tuple[Integers, Integers]:
+    """Pairs of an event and a handle, ordered by event: some events with several matches, and up to `most` of these.
 
     Events are chosen by node and offset, so the choice is the same if the batch is repeated.
     """
@@ -251,10 +262,12 @@ def _sample_matches(matched: pa.Table, subscriptions: TableLookup) -> tuple[Inte
     several = several.sort_by([("node", "ascending"), ("offset", "ascending")])
     several = several.take(pa.array(sample_evenly(several.num_rows, _EVENTS)))
     pairs = several["subscriptions"].combine_chunks()
-    lengths = pc.list_value_length(pairs).to_numpy()
-    rows = pairs.flatten().to_numpy()
-    handles = subscriptions.take(rows, ("handle",))["handle"].to_numpy()
-    return np.repeat(np.arange(len(lengths)), lengths), handles
+    lengths, rows = pc.list_value_length(pairs).to_numpy(), pairs.flatten().to_numpy()
+    firsts = np.cumsum(lengths) - lengths
+    chosen = [first + sample_evenly(length, most) for first, length in zip(firsts, lengths.tolist(), strict=True)]
+    event = np.repeat(np.arange(len(chosen)), [len(one) for one in chosen])
+    sampled = rows[np.concatenate([np.empty(0, np.int64), *chosen])]
+    return event, subscriptions.take(sampled, ("handle",))["handle"].to_numpy()
 
 
 def _has_left(members: pa.Table) -> Truths:

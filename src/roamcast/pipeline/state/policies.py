@@ -152,7 +152,8 @@ class KdTreePolicy(_Stateless):
         point, cost = cell_centres(units.unit), (units.messages + units.checks).astype(np.float64)
         load = np.bincount(units.worker, cost, minlength=self._workers)
         if load.max() >= _threshold(self._imbalance, int(units.messages.sum()), self._workers) * load.mean():
-            self.planned = KdLeaves.divide(point, cost, self._workers)
+            leaves = KdLeaves.divide(point, cost, self._workers)
+            self.planned = None if np.array_equal(leaves.box, self.leaves.box) else leaves
 
     def _values(self) -> Mapping[str, Any]:
         return {"leaves": self.leaves.to_lists(), "planned": self.planned.to_lists() if self.planned else None}

@@ -61,10 +61,10 @@ def test_metrics_have_the_pipelines_last_batch(node: RunningNode) -> None:
 def test_metrics_have_shards_and_categories(node: RunningNode) -> None:
     """With the worker as a label; of categories those with the most load."""
     shards = [{"worker": n, "subscriptions": 10 + n, "messages": n, "checks": 4, "matches": 1} for n in range(2)]
-    categories = [{"category": n, "worker": n % 2, "size": n, "load": 2 * n} for n in range(1, 201)]
+    categories = [{"category": n, "worker": n % 2, "size": n, "load": 2 * n} for n in range(200, 0, -1)]
     partitioning = {
         "partitioner": "drtcluster", "imbalance": 1.5, "moved": 8, "shards": shards, "categories": categories,
-        "merges": 6,
+        "category_count": 200, "merges": 6,
     }  # fmt: skip
     beat(node.data, batch=1, partitioning=partitioning)
     until(lambda: "roamcast_pipeline_imbalance 1.5" in node.http.get("/metrics").text, "the status to be seen")
