@@ -44,7 +44,7 @@ def removal(id_: str, subscriber: str) -> Record:
 
 
 def town(seed: int, count: int, first: int = 0) -> list[Record]:
-    """Subscriptions and events around a few places, with the terms of the place."""
+    """Subscriptions, moving regions and events around a few places, with the terms of the place."""
     choose = random.Random(seed)
     records = []
     for n in range(first, first + count):
@@ -53,6 +53,10 @@ def town(seed: int, count: int, first: int = 0) -> list[Record]:
         words = choose.sample([f"p{place}", f"p{place}q", "common"], choose.randrange(1, 4))
         if choose.random() < 0.4:
             records.append(subscription(f"s{n}", f"r{n % 5}", (x, y, x + choose.randrange(1, 20), y + 3), words))
+        elif choose.random() < 0.1:
+            records.append(around(f"m{n}", f"r{n % 5}", 3.0, words))
+        elif choose.random() < 0.1:
+            records.append(position(f"r{n % 5}", x, y, NOON + n))
         elif choose.random() < 0.1:
             records.append(removal(f"s{choose.randrange(n + 1)}", f"r{n % 5}"))
         else:

@@ -19,7 +19,7 @@ from roamcast.match.partitioners.categories import CategoryParameters, Distribut
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
 from roamcast.pipeline.state.index_state import ShardedIndex
-from roamcast.pipeline.state.partitioning import PARTITIONERS, PartitionerName, PartitioningSettings
+from roamcast.pipeline.state.partitioning import MEASURED, PARTITIONERS, PartitionerName, PartitioningSettings
 
 FEW = CategoryParameters(4, new_threshold=0.3, window=8, matches=4)
 
@@ -130,15 +130,29 @@ def test_a_busy_town_gives_the_letters_of_the_whole_index(tmp_path: Path, partit
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_repeated_batch_decides_the_same(tmp_path: Path, partitioner: PartitionerName) -> None:
-    """One process runs each batch once; the other starts anew, prepares, matches and fails before each."""
+    """One process runs each batch once. The other fails each time and tries again, half of the time after a restart."""
     steady, unlucky = (PureStream(tmp_path / name, settings(partitioner, every=20)) for name in "ab")
-    for rows in batches([town(seed, 60, 60 * seed) for seed in range(8)]):
+    for number, rows in enumerate(batches([town(seed, 60, 60 * seed) for seed in range(8)])):
         steady.run(rows)
-        unlucky.restart()
-        prepared = unlucky.state.prepare(control(rows), unlucky.state.manifest.batch + 1)
+        if number % 2:
+            unlucky.restart()
+        prepared = unlucky.state.prepare(control(rows), number)
         unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
         unlucky.run(rows[::-1])
         assert decisions(unlucky) == decisions(steady)
+
+
+@pytest.mark.parametrize("partitioner", sorted(MEASURED))
+def test_a_measured_index_does_not_depend_on_earlier_events(tmp_path: Path, partitioner: PartitionerName) -> None:
+    """A process that starts later has not seen them, and must count the same load."""
+    stacks = []
+    for term in ("fire", "ice"):
+        stream = PureStream(tmp_path / term, settings(partitioner))
+        stream.run(placed([event("cam", n, 0, 0, [term]) for n in range(1, 9)]))
+        wanted = [subscription(f"s{n}", "ann", (n, 0, n + 1, 1), ("fire", "ice")) for n in range(9)]
+        stream.run(placed(wanted, first=9))
+        stacks.append([shard.stack for shard in shards_of(stream).shards])
+    assert stacks[0] == stacks[1]
 
 
 def decisions(stream: PureStream) -> dict[str, Any]:
