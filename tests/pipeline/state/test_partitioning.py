@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from batches import Placed, PureStream, control, match_rows, placed
 from hypothesis import given
@@ -15,9 +17,11 @@ from profiles import brief
 from worlds import around, event, position, removal, subscription, town
 
 from roamcast.journal.records import Record
+from roamcast.match.index.rows import concatenate_rows, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
+from roamcast.pipeline.state.category_policy import CategoryPolicy
 from roamcast.pipeline.state.index_state import ShardedIndex
 from roamcast.pipeline.state.partitioning import MEASURED, PARTITIONERS, PartitionerName, PartitioningSettings
 
@@ -30,8 +34,10 @@ def settings(partitioner: PartitionerName, workers: int = 3, every: int = 2) -> 
     return BatchSettings(workers=workers, rebalance_events=every, partitioning=partitioning)
 
 
-def letters(result: BatchResult) -> dict[str, list[dict[str, Any]]]:
-    return {office: rows.to_pylist() for office, rows in result.letters.by_office.items()}
+def letters(result: BatchResult) -> dict[str, Any]:
+    """The letters, and the number of matches: a pair that is found twice makes one letter."""
+    found = {office: rows.to_pylist() for office, rows in result.letters.by_office.items()}
+    return {"letters": found, "matches": result.matches}
 
 
 def shards_of(stream: PureStream) -> ShardedIndex:
@@ -140,6 +146,27 @@ def test_a_repeated_batch_decides_the_same(tmp_path: Path, partitioner: Partitio
         unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
         unlucky.run(rows[::-1])
         assert decisions(unlucky) == decisions(steady)
+
+
+def test_restored_categories_are_those_that_were_kept(tmp_path: Path) -> None:
+    """With the current boxes of moving regions, and the window of correlation."""
+    stream = PureStream(tmp_path, settings("drtcluster", every=20))
+    for rows in batches([town(seed, 60, 60 * seed) for seed in range(8)]):
+        kept = stream.run(rows).policy
+        assert isinstance(kept, CategoryPolicy)
+        sharded = shards_of(stream)
+        held = [stream.folder.index.rows(shard.stack) for shard in sharded.shards]
+        together = reduce(concatenate_rows, [rows for rows in held if rows is not None])
+        restored = CategoryPolicy.restore(
+            len(sharded.shards),
+            stream.settings.partitioning,
+            stream.folder.parts,
+            sharded.partitioning,
+            select_rows(together, np.argsort(together.handle)),
+        )
+        expected, found = kept.categories.arrays(), restored.categories.arrays()
+        for name in ("handle", "box", "category", "window", "added"):
+            np.testing.assert_array_equal(found[name], expected[name], name)
 
 
 @pytest.mark.parametrize("partitioner", sorted(MEASURED))
