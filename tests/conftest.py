@@ -32,7 +32,7 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPT
 # next file when they have done theirs. (The mark `xdist_group` has no effect with pytest 9.2: it sets a private name.)
 _GROUPS = {
     "spark": (
-        "tests/spark/", "tests/pipeline/query/test_stream.py",
+        "tests/spark/", "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
         "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",

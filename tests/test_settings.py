@@ -9,6 +9,7 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.settings import (
     client_settings,
+    drtcluster_settings,
     effective_settings,
     find_config_file,
     node_settings,
@@ -46,6 +47,8 @@ def test_every_section_is_read_from_the_file(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("ROAMCAST_PIPELINE__RECORDS", "8")
     assert (pipeline_settings().records, pipeline_settings().plan) == (8, "replicated")
     assert pipeline_settings(records=9).records == 9
+    monkeypatch.setenv("ROAMCAST_DRTCLUSTER__C_MAX_NUM_TH", "7")
+    assert (drtcluster_settings().c_max_num_th, drtcluster_settings().merge) == (7, 1.0)
     assert client_settings().url == "http://node.example:1"
 
 

@@ -1,7 +1,7 @@
 """Settings: one TOML file, overridden by environment variables, overridden by command-line options.
 
 The file is `roamcast.toml` in the working directory, or the one that ROAMCAST_CONFIG (`--config`) names. It has the
-sections [node], [limits], [pipeline] and [client]. docs/configuration.md lists all keys.
+sections [node], [limits], [pipeline], [drtcluster] and [client]. docs/configuration.md lists all keys.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from roamcast.settings_model import (
     OTHER_VARIABLES,
     SECTIONS,
     ClientSettings,
+    DrtClusterSettings,
     NodeSettings,
     PipelineSettings,
     SettingsSection,
@@ -33,8 +34,8 @@ from roamcast.settings_model import (
 from roamcast.validation import problem_text
 
 __all__ = [
-    "EffectiveSetting", "client_settings", "effective_settings", "find_config_file", "known_variables", "node_problems",
-    "node_settings", "pipeline_settings", "settings_problems",
+    "EffectiveSetting", "client_settings", "drtcluster_settings", "effective_settings", "find_config_file",
+    "known_variables", "node_problems", "node_settings", "pipeline_settings", "settings_problems",
 ]  # fmt: skip
 
 DEFAULT_FILE: Final = Path("roamcast.toml")
@@ -58,6 +59,11 @@ def node_settings(**overrides: object) -> NodeSettings:
 def pipeline_settings(**overrides: object) -> PipelineSettings:
     """Load [pipeline], like `node_settings`."""
     return _load_section(PipelineSettings, "pipeline", overrides)
+
+
+def drtcluster_settings(**overrides: object) -> DrtClusterSettings:
+    """Load [drtcluster], like `node_settings`."""
+    return _load_section(DrtClusterSettings, "drtcluster", overrides)
 
 
 def client_settings(**overrides: object) -> ClientSettings:
@@ -170,6 +176,7 @@ class _Sources:
             "node": node,
             "limits": node and node.limits,
             "pipeline": self.build(PipelineSettings, "pipeline"),
+            "drtcluster": self.build(DrtClusterSettings, "drtcluster"),
             "client": self.build(ClientSettings, "client"),
         }
         return {section: settings for section, settings in sections.items() if settings is not None}

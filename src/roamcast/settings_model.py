@@ -12,8 +12,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from roamcast.validation import DOMAIN, STORE, URL
 
 __all__ = [
-    "CONFIG_VARIABLE", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "NodeLimits", "NodeSettings",
-    "PipelineSettings", "SettingsSection", "section_keys", "variable_name",
+    "CONFIG_VARIABLE", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "DrtClusterSettings", "NodeLimits",
+    "NodeSettings", "PipelineSettings", "SettingsSection", "section_keys", "variable_name",
 ]  # fmt: skip
 
 CONFIG_VARIABLE: Final = "ROAMCAST_CONFIG"
@@ -181,11 +181,76 @@ class PipelineSettings(SettingsSection):
         le=64,
         description="Shards of the partitioned plan; 0 keeps the current number, at first one per Spark core.",
     )
+    partitioner: Literal["curve", "drtcluster", "kdtree", "hashing"] = Field(
+        default="curve",
+        description="Decides which shards of the partitioned plan hold a subscription: `curve` (space-filling curve), "
+        "`drtcluster` (categories, see [drtcluster]), `kdtree` (parts of the plane) or `hashing` (rarest term). If it "
+        "is changed, all subscriptions are placed again at the next start.",
+    )
+    lambda_events: PositiveInt = Field(
+        default=100_000,
+        description="Events after which the load of shards is balanced: λ in the paper's *load balancing*. For all "
+        "partitioners but `hashing`.",
+    )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
     outbox: PositiveInt = Field(
         default=1_000, description="Batches that can wait for an office before matching pauses."
     )
     history: float = Field(default=60.0, ge=0, description="Minutes that ended bindings are kept for late events.")
+
+
+class DrtClusterSettings(SettingsSection):
+    """The partitioner `drtcluster`: parameters of the paper by their names there, and ours for what it leaves open."""
+
+    model_config = SettingsConfigDict(env_prefix="ROAMCAST_DRTCLUSTER__")
+
+    alpha: float = Field(
+        default=0.5, ge=0, lt=1, description="α: weight of terms against space in similarity (paper: Rt-Cluster)."
+    )
+    new_th: float = Field(
+        default=0.5,
+        ge=0,
+        allow_inf_nan=False,
+        description="NewTh: a subscription less similar than this to all categories founds one (paper: Rt-Cluster).",
+    )
+    c_max_num_th: int = Field(
+        default=500,
+        ge=1,
+        le=100_000,
+        description="CMaxNumTh: categories are merged if there are more (paper: Rt-Cluster, merging; no value given). "
+        "If it is changed, subscriptions are clustered again.",
+    )
+    merge: float = Field(
+        default=1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Below this MergeJudgePara, categories are merged between workers (paper: DRt-Cluster, merging).",
+    )
+    overload: float = Field(
+        default=2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Ours; the paper has 2: a worker with at least this many times the mean load is overloaded.",
+    )
+    size_cap: float = Field(
+        default=4.0,
+        ge=2,
+        allow_inf_nan=False,
+        description="Ours: most subscriptions of a category, in multiples of the mean.",
+    )
+    window: int = Field(
+        default=1024,
+        ge=1,
+        le=1_000_000,
+        description="Ours: events that correlation is computed from. If it is changed, subscriptions are clustered "
+        "again.",
+    )
+    matches: int = Field(
+        default=16,
+        ge=2,
+        le=1_000,
+        description="Ours: matches of each of them that count. If it is changed, subscriptions are clustered again.",
+    )
 
 
 class ClientSettings(SettingsSection):
@@ -207,12 +272,14 @@ SECTIONS: Final[Mapping[str, type[BaseModel]]] = {
     "node": NodeSettings,
     "limits": NodeLimits,
     "pipeline": PipelineSettings,
+    "drtcluster": DrtClusterSettings,
     "client": ClientSettings,
 }
 _PREFIXES: Final = {
     "node": "ROAMCAST_",
     "limits": "ROAMCAST_LIMITS__",
     "pipeline": "ROAMCAST_PIPELINE__",
+    "drtcluster": "ROAMCAST_DRTCLUSTER__",
     "client": "ROAMCAST_",
 }
 

@@ -177,6 +177,30 @@ def test_status_of_a_node_that_is_ok(
     assert "; batch 8 running since 1970-01-01" in pipeline
 
 
+def test_status_shows_shards_and_categories(node: RunningNode) -> None:
+    """A line about the partitioner and a table of shards; --json has the categories."""
+    shards = [
+        {"worker": 0, "subscriptions": 1200, "messages": 5, "checks": 7, "matches": 2},
+        {"worker": 1, "subscriptions": 3, "messages": 0, "checks": 0, "matches": 0},
+    ]
+    categories = [{"category": 4, "worker": 0, "size": 1200, "load": 6000}]
+    partitioning = {
+        "partitioner": "drtcluster", "imbalance": 1.25, "moved": 1, "shards": shards, "categories": categories,
+        "category_count": 1, "merges": 2,
+    }  # fmt: skip
+    beat(node.data, batch=7, partitioning=partitioning)
+    lines = CliRunner().invoke(app, ["status"]).output.splitlines()
+    assert lines[2:7] == [
+        "partitioner: drtcluster, imbalance 1.25, 1 subscription moved; 1 category, 2 merges",
+        "",
+        "shard  subscriptions  messages  checks  matches  categories  largest  load",
+        "0      1,200          5         7       2        1           1,200    6,000",
+        "1      3              0         0       0        0           0        0",
+    ]
+    found = json.loads(CliRunner().invoke(app, ["status", "--json"]).output)
+    assert found["pipeline"]["partitioning"] == partitioning
+
+
 def test_status_before_the_first_batch(node: RunningNode) -> None:
     """There is no batch -1, and one record is not records."""
     beat(node.data, batch=-1)

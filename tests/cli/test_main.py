@@ -175,7 +175,8 @@ def test_extras_contain_what_commands_look_for() -> None:
     """The packages that commands check for are requirements of the extra, and not of the light installation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, packages in _EXTRAS.items():
-        requirements = {re.split(r"[<>=\[]", line)[0] for line in project["optional-dependencies"][extra]}
+        lines = project["optional-dependencies"][extra]
+        requirements = {re.split(r"[<>=\[]", line)[0].replace("_", "-") for line in lines}
         assert {package.replace("_", "-") for package in packages} <= requirements
         assert not requirements & {re.split(r"[<>=\[]", line)[0] for line in project["dependencies"]}
 

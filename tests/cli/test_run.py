@@ -40,6 +40,8 @@ def test_pipeline_options_are_checked(tmp_path: Path) -> None:
     """Before anything is created."""
     with pytest.raises(InputError, match="--plan"):
         invoke("pipeline", "--data", str(tmp_path), "--plan", "magic")
+    with pytest.raises(InputError, match="must be 'curve', 'drtcluster', 'kdtree' or 'hashing'"):
+        invoke("pipeline", "--data", str(tmp_path), "--partitioner", "magic")
 
 
 def test_unknown_space_is_wrong_usage(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 from backbone import backbone
-from nodes import running_node
+from nodes import beat, running_node, until
 from pages import PAGES, ROOT, blocks, commands, links
 
 from roamcast import cli, client
@@ -87,8 +87,14 @@ def test_the_example_of_a_settings_file_is_valid(tmp_path: Path, monkeypatch: py
 
 
 def test_metrics_exist(tmp_path: Path) -> None:
-    """A name that ends with _ stands for all metrics that begin with it."""
+    """A name that ends with _ stands for all metrics that begin with it. The index is a partitioned one."""
+    partitioning = {
+        "partitioner": "drtcluster", "imbalance": 1, "moved": 0, "merges": 0, "shards": [], "categories": [],
+        "category_count": 0,
+    }  # fmt: skip
     with running_node(tmp_path) as node:
+        beat(node.data, partitioning=partitioning)
+        until(lambda: "roamcast_pipeline_imbalance" in node.http.get("/metrics").text, "the status to be seen")
         metrics = re.findall(r"^# TYPE (\w+) ", node.http.get("/metrics").text, re.MULTILINE)
     named = {metric for page in PAGES for metric in re.findall(r"`(roamcast_\w+)", page.read_text("utf-8"))}
     assert named

@@ -9,10 +9,11 @@ import orjson
 import pytest
 from batches import PureStream, placed
 from clusters import StandaloneCluster, standalone
-from worlds import event, journal, letters, removal, subscription
+from worlds import event, journal, letters, removal, subscription, town
 
 from roamcast.journal.records import Record
 from roamcast.lab.bench.processes import pipeline, until
+from roamcast.pipeline.state.manifests import StateFolder
 
 pytestmark = pytest.mark.e2e
 
@@ -43,8 +44,12 @@ RECORDS: Sequence[Sequence[Record]] = (
 
 @pytest.fixture
 def expected(tmp_path: Path) -> list[tuple[str, int, str, str]]:
+    return letters_of(tmp_path / "whole", RECORDS)
+
+
+def letters_of(folder: Path, appends: Sequence[Sequence[Record]]) -> list[tuple[str, int, str, str]]:
     """The letters of the replicated plan in one process. Letters do not depend on where batches begin and end."""
-    result = PureStream(tmp_path / "whole").run(placed([record for records in RECORDS for record in records]))
+    result = PureStream(folder).run(placed([record for records in appends for record in records]))
     rows = result.letters.by_office["local"].to_pylist()
     bodies = [orjson.loads(row["body"]) for row in rows]
     return sorted(
@@ -71,3 +76,39 @@ def test_a_cluster_produces_the_letters_of_one_machine(
         until(lambda: len(letters(data)) >= len(expected), 240, "all letters")
     assert sorted(letters(data)) == expected
     assert cluster.has_fetched(other)
+
+
+@pytest.mark.timeout(900)
+def test_categories_are_merged_and_moved_while_processes_die(
+    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every batch merges categories and most move some. A worker is killed in one of them, the driver in another."""
+    settings = {"DRTCLUSTER__C_MAX_NUM_TH": "4", "DRTCLUSTER__OVERLOAD": "1", "PIPELINE__LAMBDA_EVENTS": "20"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"ROAMCAST_{name}", value)
+    appends = [town(seed, 60, 60 * seed) for seed in range(9)]
+    expected, data = letters_of(tmp_path / "whole", appends), tmp_path / "data"
+    journal(data, *appends[:1])
+    arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "60")
+    with pipeline(data, *arguments, "--partitioner", "drtcluster") as driver:
+        until(lambda: bool(letters(data)), 240, "the first letters")
+        journal(data, *appends[1:5])
+        wait_for_batch(data, 1)
+        cluster.kill(max(WORKERS, key=cluster.has_fetched))
+        wait_for_batch(data, 4)
+        journal(data, *appends[5:])
+        wait_for_batch(data, 5)
+        driver.kill()
+        driver.start()
+        until(lambda: len(letters(data)) >= len(expected), 240, "all letters")
+    assert sorted(letters(data)) == expected
+    manifest = StateFolder(data / "pipeline" / "state").newest()
+    assert manifest is not None
+    assert manifest.index.sharded is not None
+    values = manifest.index.sharded.partitioning.values
+    assert min(values["merges"], values["moved"], values["balanced"]) > 0
+
+
+def wait_for_batch(data: Path, batch: int) -> None:
+    """Wait until a batch is committed. If there are more records, the next one begins at once."""
+    until(lambda: (data / "pipeline" / "state" / f"{batch}.json").exists(), 240, f"batch {batch}")

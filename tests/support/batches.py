@@ -53,10 +53,12 @@ def unmatched(rows: Sequence[Placed]) -> pa.Table:
 
 
 def control(rows: Sequence[Placed]) -> ControlRecords:
-    """The control records among these, as the driver reads them."""
+    """The control records among these and the terms of events, as the driver reads them."""
     ordered = sorted(rows, key=lambda row: (row.node, row.offset))
     batches = list(arrow_batches([row for row in ordered if row.record.kind not in EVENT_KINDS]))
-    return ControlRecords(pa.Table.from_batches(batches, RECORD_SCHEMA), len(rows) - len(batches))
+    terms = [list(row.record.terms or ()) for row in ordered if row.record.kind in EVENT_KINDS]
+    sample = pa.array(terms, pa.list_(pa.string()))
+    return ControlRecords(pa.Table.from_batches(batches, RECORD_SCHEMA), len(terms), [sample])
 
 
 def match_rows(context: MatchContext, rows: Sequence[Placed]) -> pa.Table:

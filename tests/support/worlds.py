@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,27 @@ def position(subscriber: str, x: float, y: float = 0.0, time: int = NOON) -> Rec
 
 def removal(id_: str, subscriber: str) -> Record:
     return Record(REMOVAL, subscriber, id=id_, time=NOON + 1)
+
+
+def town(seed: int, count: int, first: int = 0) -> list[Record]:
+    """Subscriptions, moving regions and events around a few places, with the terms of the place."""
+    choose = random.Random(seed)
+    records = []
+    for n in range(first, first + count):
+        place = choose.randrange(4)
+        x, y = 10 * place + choose.randrange(4), choose.randrange(4)
+        words = choose.sample([f"p{place}", f"p{place}q", "common"], choose.randrange(1, 4))
+        if choose.random() < 0.4:
+            records.append(subscription(f"s{n}", f"r{n % 5}", (x, y, x + choose.randrange(1, 20), y + 3), words))
+        elif choose.random() < 0.1:
+            records.append(around(f"m{n}", f"r{n % 5}", 3.0, words))
+        elif choose.random() < 0.1:
+            records.append(position(f"r{n % 5}", x, y, NOON + n))
+        elif choose.random() < 0.1:
+            records.append(removal(f"s{choose.randrange(n + 1)}", f"r{n % 5}"))
+        else:
+            records.append(event("cam", n + 1, x, y, [f"p{place}", f"p{place}q", "common"]))
+    return records
 
 
 def journal(data: Path, *appends: Sequence[Record], node: str = "local") -> None:

@@ -159,12 +159,31 @@ def _health_text(health: dict[str, Any]) -> str:
         if pipeline["running_batch"] is not None:
             line += f"; batch {pipeline['running_batch']} running since {local_time(pipeline['running_since'])}"
         lines.append(line)
+        if pipeline["partitioning"] is not None:
+            lines += _partitioning_lines(pipeline["partitioning"])
     oldest = f", the oldest for {lag['seconds']:.1f} s" if lag["records"] else ""
     lines.append(f"lag: {counted(lag['records'], 'record')}{oldest}")
     if health["problems"]:
         rows = [(one["kind"], local_time(one["since"]), one["detail"]) for one in health["problems"]]
         lines += ["", table(("problem", "since", "detail"), rows)]
     return "\n".join(lines)
+
+
+def _partitioning_lines(status: dict[str, Any]) -> list[str]:
+    """Each shard, and with DRt-Cluster the categories on it; --json shows these one by one."""
+    line = f"partitioner: {status['partitioner']}, imbalance {status['imbalance']:.2f}"
+    line += f", {counted(status['moved'], 'subscription')} moved"
+    shards, categories = status["shards"], status.get("categories")  # those with the most load
+    head = ["shard", "subscriptions", "messages", "checks", "matches"]
+    rows = [[str(shard["worker"]), *(f"{shard[name]:,}" for name in head[1:])] for shard in shards]
+    if categories is not None:
+        line += f"; {counted(status['category_count'], 'category', 'categories')}, {counted(status['merges'], 'merge')}"
+        head += ["categories", "largest", "load"]
+        for row, shard in zip(rows, shards, strict=True):
+            mine = [one for one in categories if one["worker"] == shard["worker"]]
+            largest = max((one["size"] for one in mine), default=0)
+            row += [f"{count:,}" for count in (len(mine), largest, sum(one["load"] for one in mine))]
+    return [line, "", table(head, rows), ""]
 
 
 def _entity_text(entity: dict[str, Any]) -> str:

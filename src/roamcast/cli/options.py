@@ -89,7 +89,7 @@ def client_defaults() -> ClientDefaults:
 _EXTRAS: Final = {
     "node": ("fastapi", "numba", "numpy", "prometheus_client", "pyarrow", "shapely", "sqlalchemy", "uvicorn"),
     "pipeline": ("numba", "numpy", "pandas", "pyarrow", "pyspark", "shapely"),
-    "lab": ("matplotlib", "scipy"),
+    "lab": ("matplotlib", "reverse_geocoder", "scipy"),
 }
 
 

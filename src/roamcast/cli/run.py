@@ -167,6 +167,14 @@ def pipeline(
             show_default="0",
         ),
     ] = None,
+    partitioner: Annotated[
+        str | None,
+        typer.Option(
+            help="How the partitioned plan divides subscriptions: 'curve', 'drtcluster', 'kdtree' or 'hashing'. "
+            "Parameters of DRt-Cluster are settings: see `roamcast config docs`.",
+            show_default="curve",
+        ),
+    ] = None,
     records: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of records in a batch.", show_default="50000")
     ] = None,
@@ -182,26 +190,23 @@ def pipeline(
     """Match events with subscriptions on Spark: read the journals, write letters.
 
     Example: roamcast pipeline --data ./roamcast-data
+
+    Example: roamcast pipeline --plan partitioned --workers 4 --partitioner drtcluster
     """
     require("pipeline")
-    from roamcast.pipeline.query.batch_state import BatchSettings
-    from roamcast.settings import node_settings, pipeline_settings
+    from roamcast.settings import drtcluster_settings, node_settings, pipeline_settings
 
     settings = pipeline_settings(
-        master=master, host=host, cache=cache, plan=plan, workers=workers, records=records, outbox=outbox,
-        history=history,
+        master=master, host=host, cache=cache, plan=plan, workers=workers, partitioner=partitioner, records=records,
+        outbox=outbox, history=history,
     )  # fmt: skip
+    clustering = drtcluster_settings()
     folder = node_settings(data=data).data.absolute()
     if not create:
         _check_data_folder(folder)
-    from roamcast.pipeline.query.run import Cluster, run_pipeline
-    from roamcast.pipeline.query.stream import PipelineLimits
+    from roamcast.pipeline.query.run import Cluster, pipeline_limits, run_pipeline
 
-    limits = PipelineLimits(
-        records=settings.records,
-        outbox=settings.outbox,
-        batch=BatchSettings(binding_history=round(settings.history * 60e6), workers=settings.workers),
-    )
+    limits = pipeline_limits(settings, clustering)
     cluster = Cluster(settings.master, settings.host)
     if settings.cache is not None:
         cluster = Cluster(settings.master, settings.host, settings.cache)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -26,7 +27,7 @@ from roamcast.model import Letter
 
 __all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "PipelineStatus"]
 
-FORMAT = "roamcast-outbox/3"
+FORMAT = "roamcast-outbox/4"
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -47,7 +48,8 @@ class PipelineStatus:
     The pipeline writes its status after every batch and every few seconds, so `written_at` is its last heartbeat.
     While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
     records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
-    since 1970, by the clock of the pipeline's host.
+    since 1970, by the clock of the pipeline's host. `partitioning` shows the shards of a partitioned index, see
+    `pipeline.query.partitioning_status`.
     """
 
     pipeline: str
@@ -61,6 +63,7 @@ class PipelineStatus:
     running_since: int | None = None
     dead_letters: int = 0
     dead_letters_since: int | None = None
+    partitioning: Mapping[str, Any] | None = None
 
 
 class Outbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,6 +15,7 @@ __all__ = ["Metrics"]
 
 _BYTES = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SHOWN_CATEGORIES: Final = 100  # those with the most load; /healthz has more
 
 
 class Metrics:
@@ -151,6 +153,41 @@ class _PipelineCollector(Collector):
         for step, seconds in ({} if status is None else status.step_seconds).items():
             steps.add_metric([step], seconds)
         yield steps
+        if status is not None and status.partitioning is not None:
+            yield from _partitioning_metrics(status.partitioning)
+
+
+def _partitioning_metrics(status: Mapping[str, Any]) -> Iterable[Metric]:
+    """Metrics of the shards, and of the categories with the most load, if there are some."""
+    prefix = "roamcast_pipeline_"
+    info = GaugeMetricFamily(f"{prefix}partitioner", "The partitioner in use: 1.", labels=["partitioner"])
+    info.add_metric([status["partitioner"]], 1)
+    yield info
+    yield GaugeMetricFamily(
+        f"{prefix}imbalance", "Load of the busiest shard in the last batch, relative to the mean.", status["imbalance"]
+    )
+    counters = {"moved": "Subscriptions that went to another shard.", "merges": "Merges of categories."}
+    for name, text in counters.items():
+        if name in status:
+            yield CounterMetricFamily(f"{prefix}{name}", text, status[name])
+    texts = {
+        "subscriptions": "Subscriptions in each shard.",
+        "messages": "Events sent to each shard in the last batch.",
+        "checks": "Postings compared in each shard in the last batch.",
+        "matches": "Matches of each shard in the last batch.",
+    }
+    for name, text in texts.items():
+        shards = GaugeMetricFamily(f"{prefix}shard_{name}", text, labels=["worker"])
+        for shard in status["shards"]:
+            shards.add_metric([str(shard["worker"])], shard[name])
+        yield shards
+    if "categories" in status:
+        yield GaugeMetricFamily(f"{prefix}categories", "Categories.", status["category_count"])
+        for name, text in (("size", "Subscriptions in a category."), ("load", "Load since the last balancing.")):
+            family = GaugeMetricFamily(f"{prefix}category_{name}", text, labels=["category", "worker"])
+            for one in status["categories"][:_SHOWN_CATEGORIES]:
+                family.add_metric([str(one["category"]), str(one["worker"])], one[name])
+            yield family
 
 
 class _SubscriptionCollector(Collector):

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "BINDINGS", "EXPIRED_BINDINGS", "LAST_SENT", "MATCHED_SCHEMA", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS",
-    "ROUTED_SCHEMA", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
+    "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "LAST_SENT", "MATCHED_SCHEMA", "MEMBERS",
+    "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS", "ROUTED_SCHEMA", "SOURCES", "SUBSCRIPTIONS",
+    "TABLES", "StateTable", "spark_schema",
 ]  # fmt: skip
 
 
@@ -34,7 +35,7 @@ ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).appen
 # registered, `node` the one that accepted the event. Only a `complete` event is matched. `event` (JSON) and
 # `attributes` are set for events that matched, and for the newest event of each source. `subscriptions` and `bindings`
 # are the rows that matched, numbered as in `TableLookup`. `postings_scanned` counts the postings of the index that were
-# compared; one row has the sum of many.
+# compared; one row has the sum of many. So has `load`, see `state.load`.
 MATCHED_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -50,6 +51,12 @@ MATCHED_SCHEMA: Final = pa.schema(
         pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
         pa.field("postings_scanned", pa.int64()),
+        pa.field(
+            "load",
+            pa.list_(
+                pa.struct([pa.field(name, pa.int64()) for name in ("worker", "unit", "messages", "checks", "matches")])
+            ),
+        ),
     ]
 )
 
@@ -206,4 +213,35 @@ RECEIVERS: Final = StateTable(
     pa.schema([pa.field("office", pa.string()), pa.field("receiver", pa.string()), pa.field("last", pa.int64())]),
 )
 
+# DRt-Cluster: the category of each subscription in the index; -1 once it has left.
+MEMBERS: Final = StateTable(
+    "members",
+    ("handle",),
+    pa.schema([pa.field("handle", pa.int64()), pa.field("category", pa.int64())]),
+    order="handle",
+)
+
+# DRt-Cluster: the worker of each category (-1 if there is no such category any more), its load since the last
+# balancing, and its bounding box, which does not shrink when members leave.
+CATEGORIES: Final = StateTable(
+    "categories",
+    ("category",),
+    pa.schema(
+        [
+            *(pa.field(name, pa.int64()) for name in ("category", "worker", "load")),
+            *(pa.field(name, pa.float64()) for name in ("min_x", "min_y", "max_x", "max_y")),
+        ]
+    ),
+    order="category",
+)
+
+# DRt-Cluster: subscriptions that an event matched, for the last sampled events. `line` is used again and again.
+CORRELATED: Final = StateTable(
+    "correlated",
+    ("line",),
+    pa.schema([pa.field("line", pa.int64()), pa.field("handles", pa.list_(pa.int64()))]),
+    order="line",
+)
+
 TABLES: Final = (SUBSCRIPTIONS, BINDINGS, EXPIRED_BINDINGS, SOURCES, LAST_SENT, RECEIVERS)
+PARTITIONING_TABLES: Final = (MEMBERS, CATEGORIES, CORRELATED)

@@ -112,3 +112,33 @@ def test_the_exact_test_is_called_for_each_chunk() -> None:
     assert max(tested) <= 12
     with pytest.raises(InputError):
         index_of(equal_subscriptions(6), at_once=12, residual=True).match(fires(10))
+
+
+def scanned(index: Index, events: Events) -> tuple[dict[tuple[int, int], int], int]:
+    """How often each pair of an event and a handle is scanned, and how many postings a search scans."""
+    counts: dict[tuple[int, int], int] = {}
+    for event, handle, times in index.scanned_postings(events):
+        for pair, count in zip(zip(event.tolist(), handle.tolist(), strict=True), times.tolist(), strict=True):
+            counts[pair] = counts.get(pair, 0) + count
+    return counts, sum(chunk.scanned for chunk in index.candidates(events))
+
+
+@given(st.lists(any_subscription, max_size=30), st.lists(any_event, max_size=20), st.integers(0, 30))
+@thorough()
+def test_scanned_postings_are_those_that_a_search_counts(
+    subscriptions: list[SubscriptionRow], event_rows: list[EventRow], cut: int
+) -> None:
+    """Every match is among them, and some pairs that do not match."""
+    lots, events = (subscriptions_of(subscriptions[:cut]), subscriptions_of(subscriptions[cut:])), events_of(event_rows)
+    counts, total = scanned(index_of(*lots, at_once=AT_ONCE), events)
+    assert sum(counts.values()) == total
+    assert set(pairs(ReferenceMatcher(subscriptions_of(subscriptions)).match(events))) <= set(counts)
+
+
+def test_of_very_many_postings_some_are_listed_that_count_for_all() -> None:
+    """Evenly: at most 4,096 for each event."""
+    index = index_of(equal_subscriptions(10_000), at_once=AT_ONCE)
+    counts, total = scanned(index, fires(3))
+    assert total == 30_000
+    assert [sum(times for (event, _), times in counts.items() if event == one) for one in range(3)] == [9999] * 3
+    assert len(counts) == 3 * 3333

@@ -18,13 +18,24 @@ from worlds import around, event, position, removal, subscription
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import Record
-from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.partitioners.hilbert import curve_keys_of_rows
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state.index_state import Shard, ShardedIndex, choose_shard_count
 from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.partitioning import PartitioningSettings
+from roamcast.pipeline.state.policies import CurvePolicy
 from roamcast.pipeline.tasks.match import find_by_handle
+
+CURVE = PartitioningSettings()
+EAGER = PartitioningSettings(imbalance=0)
+
+
+def policy_of(stream: PureStream) -> CurvePolicy:
+    """The policy of the published state."""
+    sharded = stream.state.manifest.index.sharded
+    assert sharded is not None
+    return CurvePolicy(len(sharded.shards), CURVE, sharded.partitioning.values)
 
 
 def letters(result: BatchResult) -> dict[str, list[dict[str, Any]]]:
@@ -60,7 +71,7 @@ def test_shards_give_the_same_letters_as_the_whole_index(tmp_path: Path, workers
     )  # fmt: skip
     whole, shared = (
         PureStream(tmp_path / "a"),
-        PureStream(tmp_path / "b", BatchSettings(workers=workers, rebalance_events=1, imbalance=0)),
+        PureStream(tmp_path / "b", BatchSettings(workers=workers, rebalance_events=1, partitioning=EAGER)),
     )
     for rows in world:
         assert letters(shared.run(rows)) == letters(whole.run(rows))
@@ -76,7 +87,7 @@ def test_the_plan_may_change_at_every_start(tmp_path: Path, plans: Sequence[int]
     world = batches([*subscriptions(20), *events(1, 9)], events(10, 20), [removal("s1", "r1")], events(30, 20))
     whole, other = (
         PureStream(tmp_path / "a"),
-        PureStream(tmp_path / "b", BatchSettings(rebalance_events=1, imbalance=0)),
+        PureStream(tmp_path / "b", BatchSettings(rebalance_events=1, partitioning=EAGER)),
     )
     for workers, rows in zip(plans, world, strict=True):
         other.settings = replace(other.settings, workers=workers)
@@ -89,12 +100,11 @@ def test_a_restart_during_a_rebalance_changes_nothing(tmp_path: Path) -> None:
     world = batches(subscriptions(30), events(1, 60), events(61, 60), events(121, 60))
     whole, shared = (
         PureStream(tmp_path / "a"),
-        PureStream(tmp_path / "b", BatchSettings(workers=3, rebalance_events=1, imbalance=0)),
+        PureStream(tmp_path / "b", BatchSettings(workers=3, rebalance_events=1, partitioning=EAGER)),
     )
     moved = 0
     for rows in world:
-        planned = shared.state.manifest.index.sharded and shared.state.manifest.index.sharded.planned
-        if planned:
+        if shared.state.manifest.index.sharded and policy_of(shared).planned:
             before = {path.name for path in shared.folder.segments.iterdir()}
             shared.state.prepare(control(rows), shared.state.manifest.batch + 1)
             new = sorted({path.name for path in shared.folder.segments.iterdir()} - before)
@@ -112,16 +122,17 @@ def test_a_shard_without_moves_keeps_its_files(tmp_path: Path) -> None:
     shared.run(placed(subscriptions(60)))
     before = shared.state.manifest.index.sharded
     assert before is not None
-    moving = next(n for n, owner in enumerate(before.cuts.owner) if owner == 0 and is_occupied(shared, n))
-    owner = (*before.cuts.owner[:moving], 1, *before.cuts.owner[moving + 1 :])
-    planned = before._replace(planned=before.cuts._replace(owner=owner))
-    index = shared.state.manifest.index._replace(sharded=planned)
-    after = shared.folder.updater.reshard(index, 3, shared.folder.open_rows(shared.state.manifest)).sharded
+    policy = policy_of(shared)
+    cuts = policy.cuts
+    moving = next(n for n, owner in enumerate(cuts.owner) if owner == 0 and is_occupied(shared, n))
+    policy.planned = cuts._replace(owner=(*cuts.owner[:moving], 1, *cuts.owner[moving + 1 :]))
+    known = shared.folder.open_rows(shared.state.manifest)
+    after = shared.folder.updater.reshard(shared.state.manifest.index, 3, CURVE, known, policy)[0].sharded
     assert after is not None
     assert after.shards[2] == before.shards[2]
     assert after.shards[1] != before.shards[1]
     assert after.live == before.live
-    assert (after.planned, after.cuts.owner) == (None, owner)
+    assert policy.planned is None
 
 
 @pytest.mark.parametrize("is_hot", [False, True])
@@ -135,9 +146,7 @@ def test_only_an_uneven_load_is_balanced(tmp_path: Path, is_hot: bool) -> None:
     assert rows is not None
     wanted = np.random.default_rng(5).choice(rows.handle if is_hot else 200, 200).tolist()
     shared.run(placed([event("cam", n, x + 0.25, 0.5) for n, x in enumerate(wanted, 1)], first=201))
-    sharded = shared.state.manifest.index.sharded
-    assert sharded is not None
-    assert (sharded.planned is not None) == is_hot
+    assert (policy_of(shared).planned is not None) == is_hot
 
 
 def test_the_first_subscriptions_are_distributed_evenly(tmp_path: Path) -> None:
@@ -151,7 +160,7 @@ def test_the_first_subscriptions_are_distributed_evenly(tmp_path: Path) -> None:
 
 def test_the_number_of_shards_stays_by_default() -> None:
     """Whatever number of cores Spark has now. At first it is the number of cores, up to a limit."""
-    three = ShardedIndex((Shard(),) * 3, Cuts.even(3, np.empty(0)), "secret")
+    three = ShardedIndex((Shard(),) * 3, CurvePolicy(3, CURVE).save(), "secret")
     starts = ((None, 1), (None, 8), (None, 900), (three, 8))
     counts = [choose_shard_count("partitioned", 0, before, cores=cores, is_large=False) for before, cores in starts]
     assert counts == [2, 8, 64, 3]
@@ -179,7 +188,7 @@ def is_occupied(stream: PureStream, section: int) -> bool:
     assert sharded is not None
     rows = [rows for shard in sharded.shards if (rows := stream.folder.index.rows(shard.stack)) is not None]
     keys = np.concatenate([curve_keys_of_rows(each) for each in rows])
-    return bool((np.searchsorted(np.array(sharded.cuts.at), keys) == section).any())
+    return bool((np.searchsorted(np.array(policy_of(stream).cuts.at), keys) == section).any())
 
 
 records = st.one_of(
@@ -209,7 +218,7 @@ def test_any_history_gives_the_same_letters_in_both_plans(history: list[list[Rec
     """With moving regions, removals, remote sources and duplicates, and a restart before every batch."""
     with tempfile.TemporaryDirectory() as folder:
         whole = PureStream(Path(folder) / "a")
-        shared = PureStream(Path(folder) / "b", BatchSettings(workers=workers, rebalance_events=2, imbalance=0))
+        shared = PureStream(Path(folder) / "b", BatchSettings(workers=workers, rebalance_events=2, partitioning=EAGER))
         for rows in batches(*history):
             shared.restart()
             assert letters(shared.run(rows)) == letters(whole.run(rows))

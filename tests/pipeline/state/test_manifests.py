@@ -117,7 +117,7 @@ def checked(content: dict[str, Any]) -> bytes:
 INDEX = {"stack": [], "removed": [], "next_handle": 0, "sharded": None}
 SHARDED = {"shards": [], "cuts": {"at": []}, "secret": "", "routes": [], "stale": 0, "planned": None}
 GOOD = {
-    "format": "roamcast-state/8", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
+    "format": "roamcast-state/9", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
     "moving_regions": {}, "index": INDEX,
 }  # fmt: skip
 

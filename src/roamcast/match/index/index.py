@@ -13,11 +13,18 @@ from roamcast.errors import InputError
 from roamcast.match.index.dictionary import Dictionary, encode_terms
 from roamcast.match.index.segments import MappedArrays
 from roamcast.match.kernels.postings import SegmentArrays
-from roamcast.match.kernels.search import BLOCK, SearchBatch, SearchScratch, count_candidates, group_by_event, search
-from roamcast.match.kernels.sorting import SHORT_RUN, point_curve_keys, radix_argsort, sort_short_runs
+from roamcast.match.kernels.search import BLOCK, MAX_LISTED, SearchBatch, SearchScratch, list_postings, search
+from roamcast.match.kernels.sorting import (
+    SHORT_RUN,
+    count_candidates,
+    group_by_event,
+    point_curve_keys,
+    radix_argsort,
+    sort_short_runs,
+)
 from roamcast.match.port import Events, Matches
 
-__all__ = ["Candidates", "ExactTest", "Index", "OpenSegment"]
+__all__ = ["Candidates", "ExactTest", "Index", "OpenSegment", "ScannedPostings"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -42,6 +49,17 @@ class Candidates(NamedTuple):
     subscription: Integers
     residual: Truths
     scanned: int
+
+
+class ScannedPostings(NamedTuple):
+    """Postings that a search compares: the event and the handle of the subscription, in no particular order.
+
+    Removed subscriptions may be among them. `times` is 1, or more if only some of an event's postings are listed.
+    """
+
+    event: Integers
+    subscription: Integers
+    times: Integers
 
 
 class ExactTest(Protocol):
@@ -126,6 +144,13 @@ class Index:
                 size *= 2
             size = min(size, len(encoded.x) - begin)
 
+    def scanned_postings(self, events: Events) -> Iterator[ScannedPostings]:
+        """Yield in chunks the postings that `candidates` compares, matching or not."""
+        encoded = _EncodedEvents.of(events, self._segments)
+        order = _search_order(encoded.x, encoded.y, self._segments)
+        for segment, number in zip(self._segments, encoded.numbers, strict=True):
+            yield from segment.list_postings(encoded, number, order)
+
     def _search(self, encoded: _EncodedEvents) -> list[_SegmentHits]:
         """Search the segments, up to the one with which there are too many pairs."""
         order = _search_order(encoded.x, encoded.y, self._segments)
@@ -189,6 +214,16 @@ class _SegmentSearch:
                 break
             room *= 8
         return _SegmentHits(events, values, pairs, scanned, done)
+
+    def list_postings(self, encoded: _EncodedEvents, number: Numbers, order: Numbers) -> Iterator[ScannedPostings]:
+        batch = SearchBatch(order, encoded.x, encoded.y, encoded.first, encoded.code, number)
+        scratch = SearchScratch.of(self.arrays, int(np.diff(encoded.first).max(initial=0)))
+        left, step = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+        room, done = min(len(order), BLOCK) * MAX_LISTED, 0
+        while done < len(order):
+            event, handle, count = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.int64)
+            done, written = list_postings(self.arrays, batch, done, scratch, left, step, event, handle, count)
+            yield ScannedPostings(event[:written].astype(np.int64), handle[:written], count[:written])
 
 
 class _SegmentHits(NamedTuple):

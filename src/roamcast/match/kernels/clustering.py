@@ -1,4 +1,4 @@
-"""Categories of subscriptions: similarity, joining, leaving and merging."""
+"""Categories of subscriptions: their members, and how often terms occur in them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from roamcast.match.kernels.cells import hash_key
 from roamcast.match.kernels.intrinsics import Scalar, i64, u64
 
 __all__ = [
-    "MIN_CAPACITY",
+    "BLOCK",
     "NONE",
     "CategorySlots",
     "MemberRows",
-    "SimilaritySettings",
     "TermCounts",
-    "add_rows",
+    "block_of",
+    "block_range",
+    "category_of",
+    "frequency_of",
+    "has_room",
+    "join",
     "join_categories",
-    "leave_categories",
+    "leave",
     "list_members",
-    "merge_categories",
     "rehash_counts",
 ]
 
@@ -32,8 +35,11 @@ Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 
 NONE: Final = -1
-"""No row, or no category."""
-MIN_CAPACITY: Final = 8
+"""No row, category, worker, entry or block."""
+BLOCK: Final = 16
+"""Entries of a block of TermCounts."""
+_HEAD: Final = -2  # instead of a category
+_ONE: Final = 1 << 32  # the frequency 1 in an entry
 
 
 class MemberRows(NamedTuple):
@@ -51,7 +57,10 @@ class MemberRows(NamedTuple):
 
 
 class CategorySlots(NamedTuple):
-    """Categories by number; one of size 0 is free. `total` is the sum of the frequencies of its `distinct` terms."""
+    """Categories by number; one of size 0 is free. `total` is the sum of the frequencies of its `distinct` terms.
+
+    By worker: how many categories it has (`held`), and how many members they have (`held_rows`).
+    """
 
     size: Integers
     total: Integers
@@ -59,31 +68,34 @@ class CategorySlots(NamedTuple):
     box: Floats
     head: Numbers
     tail: Numbers
+    worker: Integers
+    load: Floats
+    held: Integers
+    held_rows: Integers
 
 
 class TermCounts(NamedTuple):
-    """A hash table of how often a term occurs in a category. `used[0]` slots are taken, some of them with count 0."""
+    """How often a term occurs in a category.
+
+    An `entry` is a category in the low half, and the frequency of a term in it, above 0, in the high half. The entries
+    of a term are in a list of blocks, of which only the first may have free places. A hash table with the key (`term`,
+    `category`) says where the entry is (`at`); NONE if there is none any more. With _HEAD as category it says where the
+    entries of the term end in its first block. `used` has the number of slots and of blocks that were ever used, and
+    the first free block.
+    """
 
     term: Keys
     category: Numbers
-    frequency: Numbers
+    at: Numbers
+    entry: Integers
+    next_block: Numbers
     used: Integers
-
-
-class SimilaritySettings(NamedTuple):
-    """How similarity is computed; see `categories.CategoryParameters`."""
-
-    alpha: float
-    new_threshold: float
-    frequencies: bool
-    least_area: float
-    max_relative_size: float
 
 
 @kernel
 def _slot_of(counts: TermCounts, term: Scalar, category: int) -> Scalar:
     """Return the slot of a term in a category, or the empty slot where it would be."""
-    mask = len(counts.frequency) - 1
+    mask = len(counts.at) - 1
     slot = hash_key(term + u64(category) * u64(0x9E3779B97F4A7C15)) & mask
     while counts.category[slot] != NONE and (counts.term[slot] != term or counts.category[slot] != category):
         slot = (slot + 1) & mask
@@ -91,39 +103,120 @@ def _slot_of(counts: TermCounts, term: Scalar, category: int) -> Scalar:
 
 
 @kernel
-def _add_count(counts: TermCounts, slots: CategorySlots, term: Scalar, category: int, change: int) -> None:
+def _claim_slot(counts: TermCounts, term: Scalar, category: int) -> Scalar:
     slot = _slot_of(counts, term, category)
     if counts.category[slot] == NONE:
-        counts.term[slot], counts.category[slot], counts.frequency[slot] = term, category, 0
+        counts.term[slot], counts.category[slot] = term, category
         counts.used[0] += 1
-    before = counts.frequency[slot]
-    counts.frequency[slot] = before + change
-    slots.total[category] += change
-    slots.distinct[category] += (before + change > 0) - (before > 0)
+    return slot
 
 
 @inline_kernel
-def _join(rows: MemberRows, slots: CategorySlots, counts: TermCounts, row: int, category: int) -> None:
+def category_of(entry: int) -> int:
+    return entry & 0xFFFFFFFF
+
+
+@inline_kernel
+def frequency_of(entry: int) -> int:
+    return entry >> 32
+
+
+@inline_kernel
+def has_room(counts: TermCounts, terms: int) -> bool:
+    """Whether this many terms can be added to categories. The hash table stays half empty."""
+    slots = counts.used[0] + 2 * terms + 1
+    return bool(2 * slots <= len(counts.at) and counts.used[1] + terms <= len(counts.next_block))
+
+
+@inline_kernel
+def block_of(counts: TermCounts, term: Scalar) -> Scalar:
+    """Return where the entries of a term end in its first block; NONE if it has none."""
+    return i64(counts.at[_slot_of(counts, term, i64(_HEAD))])
+
+
+@inline_kernel
+def block_range(counts: TermCounts, end: int) -> tuple[int, int]:
+    """Return where the entries of a block begin that end here, and where those of the next block end, or NONE."""
+    block = (end - 1) // BLOCK
+    following = i64(counts.next_block[block])
+    return block * BLOCK, i64(NONE) if following == NONE else (following + 1) * BLOCK
+
+
+@kernel
+def _count_up(counts: TermCounts, slots: CategorySlots, term: Scalar, category: int) -> None:
+    slots.total[category] += 1
+    slot = _claim_slot(counts, term, category)
+    if counts.at[slot] != NONE:
+        counts.entry[counts.at[slot]] += _ONE
+        return
+    slots.distinct[category] += 1
+    head = _claim_slot(counts, term, i64(_HEAD))
+    end = i64(counts.at[head])
+    if end == NONE or end % BLOCK == 0:
+        block = counts.used[2]
+        if block == NONE:
+            block = counts.used[1]
+            counts.used[1] += 1
+        else:
+            counts.used[2] = counts.next_block[block]
+        counts.next_block[block] = NONE if end == NONE else (end - 1) // BLOCK
+        end = block * BLOCK
+    counts.entry[end] = _ONE + category
+    counts.at[slot], counts.at[head] = end, end + 1
+
+
+@kernel
+def _count_down(counts: TermCounts, slots: CategorySlots, term: Scalar, category: int) -> None:
+    slots.total[category] -= 1
+    slot = _slot_of(counts, term, category)
+    at = i64(counts.at[slot])
+    counts.entry[at] -= _ONE
+    if counts.entry[at] >= _ONE:
+        return
+    slots.distinct[category] -= 1
+    counts.at[slot] = NONE
+    head = _slot_of(counts, term, i64(_HEAD))
+    last = i64(counts.at[head]) - 1
+    if at != last:  # the last entry takes its place
+        counts.entry[at] = counts.entry[last]
+        counts.at[_slot_of(counts, term, category_of(counts.entry[last]))] = at
+    counts.at[head] = last
+    if last % BLOCK == 0:  # the block is empty
+        block = last // BLOCK
+        following = i64(counts.next_block[block])
+        counts.at[head] = NONE if following == NONE else (following + 1) * BLOCK
+        counts.next_block[block], counts.used[2] = counts.used[2], block
+
+
+@inline_kernel
+def join(rows: MemberRows, slots: CategorySlots, counts: TermCounts, row: int, category: int) -> None:
+    """Add a row that has no category to one. `counts` must have room for its terms."""
     box, row_box = slots.box[category], rows.box[row]
     if slots.size[category] == 0:
         box[0], box[1], box[2], box[3] = row_box[0], row_box[1], row_box[2], row_box[3]
         slots.head[category] = row
+        slots.held[slots.worker[category]] += 1
     else:
         box[0], box[1] = min(box[0], row_box[0]), min(box[1], row_box[1])
         box[2], box[3] = max(box[2], row_box[2]), max(box[3], row_box[3])
         rows.next[slots.tail[category]] = row
     slots.tail[category], rows.next[row], rows.category[row] = row, NONE, category
     slots.size[category] += 1
+    slots.held_rows[slots.worker[category]] += 1
     for at in range(rows.first[row], rows.first[row + 1]):
-        _add_count(counts, slots, rows.term[at], category, i64(1))
+        _count_up(counts, slots, rows.term[at], category)
 
 
 @inline_kernel
-def _leave(rows: MemberRows, slots: CategorySlots, counts: TermCounts, row: int) -> None:
+def leave(rows: MemberRows, slots: CategorySlots, counts: TermCounts, row: int) -> None:
+    """Remove a row from its category. The box of the category does not shrink."""
     category = i64(rows.category[row])
     for at in range(rows.first[row], rows.first[row + 1]):
-        _add_count(counts, slots, rows.term[at], category, i64(-1))
+        _count_down(counts, slots, rows.term[at], category)
     slots.size[category] -= 1
+    slots.held_rows[slots.worker[category]] -= 1
+    if slots.size[category] == 0:
+        slots.held[slots.worker[category]] -= 1
     rows.category[row] = NONE
 
 
@@ -133,114 +226,25 @@ def join_categories(
 ) -> None:
     """Add rows that have no category to the categories beside them. `counts` must have room for their terms."""
     for i in range(len(joining)):
-        _join(rows, slots, counts, joining[i], category[i])
+        join(rows, slots, counts, joining[i], category[i])
 
 
 @kernel
-def leave_categories(rows: MemberRows, slots: CategorySlots, counts: TermCounts, leaving: Integers) -> None:
-    """Remove rows from their categories. The boxes of the categories do not shrink."""
-    for row in leaving:
-        _leave(rows, slots, counts, row)
-
-
-@kernel
-def _area(min_x: float, min_y: float, max_x: float, max_y: float) -> float:
-    return (max_x - min_x) * (max_y - min_y)
-
-
-@kernel
-def _key_similarity(
-    rows: MemberRows, slots: CategorySlots, counts: TermCounts, row: int, category: int, frequencies: bool
-) -> float:
-    """KeySim of the paper."""
-    shared = 0
-    for at in range(rows.first[row], rows.first[row + 1]):
-        count = int(counts.frequency[_slot_of(counts, rows.term[at], category)])
-        shared += count if frequencies else int(count > 0)
-    if shared == 0:
-        return 0.0
-    whole = slots.total[category] if frequencies else slots.distinct[category]
-    return shared / int(whole)
-
-
-@kernel
-def add_rows(
-    rows: MemberRows,
-    slots: CategorySlots,
-    counts: TermCounts,
-    settings: SimilaritySettings,
-    row: int,
-    end: int,
-    status: Integers,
-    similarity: Floats,
-) -> int:
-    """Add rows to their most similar categories until one founds a new category; return the row after that one.
-
-    `status` holds the number of categories and of rows; then, if a category was founded, its number and that of the
-    most similar category with free capacity (of equals the one whose box would grow least, then the lowest; NONE if all
-    are full), with `similarity[0]`. At least one slot must be free.
-    """
-    status[2] = NONE
-    while row < end:
-        best, best_sim, best_growth = i64(NONE), -1.0, 0.0
-        capacity = max(MIN_CAPACITY, settings.max_relative_size * (status[1] + 1) / (len(slots.size) - 1))
-        row_box, free = rows.box[row], i64(NONE)
-        for category in range(len(slots.size)):
-            if slots.size[category] == 0:
-                free = category if free == NONE else free
-                continue
-            if slots.size[category] + 1 > capacity:
-                continue
-            box = slots.box[category]
-            area = _area(box[0], box[1], box[2], box[3])
-            union = _area(
-                min(box[0], row_box[0]), min(box[1], row_box[1]), max(box[2], row_box[2]), max(box[3], row_box[3])
-            )
-            growth = union - area
-            keys = _key_similarity(rows, slots, counts, row, category, settings.frequencies)
-            sim = settings.alpha * keys / ((1 - settings.alpha) * (1 + growth / max(area, settings.least_area)))
-            if sim > best_sim or (sim == best_sim and growth < best_growth):
-                best, best_sim, best_growth = category, sim, growth
-        status[1] += 1
-        founds = best == NONE or best_sim < settings.new_threshold
-        _join(rows, slots, counts, row, free if founds else best)
-        row += 1
-        if founds:
-            status[0] += 1
-            status[2], status[3], similarity[0] = free, best, max(best_sim, 0.0)
-            return row
-    return row
-
-
-@kernel
-def merge_categories(rows: MemberRows, slots: CategorySlots, counts: TermCounts, source: int, target: int) -> None:
-    """Move all members of one category to another. `counts` must have room for their terms."""
-    row = i64(slots.head[source])
-    while row != NONE:
-        next_row = i64(rows.next[row])
-        if rows.category[row] == source:
-            _leave(rows, slots, counts, row)
-            _join(rows, slots, counts, row, target)
-        row = next_row
-
-
-@kernel
-def list_members(rows: MemberRows, slots: CategorySlots, category: int, members: Numbers) -> int:
+def list_members(rows: MemberRows, slots: CategorySlots, category: int, members: Integers) -> int:
     """Write the rows of a category in the order in which they joined; return how many there are."""
-    row, count = slots.head[category], 0
+    row, count = i64(slots.head[category]), 0
     while row != NONE and slots.size[category] > 0:
         if rows.category[row] == category:
             members[count] = row
             count += 1
-        row = rows.next[row]
+        row = i64(rows.next[row])
     return count
 
 
 @kernel
 def rehash_counts(old: TermCounts, new: TermCounts) -> None:
-    """Copy the counts above 0 to another, empty table."""
-    for slot in range(len(old.frequency)):
-        if old.category[slot] != NONE and old.frequency[slot] > 0:
-            at = _slot_of(new, old.term[slot], i64(old.category[slot]))
-            new.term[at], new.category[at], new.frequency[at] = old.term[slot], old.category[slot], old.frequency[slot]
-            new.used[0] += 1
+    """Copy the slots with entries to another, empty hash table. Blocks stay where they are."""
+    for slot in range(len(old.at)):
+        if old.category[slot] != NONE and old.at[slot] != NONE:
+            at = _claim_slot(new, old.term[slot], i64(old.category[slot]))
+            new.at[at] = old.at[slot]

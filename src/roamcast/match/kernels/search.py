@@ -16,7 +16,7 @@ from roamcast.match.kernels.cells import NO_CELL, cell_number, clamp_longitude, 
 from roamcast.match.kernels.intrinsics import Scalar, count_ones, i64, prefetch, u8, u32, u64
 from roamcast.match.kernels.postings import LAST_TERM, SegmentArrays, bit_number, mix_term, signature_bit
 
-__all__ = ["BLOCK", "SearchBatch", "SearchScratch", "count_candidates", "group_by_event", "search"]
+__all__ = ["BLOCK", "MAX_LISTED", "SearchBatch", "SearchScratch", "list_postings", "search"]
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -26,6 +26,8 @@ Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint32]
 
 BLOCK: Final = 256  # events
+MAX_LISTED: Final = 4096
+"""Postings of one event that `list_postings` lists at most."""
 _HITS: Final = 4096
 _AHEAD: Final = 12  # events
 _HALF: Final = u64(32)
@@ -117,6 +119,49 @@ def search(
                 total += 1
         begin, written = next_begin, total
     return begin, written, scanned
+
+
+@kernel
+def list_postings(
+    segment: SegmentArrays,
+    batch: SearchBatch,
+    begin: int,
+    scratch: SearchScratch,
+    left: Integers,
+    step: Integers,
+    out_event: Numbers,
+    out_handle: Integers,
+    out_count: Integers,
+) -> tuple[int, int]:
+    """List the postings that `search` scans, dead rows included, until all events are done or the output is full.
+
+    Of an event with more than MAX_LISTED postings, some are listed; each counts for several, as `out_count` says.
+    `left` and `step` are working memory for a block. Returns where to continue and the number of postings listed. The
+    output must have room for a block.
+    """
+    written = 0
+    while begin < len(batch.order):
+        next_begin, events = _next_block(batch, begin, segment.has_termless[0], scratch)
+        if events * MAX_LISTED > len(out_event) - written:
+            return begin, written
+        runs = _find_runs(segment, batch, events, scratch)
+        _locate_runs(segment, runs, scratch)
+        left[:] = 0
+        for q in range(runs):
+            left[scratch.slot[scratch.tag[q] >> 32]] += scratch.end[q] - scratch.run[q]
+        for slot in range(events):
+            step[slot] = (left[slot] + MAX_LISTED - 1) // MAX_LISTED
+        for q in range(runs):
+            slot = scratch.slot[scratch.tag[q] >> 32]
+            for p in range(scratch.run[q], scratch.end[q]):
+                if left[slot] % step[slot] == 0:
+                    row = i64(segment.predicate[i64(segment.posting[p, 1] >> _HALF)]) >> 1
+                    out_event[written], out_handle[written] = scratch.event[slot], segment.handle[row]
+                    out_count[written] = step[slot]
+                    written += 1
+                left[slot] -= 1
+        begin = next_begin
+    return begin, written
 
 
 @kernel
@@ -344,19 +389,3 @@ def _terms_match(segment: SegmentArrays, at: int, under: int, stamp: int, scratc
         if not has_term:
             return False
     return True
-
-
-@kernel
-def count_candidates(event: Numbers, count: Integers) -> None:
-    """Add to count[e] how often event e occurs."""
-    for e in event:
-        count[e] += 1
-
-
-@kernel
-def group_by_event(event: Numbers, value: Integers, next_index: Integers, ordered: Integers) -> None:
-    """Group values by event, keeping their order. `next_index[e]` is where the next value of event e goes."""
-    for i in range(len(event)):
-        e = event[i]
-        ordered[next_index[e]] = value[i]
-        next_index[e] += 1

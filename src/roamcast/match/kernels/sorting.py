@@ -1,4 +1,4 @@
-"""Radix sort, the Z-order curve, and sorting of short runs."""
+"""Radix sort, the Z-order curve, grouping by event, and sorting of short runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.compiled import kernel
+from roamcast.compiled import inline_kernel, kernel
 from roamcast.match.kernels.cells import NO_CELL, cell_number
 from roamcast.match.kernels.intrinsics import Scalar, i64, u64
 
-__all__ = ["SHORT_RUN", "cell_curve_keys", "point_curve_keys", "radix_argsort", "sort_short_runs"]
+__all__ = [
+    "SHORT_RUN", "cell_curve_keys", "count_candidates", "group_by_event", "point_curve_keys", "radix_argsort",
+    "sort_numbers", "sort_short_runs",
+]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
@@ -109,3 +112,40 @@ def sort_short_runs(first: Integers, value: Integers) -> int:
                 at -= 1
             value[at] = v
     return longer
+
+
+@inline_kernel
+def sort_numbers(numbers: Integers, count: int) -> None:
+    """Sort the first of these numbers. A heap needs no memory."""
+    begin, end = i64(count // 2), i64(count)
+    while end > 1:
+        if begin > 0:
+            begin -= 1
+        else:
+            end -= 1
+            numbers[0], numbers[end] = numbers[end], numbers[0]
+        root = begin
+        while 2 * root + 1 < end:
+            child = 2 * root + 1
+            if child + 1 < end and numbers[child] < numbers[child + 1]:
+                child += 1
+            if numbers[root] >= numbers[child]:
+                break
+            numbers[root], numbers[child] = numbers[child], numbers[root]
+            root = child
+
+
+@kernel
+def count_candidates(event: Numbers, count: Integers) -> None:
+    """Add to count[e] how often event e occurs."""
+    for e in event:
+        count[e] += 1
+
+
+@kernel
+def group_by_event(event: Numbers, value: Integers, next_index: Integers, ordered: Integers) -> None:
+    """Group values by event, keeping their order. `next_index[e]` is where the next value of event e goes."""
+    for i in range(len(event)):
+        e = event[i]
+        ordered[next_index[e]] = value[i]
+        next_index[e] += 1

@@ -6,73 +6,79 @@ fixed and old events are forgotten. All correlations are computed from the windo
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.match.index.rows import sample_evenly
+from roamcast.match.kernels.clustering import NONE, MemberRows
+from roamcast.match.kernels.correlating import CorrelationCache, WindowLists, replace_lines
 
-__all__ = ["Correlation"]
+__all__ = ["CategoryPairs", "Correlation"]
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 _BATCH_EVENTS: Final = 256  # events that one batch may add to the window
 
 
+class CategoryPairs(NamedTuple):
+    """Pairs of different categories that correlate, ordered, each in both directions; and how much they correlate."""
+
+    one: Integers
+    other: Integers
+    points: Integers
+
+
 class Correlation:
-    """The correlation of two rows is the number of events in the window that matched both."""
+    """The correlation of two rows is the number of events in the window that matched both.
 
-    def __init__(self, window: Integers, added: int = 0) -> None:
-        """A row of `window` holds the matches of one event, padded with -1."""
-        self.window = window
-        self.added = added
+    That of two categories is the sum over their rows.
+    """
 
-    @classmethod
-    def empty(cls, events: int, matches: int) -> Self:
-        return cls(np.full((events, matches), -1, np.int64))
+    def __init__(self, events: int, matches: int, categories: int) -> None:
+        entries = events * matches
+        next_entry, previous = (np.full(entries, NONE, np.int32) for _ in range(2))
+        head, partner, place = (np.full(categories, NONE, np.int32) for _ in range(3))
+        best, listed = (np.zeros(categories, np.int32) for _ in range(2))
+        self.window = WindowLists(np.full((events, matches), NONE, np.int64), next_entry, previous, head)
+        self.cache = CorrelationCache(np.zeros(categories), best, partner, listed, place, np.array([0, NONE]))
+        self.added = 0
 
-    def observe(self, event: Integers, row: Integers) -> None:
+    def observe(self, event: Integers, row: Integers, rows: MemberRows) -> None:
         """Add the pairs of a batch, ordered by event. Samples if there are many events, or many matches of one."""
         first = np.flatnonzero(np.diff(event, prepend=-1))
         length = np.diff(np.append(first, len(event)))
         several = np.flatnonzero(length > 1)
-        for one in several[sample_evenly(len(several), _BATCH_EVENTS)]:
-            rows = row[first[one] + sample_evenly(int(length[one]), self.window.shape[1])]
-            line = self.window[self.added % len(self.window)]
-            line[: len(rows)], line[len(rows) :] = rows, -1
-            self.added += 1
+        several = several[sample_evenly(len(several), _BATCH_EVENTS)]
+        lines = np.full((len(several), self.window.row.shape[1]), NONE, np.int64)
+        for line, one in zip(lines, several, strict=True):
+            sampled = sample_evenly(int(length[one]), len(line))
+            line[: len(sampled)] = row[first[one] + sampled]
+        self.add_lines(lines, rows)
+
+    def add_lines(self, lines: Integers, rows: MemberRows) -> None:
+        """Add the matches of events, a line each, padded with NONE."""
+        replace_lines(self.window, self.cache, rows, self.added % len(self.window.row), lines)
+        self.added += len(lines)
 
     def renumber(self, number: Integers) -> None:
-        """Replace row numbers by others; -1 for removed rows."""
-        used = self.window >= 0
-        self.window[used] = number[self.window[used]]
+        """Replace row numbers by others; NONE for removed rows."""
+        used = self.window.row != NONE
+        self.window.row[used] = number[self.window.row[used]]
 
-    def incidence(self, category: Numbers, categories: int) -> Floats:
-        """Return how many matches each event of the window has in each category."""
-        of = np.where(self.window >= 0, category[self.window], -1) if len(category) else np.full_like(self.window, -1)
-        event, column = np.nonzero(of >= 0)
-        counts = np.bincount(event * categories + of[event, column], minlength=len(of) * categories)
-        return counts.reshape(len(of), categories).astype(np.float64)
+    def invalidate(self) -> None:
+        """Compute all correlations again: categories have moved to other workers."""
+        self.cache.state[1] = NONE
 
-    def between(self, category: Numbers, categories: int) -> Floats:
-        """Return the correlation of each two categories, the sum over their subscriptions; 0 on the diagonal."""
-        counts = self.incidence(category, categories)
-        matrix: Floats = counts.T @ counts
-        np.fill_diagonal(matrix, 0.0)
-        return matrix
-
-    def of_rows(self, rows: Integers, category: Numbers, categories: int) -> Floats:
-        """Return the correlation of each of these rows with each category, without that of a row with itself."""
-        counts = self.incidence(category, categories)
-        scores = np.zeros((len(rows), categories))
-        order = np.argsort(rows)
-        at = np.searchsorted(rows, self.window, sorter=order)
-        at = order[np.minimum(at, len(rows) - 1)]
-        event, column = np.nonzero((self.window >= 0) & (rows[at] == self.window))
-        np.add.at(scores, at[event, column], counts[event])
-        own = category[rows]
-        np.subtract.at(scores, (at[event, column], own[at[event, column]]), 1.0)
-        return scores
+    def pairs(self, category: Numbers) -> CategoryPairs:
+        """Return all pairs of categories that correlate, given the category of each row."""
+        of = np.full_like(self.window.row, NONE)
+        used = self.window.row != NONE
+        of[used] = category[self.window.row[used]]
+        one, other = np.broadcast_arrays(of[:, :, np.newaxis], of[:, np.newaxis])
+        some = (one != other) & (one != NONE) & (other != NONE)
+        base = np.int64(len(self.window.head))
+        key, points = np.unique(one[some] * base + other[some], return_counts=True)
+        return CategoryPairs(*np.divmod(key, base), points)

@@ -18,7 +18,7 @@ from roamcast.match.partitioners.cuts import Cuts, LoadSample
 from roamcast.match.partitioners.hilbert import curve_keys
 from roamcast.match.partitioners.samples import EventSample
 from roamcast.match.port import Events, Matches
-from roamcast.match.routing.features import RarestTerms, hash_events
+from roamcast.match.routing.features import hash_events
 from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
 from roamcast.match.routing.placement import Placement
 from roamcast.match.routing.router import Router
@@ -54,10 +54,7 @@ class CurvePartitioner:
 
     def route(self, events: Events) -> RoutedEvents:
         if self._router is None:
-            placement, rows = self.placement, self.placement.live
-            term = RarestTerms(placement.term[rows], placement.second[rows])
-            worker = np.bitwise_count(placement.mask[rows] - np.uint64(1)).astype(np.int64)  # the index of the one bit
-            self._router = Router.of(placement.box[rows], term, worker)
+            self._router = self.placement.make_router()
         return self._router.route(events)
 
     def observe(self, events: Events, matches: Matches) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -15,13 +16,34 @@ from roamcast.match.routing.features import hash_events
 from roamcast.match.routing.partitioner import PlacementChanges, RoutedEvents
 from roamcast.match.routing.placement import Placement
 
-__all__ = ["KdTree"]
+__all__ = ["KdLeaves", "KdTree", "cell_centres", "point_cells"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 TOLERANCE: Final = 1.1
+_CELL_BITS: Final = 16  # of each axis
+_OCTAVES: Final = 32  # of coordinates, on either side of 0
+
+
+def point_cells(x: Floats, y: Floats) -> Integers:
+    """Number the cells of a grid in which points are, to count points by cell.
+
+    Axes are logarithmic: the grid covers all coordinates and is fine where they are small.
+    """
+    columns = ((0.5 + np.sign(c) * np.log2(1 + np.abs(c)) / (2 * _OCTAVES)) * (1 << _CELL_BITS) for c in (x, y))
+    column, row = (np.clip(np.floor(c), 0, (1 << _CELL_BITS) - 1).astype(np.int64) for c in columns)
+    cells: Integers = column << _CELL_BITS | row
+    return cells
+
+
+def cell_centres(cells: Integers) -> Floats:
+    """Return the points in the middle of cells."""
+    numbers = np.stack([cells >> _CELL_BITS, cells & ((1 << _CELL_BITS) - 1)], axis=1)
+    scaled = ((numbers + 0.5) / (1 << _CELL_BITS) - 0.5) * (2 * _OCTAVES)
+    centres: Floats = np.sign(scaled) * (np.exp2(np.abs(scaled)) - 1)
+    return centres
 
 
 class KdLeaves(NamedTuple):
@@ -45,6 +67,16 @@ class KdLeaves(NamedTuple):
         box = np.full((workers, 4), (-np.inf, -np.inf, np.inf, np.inf))
         _divide(point, weight, box)
         return cls(box)
+
+    def to_lists(self) -> list[list[float | None]]:
+        """Return the boxes as JSON: None for an infinite side. Only for leaves that all own something."""
+        return [[side if np.isfinite(side) else None for side in box] for box in self.box.tolist()]
+
+    @classmethod
+    def of_lists(cls, boxes: Sequence[Sequence[float | None]]) -> Self:
+        infinite = (-np.inf, -np.inf, np.inf, np.inf)
+        box = [[end if side is None else side for side, end in zip(one, infinite, strict=True)] for one in boxes]
+        return cls(np.array(box, np.float64))
 
     def masks(self, box: Floats) -> Masks:
         """Return the workers whose part of the plane each box touches; the first worker for an empty box."""

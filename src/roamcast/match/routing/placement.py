@@ -23,6 +23,7 @@ from roamcast.match.routing.features import (
     text_hashes,
 )
 from roamcast.match.routing.partitioner import MAX_WORKERS, PlacementChanges, RoutedEvents, placement_changes
+from roamcast.match.routing.router import Router
 
 __all__ = ["Placement", "PlacementCandidates"]
 
@@ -127,6 +128,12 @@ class Placement:
         """Send each event to all workers with a candidate."""
         pairs = self.candidates(hash_events(events))
         return _route(pairs.event, self.mask[pairs.row])
+
+    def make_router(self) -> Router:
+        """Return a router for the current placement. Each row must have one worker."""
+        rows = self.live
+        worker = np.bitwise_count(self.mask[rows] - np.uint64(1)).astype(np.int64)  # the index of the one bit
+        return Router.of(self.box[rows], RarestTerms(self.term[rows], self.second[rows]), worker)
 
     def arrays(self) -> Arrays:
         self._compact()

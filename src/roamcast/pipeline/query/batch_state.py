@@ -7,7 +7,7 @@ state, `commit` publishes that state. Until then the batch has no effect and may
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -40,10 +40,17 @@ from roamcast.pipeline.schemas import (
 from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
-from roamcast.pipeline.state.index_updater import IMBALANCE, plan_rebalance
+from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.lookups import TableLookup, Truths
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState, MovingRegionsUpdate, read_positions
+from roamcast.pipeline.state.partitioning import (
+    MEASURED,
+    BatchReport,
+    PartitioningSettings,
+    PartitioningState,
+    ShardPolicy,
+)
 from roamcast.pipeline.state.parts import Obsolete, Part, newest_rows
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.ranges import Ranges
@@ -63,28 +70,35 @@ class BatchSettings:
 
     `binding_history`: how long ended bindings are kept for late events, in microseconds of their node's clock.
     `workers`: number of shards of the index; 0: each worker has the whole index. After every `rebalance_events` events
-    the load of workers is balanced if the busiest one has `imbalance` times the mean load.
+    the load of workers is balanced, if the partitioner finds it uneven.
     """
 
     binding_history: int = 3600 * 1_000_000
     workers: int = 0
     rebalance_events: int = 100_000
-    imbalance: float = IMBALANCE
+    partitioning: PartitioningSettings = field(default_factory=PartitioningSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch whose control records are applied. `expired`: when deleted bindings ended, by source."""
+    """A batch whose control records are applied. `expired`: when deleted bindings ended, by source.
+
+    `policy` has decided where its subscriptions are, and learns from it once.
+    """
 
     context: MatchContext
     index: IndexState
+    policy: ShardPolicy | None
     regions: MovingRegionsUpdate
     changes: ControlChanges
     expired: dict[SourceKey, int]
 
 
 class BatchResult(NamedTuple):
-    """The letters of a batch and the state after it. `postings_scanned` and `matches` are totals of plan match."""
+    """The letters of a batch and the state after it. `postings_scanned` and `matches` are totals of plan match.
+
+    `load` is that of the shards of a partitioned index.
+    """
 
     letters: NumberedLetters
     dead_letters: list[DeadLetter]
@@ -92,6 +106,8 @@ class BatchResult(NamedTuple):
     regions: MovingRegionState
     events: DedupedEvents
     expired: dict[SourceKey, int]
+    policy: ShardPolicy | None
+    load: LoadRows
     postings_scanned: int
     matches: int
 
@@ -104,6 +120,7 @@ class BatchState:
         self._settings = settings or BatchSettings()
         self._folder = folder
         self._term_statistics = TermStatistics()  # of events since the start; it only affects speed
+        self._policy: ShardPolicy | None = None  # of the manifest, unless a batch has it
         self._regions = folder.open_regions(manifest)
         sources, receivers, expired = (
             folder.read_table(manifest, table) for table in (SOURCES, RECEIVERS, EXPIRED_BINDINGS)
@@ -123,9 +140,13 @@ class BatchState:
         positions, bad_positions = read_positions(control.records)
         regions = self._regions.update(rows, positions)
         changes.dead_letters.extend([*bad_positions, *regions.dead_letters])
-        updater = self._folder.updater
-        index = updater.reshard(self.manifest.index, self._settings.workers, known)
-        index = updater.update(index, rows, regions.boxes, self._term_statistics)
+        updater, settings = self._folder.updater, self._settings
+        policy, self._policy = self._policy, None  # an attempt that fails leaves none, and the next one restores it
+        index, policy = updater.reshard(self.manifest.index, settings.workers, settings.partitioning, known, policy)
+        statistics = None if self._is_measured else self._term_statistics
+        index = updater.update(index, rows, regions.boxes, known, policy, statistics)
+        if policy is not None:
+            index = _with_partitioning(index, policy.save_placement())
         expired: dict[SourceKey, int] = {}
         context = MatchContext(
             self._folder.folder,
@@ -137,7 +158,7 @@ class BatchState:
             frozenset((row["home"], row["source"]) for row in changes.initial),
             sharded=index.sharded,
         )
-        return PreparedBatch(context, index, regions, changes, expired)
+        return PreparedBatch(context, index, policy, regions, changes, expired)
 
     def compute_result(self, prepared: PreparedBatch, matched: pa.Table) -> BatchResult:
         """Number the letters of a batch and compute the state after it.
@@ -172,6 +193,7 @@ class BatchState:
             "bindings": changes.binding_growth,
         }
         counters = {name: self.manifest.counters.get(name, 0) + growth[name] for name in COUNTERS}
+        load = LoadRows.of_matched(matched)
         manifest = replace(
             self.manifest,
             batch=context.batch,
@@ -183,7 +205,7 @@ class BatchState:
                 LAST_SENT.name: self._push(LAST_SENT, _last_sent_rows(last_sent), _of_removed),
                 RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(letters)),
             },
-            index=self._rebalance(prepared, matched, counters["events"]),
+            index=self._learn(prepared, matched, load, counters["events"]),
             counters=counters,
             moving_regions=prepared.regions.regions.save(self._folder.segments),
         )
@@ -195,6 +217,8 @@ class BatchState:
             prepared.regions.regions,
             events,
             prepared.expired,
+            prepared.policy,
+            load,
             *(pc.sum(counts).as_py() or 0 for counts in (scanned, matches)),
         )
 
@@ -202,6 +226,7 @@ class BatchState:
         """Publish the state after a batch durably, and continue from it."""
         self._folder.publish(result.manifest)
         self.manifest = result.manifest
+        self._policy = result.policy
         self._regions = result.regions
         self.seen.update(result.events.seen)
         self.last_numbers.update(result.letters.last_numbers)
@@ -213,14 +238,19 @@ class BatchState:
     def _push(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> tuple[Part, ...]:
         return self._folder.parts.push(table, self.manifest.parts(table.name), rows, obsolete)
 
-    def _rebalance(self, prepared: PreparedBatch, matched: pa.Table, events: int) -> IndexState:
-        """Plan other shards if it is time to, judging by what this batch matched."""
-        index, before = prepared.index, self.manifest.counters.get("events", 0)
-        every = self._settings.rebalance_events
-        if index.sharded is None or events // every == before // every:
-            return index
-        subscriptions = prepared.context.open_subscriptions()
-        return index._replace(sharded=plan_rebalance(index.sharded, matched, subscriptions, self._settings.imbalance))
+    @property
+    def _is_measured(self) -> bool:
+        """Whether decisions depend on the work of a search. Then the index must not depend on the term statistics."""
+        return self._settings.workers > 0 and self._settings.partitioning.partitioner in MEASURED
+
+    def _learn(self, prepared: PreparedBatch, matched: pa.Table, load: LoadRows, events: int) -> IndexState:
+        """Let the policy learn from the batch, and balance the load if it is time to."""
+        if prepared.policy is None:
+            return prepared.index
+        before, every = self.manifest.counters.get("events", 0), self._settings.rebalance_events
+        is_due = events // every != before // every
+        prepared.policy.end_batch(BatchReport(load, matched, prepared.context.open_subscriptions(), is_due))
+        return _with_partitioning(prepared.index, prepared.policy.save())
 
     def _expire(self, changes: ControlChanges, expired: dict[SourceKey, int], rows: pa.Table) -> Truths:
         """Which bindings ended so long ago that they may be deleted. Their ends are noted in `expired`."""
@@ -261,6 +291,10 @@ class BatchState:
         lookup = self._lookup(LAST_SENT)
         rows = lookup.take(lookup.find(LAST_SENT.keys, keys).row).to_pylist()
         return {(row["node"], row["id"]): row["last"] for row in rows if row["last"] is not None}
+
+
+def _with_partitioning(index: IndexState, partitioning: PartitioningState) -> IndexState:
+    return index._replace(sharded=index.sharded and index.sharded._replace(partitioning=partitioning))
 
 
 def _removed_before(batch: int, rows: pa.Table) -> Truths:

@@ -20,13 +20,17 @@ from pyspark.errors import StreamingQueryException
 from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.journal.remote import JournalServer
+from roamcast.match.partitioners.categories import CategoryParameters, Distribution
+from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.index_state import PhysicalPlan, choose_shard_count
+from roamcast.pipeline.state.partitioning import PartitioningSettings
 from roamcast.pipeline.state.state_server import StateFetcher, serve_state
+from roamcast.settings_model import DrtClusterSettings, PipelineSettings
 
-__all__ = ["Cluster", "run_pipeline"]
+__all__ = ["Cluster", "pipeline_limits", "run_pipeline"]
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,26 @@ class Cluster:
     def serve(self, pipeline: PipelineFolder, journal: JournalServer) -> AbstractContextManager[StateFetcher | None]:
         """Serve the state and the journal to workers on other hosts."""
         return nullcontext() if self.is_local else serve_state(pipeline.state.folder, self.host, self.cache, journal)
+
+
+def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) -> PipelineLimits:
+    """The limits that settings describe."""
+    parameters = CategoryParameters(
+        clustering.c_max_num_th,
+        alpha=clustering.alpha,
+        new_threshold=clustering.new_th,
+        max_relative_size=clustering.size_cap,
+        window=clustering.window,
+        matches=clustering.matches,
+    )
+    distribution = Distribution(merge=clustering.merge, overload=clustering.overload)
+    batch = BatchSettings(
+        binding_history=round(settings.history * 60e6),
+        workers=settings.workers,
+        rebalance_events=settings.lambda_events,
+        partitioning=PartitioningSettings(settings.partitioner, categories=parameters, distribution=distribution),
+    )
+    return PipelineLimits(records=settings.records, outbox=settings.outbox, batch=batch)
 
 
 def run_pipeline(

@@ -26,6 +26,7 @@ from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
+from roamcast.pipeline.query.partitioning_status import partitioning_status
 from roamcast.pipeline.query.source import JournalSource
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.control import DeadLetter, read_control_records, read_offset_ranges
@@ -195,7 +196,8 @@ class PipelineQuery:
         """Update the status file. The batch is committed, so a disk that refuses does not matter."""
         try:
             metrics = batch_metrics(result, self._pipeline.state)
-            self._update_status(metrics=metrics, step_seconds=timer.seconds)
+            partitioning = partitioning_status(result)
+            self._update_status(metrics=metrics, step_seconds=timer.seconds, partitioning=partitioning)
             self._write_status()
         except StorageError as error:
             log.warning("batch %d is committed, but the status file was not written: %s", result.manifest.batch, error)

@@ -20,10 +20,10 @@ from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.moving import RegionBoxes
 from roamcast.match.index.rows import IndexRows, index_rows
-from roamcast.match.partitioners.cuts import Cuts
 from roamcast.match.port import Subscriptions
 from roamcast.match.routing.partitioner import MAX_WORKERS
 from roamcast.match.routing.router import Router, RoutingTableRef, RoutingTables
+from roamcast.pipeline.state.partitioning import PartitioningState
 from roamcast.pipeline.state.parts import Part
 
 __all__ = [
@@ -47,17 +47,17 @@ class Shard(NamedTuple):
 class ShardedIndex(NamedTuple):
     """The shards of all workers.
 
-    `cuts` decide which worker gets a subscription, `planned` those from the next batch on; rows move then. `routes`
-    are the routing tables, `stale` counts their outdated entries. `secret` seeds the hashes of routing, so that an
-    attacker cannot choose terms that collide.
+    `partitioning` is the state of the policy that decides which shards hold a subscription. `routes` are the routing
+    tables, `stale` counts their outdated entries. `moved` counts subscriptions that went to other shards. `secret`
+    seeds the hashes of routing, so that an attacker cannot choose terms that collide.
     """
 
     shards: tuple[Shard, ...]
-    cuts: Cuts
+    partitioning: PartitioningState
     secret: str
     routes: tuple[RoutingTableRef, ...] = ()
     stale: int = 0
-    planned: Cuts | None = None
+    moved: int = 0
 
     @property
     def segments(self) -> Iterator[SegmentRef]:
@@ -76,11 +76,11 @@ class ShardedIndex(NamedTuple):
                 }
                 for shard in self.shards
             ],
-            "cuts": self.cuts._asdict(),
+            "partitioning": self.partitioning.to_json(),
             "secret": self.secret,
             "routes": [table._asdict() for table in self.routes],
             "stale": self.stale,
-            "planned": self.planned._asdict() if self.planned else None,
+            "moved": self.moved,
         }
 
     @classmethod
@@ -93,19 +93,14 @@ class ShardedIndex(NamedTuple):
             )
             for shard in content["shards"]
         )
-        planned = content["planned"]
         return cls(
             tuple(shards),
-            _cuts(content["cuts"]),
+            PartitioningState.from_json(content["partitioning"]),
             content["secret"],
             tuple(RoutingTableRef(**table) for table in content["routes"]),
             content["stale"],
-            None if planned is None else _cuts(planned),
+            content["moved"],
         )
-
-
-def _cuts(content: Mapping[str, Any]) -> Cuts:
-    return Cuts(tuple(content["at"]), tuple(content["owner"]))
 
 
 class IndexState(NamedTuple):

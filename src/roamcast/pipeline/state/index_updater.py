@@ -1,12 +1,14 @@
-"""Updating the index from batch to batch, in either physical plan, and balancing the load of shards.
+"""Updating the index from batch to batch, in either physical plan.
 
-Which worker holds a subscription is decided by its key on a space-filling curve (see `match.partitioners.curve`). The
-shards are the authority; the router follows them.
+Which shards hold a subscription is decided by a policy (see `partitioning`). The shards are the authority; the router
+follows them.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial, reduce
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -17,23 +19,21 @@ import pyarrow.compute as pc
 from roamcast.match.index.build import TermFrequency
 from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.moving import RegionBoxes
-from roamcast.match.index.rows import IndexRows, concatenate_rows, index_rows, sample_evenly, select_rows
-from roamcast.match.partitioners.cuts import Cuts, LoadSample
-from roamcast.match.partitioners.hilbert import curve_keys_of_rows
+from roamcast.match.index.rows import IndexRows, concatenate_rows, select_rows
 from roamcast.match.routing.router import RoutingTableRef, RoutingTables, new_secret
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
-from roamcast.pipeline.state.index_state import IndexState, Shard, ShardedIndex, boxes_and_terms, rows_for_index
-from roamcast.pipeline.state.lookups import Integers, TableLookup
+from roamcast.pipeline.state.category_policy import CategoryPolicy
+from roamcast.pipeline.state.index_state import IndexState, Shard, ShardedIndex, rows_for_index
+from roamcast.pipeline.state.lookups import Integers
+from roamcast.pipeline.state.partitioning import Masks, PartitioningSettings, PartitioningState, ShardPolicy
 from roamcast.pipeline.state.parts import PartFolder
+from roamcast.pipeline.state.policies import CurvePolicy, HashingPolicy, KdTreePolicy
 from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["IMBALANCE", "IndexUpdater", "plan_rebalance"]
+__all__ = ["IndexUpdater"]
 
-IMBALANCE: Final = 1.2
-"""Subscriptions move when the load of the busiest worker is this many times the mean."""
-_SAMPLE: Final = 20_000  # matches, and subscriptions
-_CONFIDENCE: Final = 3.0  # standard deviations by which the load in a sample may be off
-_PLACED: Final = ("handle", "min_x", "min_y", "max_x", "max_y", "terms", "moving_radius")
+log = logging.getLogger(__name__)
+
 _STALE: Final = 0.25  # of all subscriptions: with more outdated entries the routing tables are rebuilt
 
 
@@ -45,40 +45,59 @@ class IndexUpdater:
         self._tables = tables
         self._parts = parts
 
-    def reshard(self, index: IndexState, workers: int, known: StateRows) -> IndexState:
-        """Bring the index into shards for `workers` (0: replicate it), and move the rows that are to move."""
+    def reshard(
+        self,
+        index: IndexState,
+        workers: int,
+        settings: PartitioningSettings,
+        known: StateRows,
+        policy: ShardPolicy | None = None,
+    ) -> tuple[IndexState, ShardPolicy | None]:
+        """Bring the index into shards for `workers` (0: replicate it), and move the rows that are to move.
+
+        `policy` is that of the index, None to restore it. Returns the policy to continue with.
+        """
         sharded = index.sharded
-        if sharded is not None and len(sharded.shards) == workers:
-            return index if sharded.planned is None else index._replace(sharded=self._move(sharded, known))
-        if sharded is None and not workers:
-            return index
-        rows = self._all_rows(index)
         if not workers:
-            return index._replace(stack=self._store.apply((), added=rows), sharded=None)
-        keys = np.empty(0) if rows is None else curve_keys_of_rows(rows)
-        cuts = Cuts.even(workers, keys)
-        sharded = ShardedIndex((Shard(),) * workers, cuts, new_secret())
+            if sharded is None:
+                return index, None
+            return index._replace(stack=self._store.apply((), added=self._all_rows(index)), sharded=None), None
+        if sharded is None or len(sharded.shards) != workers or not _fits(sharded.partitioning, settings):
+            sharded, policy = self._place_all(index, workers, settings, known)
+            return index._replace(stack=(), sharded=sharded), policy
+        policy = policy or self._restore_policy(index, sharded, settings)
+        rows, masks = self._find_moves(sharded, policy, policy.begin_batch())
         if rows is not None:
-            sharded = self._change(sharded, rows, cuts.workers_of(keys), known.with_handles(rows.handle))
-        return index._replace(stack=(), sharded=sharded)
+            sharded = self._change(sharded, rows, masks, known.with_handles(rows.handle), rows.handle)
+            sharded = sharded._replace(moved=sharded.moved + len(rows.handle))
+        return index._replace(sharded=sharded), policy
 
     def update(
-        self, index: IndexState, rows: pa.Table, boxes: RegionBoxes, frequency: TermFrequency | None = None
+        self,
+        index: IndexState,
+        rows: pa.Table,
+        boxes: RegionBoxes,
+        known: StateRows,
+        policy: ShardPolicy | None = None,
+        frequency: TermFrequency | None = None,
     ) -> IndexState:
         """The index after a batch that wrote these `rows` of SUBSCRIPTIONS, which have handles.
 
-        `boxes` are those of moving regions that are new or have left their box.
+        `boxes` are those of moving regions that are new or have left their box. `known` are the rows before the batch.
         """
         is_known = boxes.handle < index.next_handle
         moved = RegionBoxes(boxes.handle[is_known], boxes.box[is_known])
         if not rows.num_rows and not is_known.any():
-            return index if index.sharded is None else self._refresh(index, frequency)
+            return self._refresh(index, frequency)
         handles: Integers = rows["handle"].to_numpy()
         added = rows_for_index(rows.filter(pa.array(handles >= index.next_handle)), boxes) if rows.num_rows else None
-        if index.sharded is None:
+        if index.sharded is None or policy is None:
             index = index._replace(stack=self._update_stack(index, added, moved, frequency))
         else:
-            index = index._replace(sharded=self._update_shards(index, index.sharded, rows, added, moved, frequency))
+            sharded = self._replace_boxes(index.sharded, moved, known, policy, frequency)
+            if added is not None:
+                sharded = self._add(sharded, index.removed, added, rows, known, policy, frequency)
+            index = index._replace(sharded=sharded)
         if rows.num_rows:
             removed = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
             index = index._replace(removed=removed, next_handle=max(index.next_handle, int(handles.max()) + 1))
@@ -94,58 +113,119 @@ class IndexUpdater:
             stack = self._store.apply(stack, removed=index.removed, added=added, frequency=frequency)
         return self._store.compact(stack, frequency)
 
-    def _update_shards(
+    def _place_all(
+        self, index: IndexState, workers: int, settings: PartitioningSettings, known: StateRows
+    ) -> tuple[ShardedIndex, ShardPolicy]:
+        """Place all rows in the order of their handles, as if they came now."""
+        began = perf_counter()
+        policy = self._new_policy(workers, settings)
+        secret = index.sharded.secret if index.sharded else new_secret()
+        sharded = ShardedIndex((Shard(),) * workers, policy.save_placement(), secret)
+        rows = self._all_rows(index)
+        if rows is not None:
+            policy.start(rows)
+            policy.add(rows)
+            sharded = self._change(sharded, rows, policy.masks(rows), known.with_handles(rows.handle))
+            seconds, count = perf_counter() - began, len(rows.handle)
+            log.info(
+                "placed %d subscriptions on %d shards by %s: %.1f s", count, workers, settings.partitioner, seconds
+            )
+        return sharded, policy
+
+    def _new_policy(self, workers: int, settings: PartitioningSettings) -> ShardPolicy:
+        match settings.partitioner:
+            case "drtcluster":
+                return CategoryPolicy.create(workers, settings, self._parts)
+            case "kdtree":
+                return KdTreePolicy(workers, settings)
+            case "hashing":
+                return HashingPolicy(workers)
+            case "curve":
+                return CurvePolicy(workers, settings)
+
+    def _restore_policy(self, index: IndexState, sharded: ShardedIndex, settings: PartitioningSettings) -> ShardPolicy:
+        state, workers = sharded.partitioning, len(sharded.shards)
+        match settings.partitioner:
+            case "drtcluster":
+                return CategoryPolicy.restore(workers, settings, self._parts, state, self._all_rows(index))
+            case "kdtree":
+                return KdTreePolicy(workers, settings, state.values)
+            case "hashing":
+                return HashingPolicy(workers)
+            case "curve":
+                return CurvePolicy(workers, settings, state.values)
+
+    def _find_moves(
+        self, sharded: ShardedIndex, policy: ShardPolicy, handles: Integers | None
+    ) -> tuple[IndexRows | None, Masks]:
+        """The rows, of those with these handles or of all, that the policy wants in other shards, and in which."""
+        found = [] if handles is not None and not len(handles) else self._rows_by_shard(sharded, handles)
+        if not found:
+            return None, np.empty(0, np.uint64)
+        handle = np.concatenate([rows.handle for _, rows in found])
+        bit = np.repeat([np.uint64(1 << number) for number, _ in found], [len(rows.handle) for _, rows in found])
+        wanted = np.concatenate([policy.masks(rows) for _, rows in found])
+        distinct, first, inverse = np.unique(handle, return_index=True, return_inverse=True)
+        held = np.zeros(len(distinct), np.uint64)
+        np.bitwise_or.at(held, inverse, bit)
+        moving = np.flatnonzero(held != wanted[first])
+        if not len(moving):
+            return None, np.empty(0, np.uint64)
+        copies = [select_rows(rows, np.flatnonzero(np.isin(rows.handle, distinct[moving]))) for _, rows in found]
+        return _distinct_rows(copies), wanted[first[moving]]
+
+    def _rows_by_shard(self, sharded: ShardedIndex, handles: Integers | None) -> list[tuple[int, IndexRows]]:
+        rows = ((number, self._store.rows(shard.stack, handles)) for number, shard in enumerate(sharded.shards))
+        return [(number, held) for number, held in rows if held is not None and len(held.handle)]
+
+    def _add(
         self,
-        index: IndexState,
         sharded: ShardedIndex,
+        removed: tuple[int, ...],
+        added: IndexRows,
         rows: pa.Table,
-        added: IndexRows | None,
-        moved: RegionBoxes,
+        known: StateRows,
+        policy: ShardPolicy,
         frequency: TermFrequency | None,
     ) -> ShardedIndex:
-        if len(moved.handle):
-            sharded = self._replace_boxes(sharded, moved, frequency)
-        if added is None:
-            return sharded
-        keys = curve_keys_of_rows(added)
-        if not sharded.live and len(keys) >= len(sharded.cuts.at):  # the first rows show where subscriptions are
-            sharded = sharded._replace(cuts=Cuts.even(len(sharded.shards), keys))
-        return self._change(sharded, added, sharded.cuts.workers_of(keys), rows, index.removed, frequency)
+        """Take the handles `removed` out, add rows, and move others if the policy wants it.
 
-    def _move(self, sharded: ShardedIndex, known: StateRows) -> ShardedIndex:
-        """Apply the planned cuts. Only rows that move are written again."""
-        cuts = sharded.planned or sharded.cuts
-        moving = []
-        for number, shard in enumerate(sharded.shards):
-            rows = self._store.rows(shard.stack)
-            if rows is not None:
-                worker = cuts.workers_of(curve_keys_of_rows(rows))
-                away = np.flatnonzero(worker != number)
-                moving.append((select_rows(rows, away), worker[away]))
-        sharded = sharded._replace(cuts=cuts, planned=None)
-        if not moving:
-            return sharded
-        rows = reduce(concatenate_rows, (rows for rows, _ in moving))
-        workers = np.concatenate([worker for _, worker in moving])
-        return self._change(sharded, rows, workers, known.with_handles(rows.handle), rows.handle)
+        `rows` are the rows of SUBSCRIPTIONS of `added`, and others that changed.
+        """
+        policy.remove(np.array(removed, np.int64))
+        if not len(added.handle):
+            return self._change(sharded, added, np.empty(0, np.uint64), rows, removed, frequency)
+        if not sharded.live:
+            policy.start(added)
+        affected = policy.add(added)
+        masks = policy.masks(added)
+        moving, moving_masks = self._find_moves(sharded, policy, affected)
+        if moving is not None:
+            others = moving.handle[np.isin(moving.handle, rows["handle"].to_numpy(), invert=True)]
+            rows = pa.concat_tables([rows, known.with_handles(others)])
+            added, masks = concatenate_rows(added, moving), np.append(masks, moving_masks)
+            removed = (*removed, *moving.handle.tolist())
+            sharded = sharded._replace(moved=sharded.moved + len(moving.handle))
+        return self._change(sharded, added, masks, rows, removed, frequency)
 
     def _change(
         self,
         sharded: ShardedIndex,
         added: IndexRows,
-        worker: Integers,
+        masks: Masks,
         rows: pa.Table,
         removed: npt.ArrayLike = (),
         frequency: TermFrequency | None = None,
     ) -> ShardedIndex:
-        """Take the handles `removed` out of all shards, then give each row of `added` to its `worker`.
+        """Take the handles `removed` out of all shards, then give each row of `added` to the shards in its mask.
 
         `rows` are the rows of SUBSCRIPTIONS of `added` and perhaps of others; the latter may concern any shard.
         """
         handles = rows["handle"].to_numpy()
         is_added, shards = np.isin(handles, added.handle), []
+        row, worker = _expand(masks, len(sharded.shards))
         for number, shard in enumerate(sharded.shards):
-            mine = select_rows(added, np.flatnonzero(worker == number))
+            mine = select_rows(added, row[worker == number])
             stack = self._store.apply(shard.stack, removed=removed, added=mine, frequency=frequency)
             stack = self._store.compact(stack, frequency)
             my_rows = rows.filter(pa.array(~is_added | np.isin(handles, mine.handle)))
@@ -153,7 +233,7 @@ class IndexUpdater:
             shards.append(Shard(stack, parts))
         return sharded._replace(
             shards=tuple(shards),
-            routes=self._tables.push(sharded.routes, added, worker, sharded.secret, frequency),
+            routes=self._tables.push(sharded.routes, select_rows(added, row), worker, sharded.secret, frequency),
             stale=sharded.stale + np.size(removed),
         )
 
@@ -163,15 +243,28 @@ class IndexUpdater:
         return np.isin(rows["handle"].to_numpy(), () if held is None else held.handle, invert=True)
 
     def _replace_boxes(
-        self, sharded: ShardedIndex, boxes: RegionBoxes, frequency: TermFrequency | None
+        self,
+        sharded: ShardedIndex,
+        boxes: RegionBoxes,
+        known: StateRows,
+        policy: ShardPolicy,
+        frequency: TermFrequency | None,
     ) -> ShardedIndex:
-        """Moving regions stay with their workers."""
-        shards, routes = [], sharded.routes
-        for number, shard in enumerate(sharded.shards):
-            stack = self._store.replace_boxes(shard.stack, boxes.handle, boxes.box, frequency) if shard.stack else ()
-            routes = self._route(sharded, routes, stack, number, frequency, boxes.handle)
-            shards.append(shard._replace(stack=self._store.compact(stack, frequency)))
-        return sharded._replace(shards=tuple(shards), routes=routes, stale=sharded.stale + len(boxes.handle))
+        """Moving regions stay with their shards, unless the policy places them by their boxes."""
+        found = self._rows_by_shard(sharded, boxes.handle) if len(boxes.handle) else []
+        if not found:
+            return sharded
+        policy.replace_boxes(boxes.handle, boxes.box)
+        rows = _distinct_rows([rows for _, rows in found])
+        held = np.zeros(len(rows.handle), np.uint64)
+        for number, mine in found:
+            held[np.searchsorted(rows.handle, mine.handle)] |= np.uint64(1 << number)
+        order = np.argsort(boxes.handle)
+        rows = rows._replace(box=boxes.box[order[np.searchsorted(boxes.handle, rows.handle, sorter=order)]])
+        masks = policy.masks(rows) if policy.follows_boxes else held
+        moving = rows.handle[masks != held]
+        sharded = sharded._replace(moved=sharded.moved + len(moving))
+        return self._change(sharded, rows, masks, known.with_handles(moving), rows.handle, frequency)
 
     def _refresh(self, index: IndexState, frequency: TermFrequency | None) -> IndexState:
         """Rebuild the routing tables if too many of their entries are outdated."""
@@ -179,55 +272,36 @@ class IndexUpdater:
         if sharded is None or sharded.stale <= _STALE * sharded.live + 1024:
             return index
         routes: tuple[RoutingTableRef, ...] = ()
-        for number, shard in enumerate(sharded.shards):
-            routes = self._route(sharded, routes, shard.stack, number, frequency)
+        for number, rows in self._rows_by_shard(sharded, None):
+            routes = self._tables.push(routes, rows, np.full(len(rows.handle), number), sharded.secret, frequency)
         return index._replace(sharded=sharded._replace(routes=routes, stale=0))
 
-    def _route(
-        self,
-        sharded: ShardedIndex,
-        routes: tuple[RoutingTableRef, ...],
-        stack: tuple[SegmentRef, ...],
-        number: int,
-        frequency: TermFrequency | None,
-        handles: Integers | None = None,
-    ) -> tuple[RoutingTableRef, ...]:
-        """Add the rows of a stack, or those of them with these handles, to the routing tables."""
-        rows = self._store.rows(stack, handles)
-        if rows is None:
-            return routes
-        return self._tables.push(routes, rows, np.full(len(rows.handle), number), sharded.secret, frequency)
-
     def _all_rows(self, index: IndexState) -> IndexRows | None:
-        stacks = [shard.stack for shard in index.sharded.shards] if index.sharded else [index.stack]
-        rows = [each for stack in stacks if (each := self._store.rows(stack)) is not None]
-        return reduce(concatenate_rows, rows) if rows else None
+        """All rows, each once, in the order of their handles."""
+        if index.sharded is None:
+            rows = [held for held in [self._store.rows(index.stack)] if held is not None]
+        else:
+            rows = [held for _, held in self._rows_by_shard(index.sharded, None)]
+        return _distinct_rows(rows) if rows else None
 
 
-def plan_rebalance(
-    sharded: ShardedIndex, matched: pa.Table, subscriptions: TableLookup, imbalance: float = IMBALANCE
-) -> ShardedIndex:
-    """Plan other cuts for the next batch if the load of this one was too uneven. `matched` has MATCHED_SCHEMA.
-
-    A little is gained with every new sample, but each time many subscriptions would have to move. Hence the threshold.
-    """
-    pairs = matched["subscriptions"].combine_chunks()
-    sample = sample_evenly(len(pairs.flatten()), _SAMPLE)
-    event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[sample]
-    keys, is_fixed = _curve_keys(subscriptions, pairs.flatten().to_numpy()[sample])
-    held, _ = _curve_keys(subscriptions, subscriptions.sample(_SAMPLE))
-    load, workers = LoadSample.of_candidates(event[is_fixed], keys), len(sharded.shards)
-    events_per_worker = max(len(np.unique(load.event)), 1) / workers
-    threshold = imbalance * (1 + _CONFIDENCE / np.sqrt(events_per_worker))
-    if sharded.cuts.imbalance(workers, load, held) < threshold:
-        return sharded
-    cuts = sharded.cuts.rebalance(workers, load, held)
-    return sharded if cuts == sharded.cuts else sharded._replace(planned=cuts)
+def _fits(state: PartitioningState, settings: PartitioningSettings) -> bool:
+    """Whether an index with this state can go on with these settings."""
+    if state.partitioner != settings.partitioner:
+        return False
+    return settings.partitioner != "drtcluster" or CategoryPolicy.fits(state, settings)
 
 
-def _curve_keys(subscriptions: TableLookup, numbers: Integers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The curve keys of the rows that have no moving region, and which of the rows these are."""
-    rows = subscriptions.take(numbers, _PLACED)
-    is_fixed = pc.is_null(rows["moving_radius"])
-    rows = rows.filter(is_fixed)
-    return curve_keys_of_rows(index_rows(rows["handle"].to_numpy(), boxes_and_terms(rows))), is_fixed.to_numpy()
+def _distinct_rows(parts: list[IndexRows]) -> IndexRows:
+    """All rows, each once although several shards may hold it, in the order of their handles."""
+    rows = reduce(concatenate_rows, parts)
+    return select_rows(rows, np.unique(rows.handle, return_index=True)[1])
+
+
+def _expand(masks: Masks, workers: int) -> tuple[Integers, Integers]:
+    """Pairs of a row and a worker in its mask, ordered by row if each has one worker."""
+    if not (masks & (masks - np.uint64(1))).any():
+        return np.arange(len(masks)), np.bitwise_count(masks - np.uint64(1)).astype(np.int64)
+    held = masks[:, np.newaxis] >> np.arange(workers, dtype=np.uint64) & np.uint64(1)
+    row, worker = np.nonzero(held)
+    return row, worker

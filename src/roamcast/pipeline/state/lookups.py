@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from roamcast.match.index.rows import sample_evenly
 from roamcast.model import BEFORE_ALL, NO_END
-from roamcast.pipeline.schemas import TABLES, StateTable
+from roamcast.pipeline.schemas import PARTITIONING_TABLES, TABLES, StateTable
 from roamcast.pipeline.state.parts import Part, PartFolder
 
 __all__ = ["EndLimits", "Integers", "KeyRows", "RowLookup", "TableLookup", "Truths", "running_max"]
@@ -234,7 +234,7 @@ def _open_part(folder: Path, table: str, part: Part) -> RowLookup:
 
 
 def _table(name: str) -> StateTable:
-    return next(table for table in TABLES if table.name == name)
+    return next(table for table in (*TABLES, *PARTITIONING_TABLES) if table.name == name)
 
 
 def running_max(values: Integers, groups: npt.NDArray[Any]) -> Integers:

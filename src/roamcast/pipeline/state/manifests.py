@@ -37,7 +37,7 @@ __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/8"
+FORMAT: Final = "roamcast-state/9"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2
@@ -84,7 +84,7 @@ class StateFolder:
         if SUBSCRIPTIONS in rows:
             rows[SUBSCRIPTIONS] = assign_handles(_clear_handles(rows[SUBSCRIPTIONS]), 0)
             update = regions.update(rows[SUBSCRIPTIONS], inherited.get("positions", POSITIONS.empty_table()))
-            index = self.updater.update(index, rows[SUBSCRIPTIONS], update.boxes)
+            index = self.updater.update(index, rows[SUBSCRIPTIONS], update.boxes, StateRows.empty())
             regions = update.regions
         tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
@@ -148,6 +148,7 @@ class StateFolder:
         sharded = [manifest.index.sharded for manifest in kept if manifest.index.sharded]
         parts = [part.name for manifest in kept for table in TABLES for part in manifest.parts(table.name)]
         parts += [part.name for each in sharded for shard in each.shards for part in shard.rows]
+        parts += [part.name for each in sharded for table in each.partitioning.tables.values() for part in table]
         self.parts.sweep(frozenset(parts))
         others = [version for manifest in kept for version in manifest.moving_regions.values()]
         others += [routes.table for each in sharded for routes in each.routes]

@@ -13,10 +13,11 @@ from roamcast.match.index.lsm import SegmentRef
 from roamcast.match.index.moving import CircleTest
 from roamcast.match.index.segments import file_name
 from roamcast.match.routing.router import Router, RoutingTableRef
-from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import BINDINGS, MEMBERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.index_state import Shard, ShardedIndex, open_index, open_router
 from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.state.moving_regions import MovingRegionFiles
+from roamcast.pipeline.state.partitioning import PartitioningState
 from roamcast.pipeline.state.parts import Part
 from roamcast.pipeline.state.state_server import StateFetcher
 
@@ -28,7 +29,7 @@ class MatchContext(NamedTuple):
 
     `initial_sources` are pairs (home, source) of which the driver needs every event, not only the newest. Tasks on
     other hosts use the `fetcher`. A partitioned index is in `sharded`; `for_routing` and `for_shard` give the
-    contexts of its tasks.
+    contexts of its tasks, with what these need of the `partitioning`.
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class MatchContext(NamedTuple):
     initial_sources: frozenset[tuple[str, str]] = frozenset()
     routes: tuple[RoutingTableRef, ...] = ()
     sharded: ShardedIndex | None = None
+    partitioning: PartitioningState | None = None
     fetcher: StateFetcher | None = None
 
     def for_bindings(self) -> MatchContext:
@@ -48,21 +50,31 @@ class MatchContext(NamedTuple):
 
     def for_routing(self) -> MatchContext:
         """With the routing tables and nothing else."""
-        routes = self.sharded.routes if self.sharded else ()
-        return self.for_bindings()._replace(bindings=(), routes=routes)
+        if self.sharded is None:
+            return self.for_bindings()._replace(bindings=())
+        routes, partitioning = self.sharded.routes, self.sharded.partitioning._replace(tables={})
+        return self.for_bindings()._replace(bindings=(), routes=routes, partitioning=partitioning)
 
     def for_shard(self, shard: Shard) -> MatchContext:
-        """With the index of one shard."""
-        return self._replace(subscriptions=shard.rows, bindings=(), stack=shard.stack, sharded=None)
+        """With the index of one shard, and what its load is counted by."""
+        partitioning = None
+        if self.sharded is not None:
+            tables = {name: parts for name, parts in self.sharded.partitioning.tables.items() if name == MEMBERS.name}
+            partitioning = self.sharded.partitioning._replace(tables=tables)
+        return self._replace(
+            subscriptions=shard.rows, bindings=(), stack=shard.stack, sharded=None, partitioning=partitioning
+        )
 
     @property
     def files(self) -> Iterator[str]:
         """The names of all files under the folder."""
-        yield from (f"parts/{part.name}" for part in (*self.subscriptions, *self.bindings))
+        tables = self.partitioning.tables.values() if self.partitioning else ()
+        parts = (*self.subscriptions, *self.bindings, *(part for table in tables for part in table))
+        yield from (f"parts/{part.name}" for part in parts)
         segments = (name for segment in self.stack for name in (segment.segment, segment.tombstones))
         moving = (name for files in self.moving for name in (files.version, files.trail))
-        tables = (table.table for table in self.routes)
-        yield from (f"segments/{file_name(name)}" for name in (*segments, *moving, *tables) if name)
+        routes = (table.table for table in self.routes)
+        yield from (f"segments/{file_name(name)}" for name in (*segments, *moving, *routes) if name)
 
     def open(self) -> OpenContext:
         """Open all files. On another host than the driver's, fetch them into the cache first."""
@@ -83,6 +95,11 @@ class MatchContext(NamedTuple):
     def open_bindings(self) -> TableLookup:
         return TableLookup(self.folder / "parts", BINDINGS.name, self.bindings)
 
+    def open_members(self) -> TableLookup:
+        """The categories of subscriptions, if the partitioner has some."""
+        tables = self.partitioning.tables if self.partitioning else {}
+        return TableLookup(self.folder / "parts", MEMBERS.name, tables.get(MEMBERS.name, ()))
+
     def _open(self) -> OpenContext:
         segments = self.folder / "segments"
         return OpenContext(
@@ -91,6 +108,7 @@ class MatchContext(NamedTuple):
             self.open_subscriptions(),
             self.open_bindings(),
             open_router(segments, self.routes),
+            self.open_members(),
         )
 
 
@@ -103,3 +121,4 @@ class OpenContext:
     subscriptions: TableLookup
     bindings: TableLookup
     router: Router
+    members: TableLookup

@@ -75,6 +75,7 @@ def _match_batch(records: pa.RecordBatch, opened: OpenContext, context: MatchCon
         "subscriptions": to_lists(subscriptions, rows, records.num_rows),
         "bindings": to_lists(bindings, rows, records.num_rows),
         "postings_scanned": in_first_row(scanned, records.num_rows),
+        "load": pa.nulls(records.num_rows, MATCHED_SCHEMA.field("load").type),
     }
     return pa.RecordBatch.from_pydict(values, MATCHED_SCHEMA)
 

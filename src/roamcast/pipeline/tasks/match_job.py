@@ -16,9 +16,11 @@ from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
 from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, spark_schema
 from roamcast.pipeline.state.index_state import Shard
+from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.event_columns import EventColumns
+from roamcast.pipeline.tasks.load import measure_load, restrict_to_owners
 from roamcast.pipeline.tasks.match import (
     events_to_json,
     find_by_handle,
@@ -65,7 +67,8 @@ def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
         for records in batches:
             events = add_home_column(records.filter(pc.is_in(records["kind"], _MATCHED_KINDS)))
             events = events.filter(is_complete(events))
-            routed = router.route(Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"]))
+            points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
+            routed = restrict_to_owners(routing.partitioning, points, router.route(points))
             copies = events.take(pa.array(routed.event))
             workers = pa.array(routed.worker, pa.int32())
             yield pa.RecordBatch.from_arrays([*copies.columns, workers], schema=ROUTED_SCHEMA)
@@ -84,16 +87,16 @@ def match_shards(context: MatchContext) -> Callable[[Batches], Batches]:
         for events in batches:
             for worker in pc.unique(events["worker"]).to_pylist():
                 mine = events.filter(pc.equal(events["worker"], worker))
-                yield _match_shard(mine, context.for_shard(shards[worker]))
+                yield _match_shard(mine, worker, context.for_shard(shards[worker]))
 
     return run
 
 
-def _match_shard(events: pa.RecordBatch, context: MatchContext) -> pa.RecordBatch:
+def _match_shard(events: pa.RecordBatch, worker: int, context: MatchContext) -> pa.RecordBatch:
     opened = context.open()
     pairs, scanned = match_subscriptions(EventColumns(events), opened, context.batch)
     matched = np.unique(pairs.key)
-    if not len(matched):  # one row all the same, to report the postings scanned
+    if not len(matched):  # one row all the same, to report the load
         matched = np.arange(min(events.num_rows, 1))
     chosen = events.take(pa.array(matched))
     handles = opened.subscriptions.take(pairs.row, ("handle",))["handle"].to_numpy()
@@ -107,6 +110,7 @@ def _match_shard(events: pa.RecordBatch, context: MatchContext) -> pa.RecordBatc
             KeyRows(np.searchsorted(matched, pairs.key), handles), np.arange(len(matched)), len(matched)
         ),
         "postings_scanned": in_first_row(scanned, len(matched)),
+        "load": measure_load(events, worker, pairs.key, handles, scanned, opened, context).to_lists(len(matched)),
     }
     return pa.RecordBatch.from_pydict({name: columns[name] for name in MATCHED_SCHEMA.names}, MATCHED_SCHEMA)
 
@@ -135,6 +139,7 @@ def gather_matches(rows: pa.Table, subscriptions: TableLookup) -> pa.Table:
     columns = {
         "subscriptions": to_lists(KeyRows(event[order], numbers[order]), np.arange(events.num_rows), events.num_rows),
         "postings_scanned": pa.array(scanned, pa.int64()),
+        "load": LoadRows.of_matched(matches).to_lists(events.num_rows),
         **{
             name: pa.chunked_array([*events[name].chunks, *matches[name].chunks]).take(pa.array(origin))
             for name in ("event", "attributes")

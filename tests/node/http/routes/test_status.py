@@ -23,7 +23,7 @@ def test_health_has_the_pipelines_last_batch(node: RunningNode) -> None:
         "lag": {"records": 0, "seconds": 0.0},
         "pipeline": {
             "id": "p", "batch": 7, "counters": {"events": 2}, "written_at": iso(written.written_at),
-            "running_batch": 8, "running_since": "1970-01-01T00:00:01Z",
+            "running_batch": 8, "running_since": "1970-01-01T00:00:01Z", "partitioning": None,
         },
     }  # fmt: skip
 
@@ -56,6 +56,26 @@ def test_metrics_have_the_pipelines_last_batch(node: RunningNode) -> None:
     assert metric(node, "roamcast_pipeline_state_bytes") == 5000
     assert metric(node, "roamcast_pipeline_moving_regions") == 7
     assert metric(node, 'roamcast_pipeline_step_seconds{step="match"}') == 0.5
+
+
+def test_metrics_have_shards_and_categories(node: RunningNode) -> None:
+    """With the worker as a label; of categories those with the most load."""
+    shards = [{"worker": n, "subscriptions": 10 + n, "messages": n, "checks": 4, "matches": 1} for n in range(2)]
+    categories = [{"category": n, "worker": n % 2, "size": n, "load": 2 * n} for n in range(200, 0, -1)]
+    partitioning = {
+        "partitioner": "drtcluster", "imbalance": 1.5, "moved": 8, "shards": shards, "categories": categories,
+        "category_count": 200, "merges": 6,
+    }  # fmt: skip
+    beat(node.data, batch=1, partitioning=partitioning)
+    until(lambda: "roamcast_pipeline_imbalance 1.5" in node.http.get("/metrics").text, "the status to be seen")
+    assert metric(node, 'roamcast_pipeline_partitioner{partitioner="drtcluster"}') == 1
+    assert metric(node, 'roamcast_pipeline_shard_subscriptions{worker="1"}') == 11
+    assert metric(node, 'roamcast_pipeline_shard_checks{worker="0"}') == 4
+    assert (metric(node, "roamcast_pipeline_moved_total"), metric(node, "roamcast_pipeline_merges_total")) == (8, 6)
+    assert metric(node, "roamcast_pipeline_categories") == 200
+    assert metric(node, 'roamcast_pipeline_category_load{category="200",worker="0"}') == 400
+    text = node.http.get("/metrics").text
+    assert text.count("roamcast_pipeline_category_size{") == 100
 
 
 def test_a_damaged_batch_is_never_skipped(node: RunningNode) -> None:
