@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from roamcast.deliver.addressing import home_of
@@ -14,6 +13,7 @@ from roamcast.lab.torture.clients import PIPELINE, PipelineClient, SubscriberCli
 from roamcast.lab.torture.crashes import CrashPhase, CrashPlan
 from roamcast.lab.torture.host import AnswerHandler, Envelope, Host
 from roamcast.lab.torture.network import Network, NetworkFaults
+from roamcast.lab.torture.timeline import Observer, Timeline
 from roamcast.lab.torture.variants import Variant
 from roamcast.model import Letter
 
@@ -32,19 +32,14 @@ _MOST_EVENTS = 200_000
 _FAULT_DURATION = 200_000, 2_500_000
 _HOUR = 3_600_000_000
 
-Observer = Callable[[int, str, object], None]
 
-
-class TortureSimulation:
+class TortureSimulation(Timeline):
     """Deterministic: everything follows from the seed and the variant."""
 
     def __init__(self, seed: int, variant: Variant, observer: Observer | None = None) -> None:
-        self.now = 0
+        super().__init__(observer)
         self.variant = variant
         self.checker = DeliveryChecker()
-        self._observer = observer
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._tickets = 0
         self._events_left = _MOST_EVENTS
         self._rng = rng = Random(seed)  # noqa: S311  # not for security
         self._faults = NetworkFaults(rng.uniform(0.02, 0.15), rng.uniform(0.02, 0.15), rng.uniform(0.02, 0.1))
@@ -99,17 +94,6 @@ class TortureSimulation:
                 return
             self.checker.check_end(self)
 
-    def later(self, delay: int, event: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + delay, self.ticket(), event))
-
-    def ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
-
-    def observe(self, who: str, what: object) -> None:
-        if self._observer is not None:
-            self._observer(self.now, who, what)
-
     def crashes_at(self, kinds: Sequence[str], phase: CrashPhase) -> bool:
         return self.plan.crashes_at(kinds, phase, self.now)
 
@@ -151,9 +135,7 @@ class TortureSimulation:
             yield "messages are in flight"
 
     def _go_to(self, time: int) -> None:
-        events = self._events
-        while events and events[0][0] <= time:
-            self.now, _, event = heapq.heappop(events)
+        while (event := self.next_until(time)) is not None:
             event()
             self._events_left -= 1
         if self._events_left < 0:

@@ -284,7 +284,7 @@ def _merge(state: ClusterState, settings: MergeSettings, progress: Progress) -> 
 def add_rows(state: ClusterState, settings: MergeSettings, row: int, end: int, progress: Progress) -> int:
     """Add rows to categories, and merge categories whenever there are too many.
 
-    Returns the first row that is not added. If `progress.needed` is not 0, there was no room for so many terms or rows:
+    Returns the first row that is not added. If `progress.needed` is not 0, that many terms or rows did not fit:
     the caller must make room and call again.
     """
     progress.needed[:] = 0

@@ -338,7 +338,7 @@ class Categories:
 
 
 def _empty_counts(slots: int, blocks: int) -> TermCounts:
-    """Return counts with at least so many slots, and so many blocks."""
+    """Return empty counts with at least this many slots and blocks."""
     size = 1 << max(slots - 1, 0).bit_length()
     category, at = (np.full(size, NONE, np.int32) for _ in range(2))
     entry, next_block = np.zeros(blocks * BLOCK, np.int64), np.zeros(blocks, np.int32)

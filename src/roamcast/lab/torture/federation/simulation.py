@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Callable
 from random import Random
@@ -17,6 +16,7 @@ from roamcast.lab.torture.federation.points import POINTS
 from roamcast.lab.torture.federation.variants import FederationVariant
 from roamcast.lab.torture.federation.visits import VisitLedger, VisitorClient
 from roamcast.lab.torture.network import Network, NetworkFaults
+from roamcast.lab.torture.timeline import Observer, Timeline
 
 __all__ = ["FederationSimulation"]
 
@@ -35,18 +35,13 @@ _FAULT_DURATION: Final = 200_000, 6_000_000
 _MOST_SUBSCRIPTIONS: Final = 4
 _QUIET: Final = 5  # steps
 
-Observer = Callable[[int, str, object], None]
 
-
-class FederationSimulation:
+class FederationSimulation(Timeline):
     """Deterministic: everything follows from the seed and the variant."""
 
     def __init__(self, seed: int, variant: FederationVariant, observer: Observer | None = None) -> None:
-        self.now = 0
+        super().__init__(observer)
         self.variant = variant
-        self._observer = observer
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._tickets = 0
         self.handled = 0
         self._rng = rng = Random(seed)  # noqa: S311  # not for security
         drop, repeat, late = rng.uniform(0.0, 0.1), rng.uniform(0.0, 0.1), rng.uniform(0.0, 0.15)
@@ -122,17 +117,6 @@ class FederationSimulation:
         check_quiet(self)
         check_removed(self)
 
-    def later(self, delay: int, event: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (self.now + delay, self.ticket(), event))
-
-    def ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
-
-    def observe(self, who: str, what: object) -> None:
-        if self._observer is not None:
-            self._observer(self.now, who, what)
-
     def exchange(
         self,
         sender: Host,
@@ -195,9 +179,8 @@ class FederationSimulation:
             quiet = 0 if any(True for _ in unfinished(self)) else quiet + 1
 
     def _go_to(self, time: int) -> None:
-        queue, left = self._queue, _MOST_EVENTS
-        while queue and queue[0][0] <= time and left:
-            self.now, _, event = heapq.heappop(queue)
+        left = _MOST_EVENTS
+        while left and (event := self.next_until(time)) is not None:
             event()
             left -= 1
         if not left:
