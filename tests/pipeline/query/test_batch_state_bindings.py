@@ -86,6 +86,13 @@ def test_an_initial_binding_sends_the_newest_event(tmp_path: Path) -> None:
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): [("b1", "t1:2"), ("b1", "t1:3")]}
 
 
+def test_the_last_event_of_a_local_source_comes_when_it_is_bound(tmp_path: Path) -> None:
+    """After events of other sources that came before."""
+    rows = placed([reading("t1", 1, 5), bind("b1", "t2", 6), reading("t2", 1, 7), bind("b1", "t1", 8, initial=True)])
+    for number, cuts in enumerate([(), (1,), (2,), (3,)]):
+        assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): [("b1", "t2:1"), ("b1", "t1:1")]}
+
+
 def test_repeated_records_change_nothing(tmp_path: Path) -> None:
     """A node that crashed may journal records again: no letter is sent twice, and an ended binding stays ended."""
     changes = [bind("b1", "t1", 10, initial=True), unbind("b1", "t1", 20)]

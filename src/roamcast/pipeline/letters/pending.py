@@ -59,7 +59,8 @@ def letters_of_bindings(events: pa.Table, bindings: TableLookup) -> pa.Table:
 def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, sources: TableLookup) -> pa.Table:
     """The letters with the last event that was known of a source when a subscription was first bound to it.
 
-    `sources` has the newest events of earlier batches, `fresh` (MATCHED_SCHEMA) those of this one.
+    `sources` has the newest events of earlier batches, `fresh` (MATCHED_SCHEMA) those of this one. The letter has the
+    offset of the binding. Offsets of another node do not compare with it: a letter with an event from there is `first`.
     """
     letters = []
     for binding, newest in zip(initial, _newest_before(initial, fresh, sources), strict=True):
@@ -70,7 +71,7 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
                 "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
                 "attributes": newest["attributes"], "office": binding["node"], "receiver": binding["subscriber"],
                 "subscription": binding["id"], "every": binding["every"], "why": _why_last_known(binding),
-                "first": True,
+                "first": binding["home"] != binding["node"],
             }
         )  # fmt: skip
     return pa.Table.from_pylist(letters, PENDING_SCHEMA)

@@ -147,7 +147,8 @@ def _letters_of_initial(
             if known:
                 newest = max(known, key=lambda event: event.seq)
                 letter = _letter(newest, row, LAST_KNOWN)
-                yield letter._replace(is_later=row.is_link, node=_journal_order(row.node), offset=row.since)
+                is_local = row.source[0] == row.node
+                yield letter._replace(is_later=is_local, node=_journal_order(row.node), offset=row.since)
 
 
 def _letters_of_last_known(
