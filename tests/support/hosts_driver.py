@@ -164,10 +164,9 @@ class Subscriber:
     def read(self, wait: float) -> int:
         """Returns how many letters there were."""
         letters = self.client.pull(limit=1_000, after=self.offset, wait=wait)
-        now = time.monotonic()
         for letter in letters:
             event = letter.event["source"], int(letter.event["readings"]["n"])
-            self.world.ledger.read(letter.subscription, event, now)
+            self.world.ledger.read(letter.subscription, event)
             self.offset = letter.offset
         if letters:
             self.client.acknowledge(self.offset)

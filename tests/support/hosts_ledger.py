@@ -6,11 +6,9 @@ acknowledged before the next change was requested, and *may* arrive if it was pu
 requests and before the last of these responses.
 
 Events of other hosts are on their way for a while, and between hosts there is no order that is finer than a batch of
-the pipeline. So when a subscription is added or removed, events may arrive or not that are
-
-- on their way then. An event is not if a subscriber of the same home has read it, or a later one of its source;
-- published later, but in the same batch. They are not once a subscriber of the same home has read an event that was
-  published after the removal.
+the pipeline. So when a subscription is added, events may arrive or not that are on their way then. An event is not if a
+subscriber of the same home has read it, or a later one of its source. Events that are on their way when a subscription
+is removed must arrive, and those that were published shortly after may.
 
 A new subscription first receives the last event of its source: the last one that its home knows of, if any, and then
 later ones that were on their way as the last ones. None is older than what subscribers of the same home had read.
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-CLOCK = 5.0  # seconds that bindings to sources of other hosts may begin early or end late: clocks are only estimated
+CLOCK = 5.0  # seconds that events of other hosts may be published too early or too late: clocks are only estimated
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -97,7 +95,6 @@ class Entry:
     phases: list[Phase]
     read_before: dict[str, int]
     """By source, the last number that subscribers of the home had read when it was requested."""
-    read_at_removal: dict[str, int] | None = None
     got: list[Event] = field(default_factory=list)
 
     def change(self, now: float, **wanted: Any) -> None:
@@ -125,7 +122,6 @@ class Ledger:
         self._batches: list[Batch] = []
         self._moves: dict[str, list[Move]] = defaultdict(list)
         self._last_read: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(lambda: -1))  # by home and source
-        self._read: dict[str, list[tuple[float, Event]]] = defaultdict(list)  # by home
         self.entries: dict[str, Entry] = {}
 
     def move_source(self, source: str, point: Point, now: float) -> Move:
@@ -156,13 +152,11 @@ class Ledger:
     def request_removal(self, entry: Entry, now: float) -> None:
         with self._lock:
             entry.phases[-1].ended = now
-            entry.read_at_removal = dict(self._last_read[entry.home])
 
-    def read(self, subscription: str, event: Event, now: float) -> None:
+    def read(self, subscription: str, event: Event) -> None:
         entry, (source, number) = self.entries[subscription], event
         with self._lock:
             entry.got.append(event)
-            self._read[entry.home].append((now, event))
             last = self._last_read[entry.home]
             last[source] = max(number, last[source])
 
@@ -201,36 +195,21 @@ class Ledger:
         """Events that must or may arrive. One that falls into several phases comes several times."""
         with self._lock:
             batches = list(self._batches)
-        same_batch = self._end_of_batch(entry)
         for phase in entry.phases:
             for batch in batches:
                 is_remote = home_of(batch.source) != entry.home
-                slack = CLOCK if is_remote and phase.source else 0.0
-                gone = same_batch if is_remote and not phase.source else phase.gone + slack
-                if batch.sent > gone or (phase.source and batch.source != phase.source):
+                slack = CLOCK if is_remote else 0.0
+                if batch.sent > phase.gone + slack or (phase.source and batch.source != phase.source):
                     continue
                 is_early = batch.acknowledged < phase.requested - slack
                 if is_early and (not is_remote or phase.source or phase is not entry.phases[0]):
                     continue
                 is_certain = phase.active <= batch.sent and batch.acknowledged <= phase.ended
                 read_before = entry.read_before.get(batch.source, -1)
-                read_after = inf
-                if is_remote and entry.read_at_removal is not None:
-                    read_after = entry.read_at_removal.get(batch.source, -1)
                 for number in batch.numbers:
                     certain, possible = phase.matches(batch, number)
                     possible &= number > read_before or not is_early
-                    yield (batch.source, number), certain and is_certain and number <= read_after, possible
-
-    def _end_of_batch(self, entry: Entry) -> float:
-        """When the batch in which a subscription was removed was certainly over."""
-        with self._lock:
-            sent = {(batch.source, batch.numbers.start): batch.sent for batch in self._batches}
-            size = len(self._batches[0].numbers) if self._batches else 1
-            for now, (source, number) in self._read[entry.home]:
-                if sent.get((source, number - number % size), 0.0) > entry.phases[-1].gone:
-                    return now
-        return inf
+                    yield (batch.source, number), certain and is_certain, possible
 
 
 def _is_initial(entry: Entry, event: Event) -> bool:

@@ -10,8 +10,8 @@ import orjson
 from pyspark.sql import SparkSession
 
 from roamcast.deliver.outbox import Outbox
-from roamcast.journal.bodies import SubscriptionBody
-from roamcast.journal.records import EVENT, POSITION, REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.bodies import RemovalBody, SubscriptionBody
+from roamcast.journal.records import DRAINED, EVENT, FORWARDED, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.journal.writer import FileJournal
 from roamcast.pipeline.query.identity import open_pipeline
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
@@ -39,8 +39,18 @@ def position(subscriber: str, x: float, y: float = 0.0, time: int = NOON) -> Rec
     return Record(POSITION, subscriber, time=time, x=x, y=y)
 
 
-def removal(id_: str, subscriber: str) -> Record:
-    return Record(REMOVAL, subscriber, id=id_, time=NOON + 1)
+def forwarded(source: str, seq: int, x: float = 0.0, y: float = 0.0, terms: Sequence[str] = ("fire",)) -> Record:
+    return event(source, seq, x, y, terms)._replace(kind=FORWARDED)
+
+
+def removal(id_: str, subscriber: str, forwarded_until: int | None = None) -> Record:
+    """`forwarded_until` is relative to noon."""
+    body = None if forwarded_until is None else RemovalBody(NOON + forwarded_until).to_json()
+    return Record(REMOVAL, subscriber, id=id_, time=NOON + 1, body=body)
+
+
+def drained(offset: int) -> Record:
+    return Record(DRAINED, seq=offset, time=NOON + 1)
 
 
 def town(seed: int, count: int, first: int = 0) -> list[Record]:

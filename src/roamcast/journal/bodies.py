@@ -23,7 +23,7 @@ from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
 
-__all__ = ["LINK", "BindingBody", "SubscriptionBody", "decode_condition", "encode_condition"]
+__all__ = ["LINK", "BindingBody", "RemovalBody", "SubscriptionBody", "decode_condition", "encode_condition"]
 
 LINK: Final = "@"
 """The subscriber of a control record that begins with this is a link: another data folder wants these events."""
@@ -156,7 +156,31 @@ class BindingBody:
         return body
 
 
-def _to_json(body: SubscriptionBody | BindingBody) -> str:
+@dataclass(frozen=True, slots=True)
+class RemovalBody:
+    """A removed subscription still gets forwarded events with a time before `forwarded_until`, until links are drained.
+
+    A removal without a body applies to all events at once.
+    """
+
+    forwarded_until: int
+
+    def to_json(self) -> str:
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a body. Raises InputError if it is not one."""
+        try:
+            body = cls(**_values(text, "removal"))
+        except TypeError as error:
+            raise InputError(f"the body of a removal is unreadable: {error}") from error
+        if type(body.forwarded_until) is not int:
+            raise InputError("a removal needs a time `forwarded_until`")
+        return body
+
+
+def _to_json(body: SubscriptionBody | BindingBody | RemovalBody) -> str:
     """Leave out what is None, except for the box."""
     values = {field.name: getattr(body, field.name) for field in fields(body)}
     for name in _CONDITIONS:

@@ -16,6 +16,10 @@ __all__ = ["JournalReader", "JournalWriter", "RecordReader"]
 class JournalWriter(Protocol):
     """Appends to the journal of one node. There is one writer per node at a time."""
 
+    @property
+    def last_offset(self) -> int:
+        """The last offset that is durable; 0 for an empty journal."""
+
     def append(self, records: Sequence[Record]) -> Future[int]:
         """Append `records` at consecutive offsets, all or none, in the order of the calls.
 

@@ -6,16 +6,20 @@
 | `forwarded`    | source     | yes | event id        | event time  | point | yes             | attributes of a source |
 | `last_known`   | source     | yes | event id        | event time  | point | yes             | attributes of a source |
 | `subscription` | subscriber |     | subscription id | accepted at |       |                 | `SubscriptionBody`     |
-| `removal`      | subscriber |     | subscription id | accepted at |       |                 |                        |
+| `removal`      | subscriber |     | subscription id | accepted at |       |                 | `RemovalBody`, or none |
 | `binding`      | source     |     | subscription id | bound from  |       |                 | `BindingBody`          |
 | `unbinding`    | source     |     | subscription id | bound until |       |                 |                        |
 | `position`     | subscriber |     |                 | there since | point |                 |                        |
+| `drained`      |            | yes |                 | accepted at |       |                 |                        |
 
 The first three kinds are events. A `forwarded` one comes from its home over a link; a `last_known` one too, as the
 newest event of a source that has just become wanted. The other kinds are control records. Bodies are JSON, see
 `bodies`; an event of a source without attributes has none. Offsets are dense for each node and start at 1. A position
 applies to the moving regions of its subscriber that exist at its offset. Records of unknown kinds become dead letters
 in the pipeline.
+
+A subscription that is removed still gets the forwarded events that were on their way, see `RemovalBody`. `drained`: all
+events that were published before the record with the offset `seq` of this journal, at any peer, have been journalled.
 
 An event may be published at another node than its source's home. Its entity is then `source@domain`, see
 `model.global_name`. The same holds for a binding to a source of another node.
@@ -30,11 +34,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
-    "BINDING", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "POSITION", "RECORD_SCHEMA", "REMOVAL", "SUBSCRIPTION",
-    "UNBINDING", "Record", "add_home_column", "are_events", "to_batch",
+    "BINDING", "DRAINED", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "POSITION", "RECORD_SCHEMA", "REMOVAL",
+    "SUBSCRIPTION", "UNBINDING", "Record", "add_home_column", "are_events", "to_batch",
 ]  # fmt: skip
 
-FORMAT = "roamcast-journal/3"
+FORMAT = "roamcast-journal/4"
 
 EVENT = "event"
 FORWARDED = "forwarded"
@@ -44,6 +48,7 @@ REMOVAL = "removal"
 BINDING = "binding"
 UNBINDING = "unbinding"
 POSITION = "position"
+DRAINED = "drained"
 
 RECORD_SCHEMA = pa.schema(
     [

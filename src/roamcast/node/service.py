@@ -113,6 +113,9 @@ class Node:
                 max_wants=self.limits.wants,
                 link_with=folder.link_with,
                 shares_folder=folder.has_node,
+                linked_peers=lambda: [
+                    peer.domain for peer in self.office.peers.all() if not folder.has_node(peer.domain)
+                ],
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
             )

@@ -111,6 +111,8 @@ SHARED: Final = pa.dictionary(pa.int32(), pa.string())
 
 # (node, since) is the offset of the record that created the subscription, so an id that is removed and created again
 # has two rows. A removed row still counts in the batch `removed_in`, for events of that node before the offset `until`.
+# For forwarded events with a time before `forwarded_until` (null: with any time) it counts up to the batch
+# `drained_in`, in which it leaves the index; null if links are not drained yet.
 # The index finds box and terms, and knows a row by its `handle`. Tested afterwards are a `circle` (x, y, radius) in
 # `space` or the `area` (GeoJSON) of a `place`, the condition `source` on attributes of the source, and the condition
 # `on`. Conditions are JSON, see `bodies.encode_condition`; null if there is none. A row with a `moving_radius` has no
@@ -141,6 +143,8 @@ SUBSCRIPTIONS: Final = StateTable(
             pa.field("moving_radius", pa.float64()),
             pa.field("until", pa.int64()),
             pa.field("removed_in", pa.int64()),
+            pa.field("forwarded_until", pa.int64()),
+            pa.field("drained_in", pa.int64()),
         ]
     ),
     order="handle",
@@ -149,8 +153,8 @@ SUBSCRIPTIONS: Final = StateTable(
 # The subscription `id` is one of `node`; `source` is the id of a source, which is registered at node `home`. `since`
 # and `until` are the offsets of the records that bound and unbound, `begin` and `end` their times. If `home` is another
 # node, only times show what came first. An `initial` one also gets the last event
-# of its source before it. Ended bindings are kept for a while, for late events. A `final` one, whose
-# subscription was removed, matches no event after `until`, whatever its time.
+# of its source before it. Ended bindings are kept for a while, for late events. A `final` one, which is to a source of
+# the same node and whose subscription was removed, matches no event after `until`, whatever its time.
 BINDINGS: Final = StateTable(
     "bindings",
     ("node", "since"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events, encode_events, pipeline_key
 
 LINK = "a" * 32
@@ -114,3 +114,16 @@ def test_what_nobody_takes_is_dropped_and_counted(outbox: Outbox, queues: Forwar
 def test_events_round_trip() -> None:
     for value in (None, events(FIRST, 5, 9)):
         assert decode_events(encode_events(value)) == value
+
+
+def test_a_link_is_drained_up_to_where_the_pipeline_has_read(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """If all that it left is journalled at the other end."""
+    assert queues.drained_through(LINK, {}) is None
+    outbox.write_status(PipelineStatus("first", 1, {}, read_offsets={"south": 17, "other": 30}))
+    assert queues.drained_through(LINK, {}) == 17
+    leave(outbox, 1, 1, 2)
+    leave(outbox, 2, 3)
+    for after in ({}, {FIRST: 1}, {FIRST: 2}, {SECOND: 9}):
+        assert queues.drained_through(LINK, after) is None
+    assert queues.drained_through(LINK, {FIRST: 3}) == 17
+    assert len(outbox.waiting(OFFICE)) == 2

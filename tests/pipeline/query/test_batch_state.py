@@ -17,11 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peaks import peak_of
 from profiles import thorough
-from worlds import event, removal, subscription
+from worlds import around, drained, event, forwarded, position, removal, subscription
 
-from roamcast.journal.records import EVENT, REMOVAL, SUBSCRIPTION, Record, to_batch
+from roamcast.journal.bodies import RemovalBody
+from roamcast.journal.records import DRAINED, EVENT, FORWARDED, REMOVAL, SUBSCRIPTION, Record, to_batch
 from roamcast.pipeline.letters.dedupe import dedupe_events
 from roamcast.pipeline.letters.numbers import NumberedLetters
+from roamcast.pipeline.query.batch_state import BatchSettings
+from roamcast.pipeline.query.takeover import take_over_state
+from roamcast.pipeline.schemas import SUBSCRIPTIONS
+from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.match import match_records
 
 Letters = dict[tuple[str, str], list[tuple[int, str, str]]]  # by (office, receiver): (number, event, subscription)
@@ -67,6 +72,48 @@ def test_other_nodes_match_a_subscription_in_its_whole_batch(tmp_path: Path) -> 
     north = placed([subscription("s1", "ann"), removal("s1", "ann")], "north")
     found = run(tmp_path, [south[0], north[0]], [south[1], north[1]], [south[2]])
     assert found == {("north", "ann"): [(1, "cam:1", "s1"), (2, "cam:2", "s1")]}
+
+
+LINK = "west+01234567+0"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_forwarded_events_match_a_removed_subscription_until_links_are_drained(tmp_path: Path, workers: int) -> None:
+    """Those with a time before the removal, whether the region moves or not. A restart changes nothing."""
+    stream = PureStream(tmp_path, BatchSettings(workers=workers))
+    home = [subscription("s1", "ann"), around("s2", "ann", terms=["fire"]), position("ann", 0.0)]
+    home += [removal("s1", "ann", 10), removal("s2", "ann", 10), event("cam", 1), drained(4), drained(5)]
+    north = placed(home, "north")
+    west = placed([forwarded("car@west", seq) for seq in (1, 2, 3, 12, 4, 5, 6)], LINK)
+    batches = [north[:5], [west[0], north[5]], west[1:4], [north[6], west[4]], [north[7], west[5]], west[6:]]
+    found = []
+    for batch in batches:
+        found.append(letters_of([stream.run(batch).letters]))
+        stream.restart()
+    both = [{("north", "ann"): [(n, f"car@west:{seq}", f"s{id}") for n, seq, id in of]} for of in (
+        [(1, 1, 1), (2, 1, 2)], [(3, 2, 1), (4, 2, 2), (5, 3, 1), (6, 3, 2)], [(7, 4, 1), (8, 4, 2)], [(9, 5, 2)],
+    )]  # fmt: skip
+    assert found == [{}, *both, {}]
+    assert stream.state.manifest.index.leaving == ()
+    stream.run(placed([subscription("s3", "bob")], "north", 9))
+    assert stream.folder.read_table(stream.state.manifest, SUBSCRIPTIONS)["id"].to_pylist() == ["s3"]
+
+
+def test_a_takeover_keeps_what_is_not_drained(tmp_path: Path) -> None:
+    """A new pipeline goes on with it."""
+    old = PureStream(tmp_path / "old")
+    old.run(placed([subscription("s1", "ann"), removal("s1", "ann", 10)], "north"))
+    inherited = take_over_state(tmp_path / "old")
+    assert inherited is not None
+    new = PureStream(tmp_path / "new")
+    (tmp_path / "other").mkdir()
+    new.folder = StateFolder(tmp_path / "other")
+    new.folder.create("new", inherited)
+    new.restart()
+    first = new.run([*placed([forwarded("car@west", 1)], LINK), *placed([event("cam", 1)], "north", 3)])
+    assert letters_of([first.letters]) == {("north", "ann"): [(1, "car@west:1", "s1")]}
+    new.run(placed([drained(4)], "north", 4))
+    assert new.run(placed([forwarded("car@west", 2)], LINK, 2)).letters.by_office == {}
 
 
 def test_a_recreated_subscription_gets_an_event_of_another_node_once(tmp_path: Path) -> None:
@@ -131,39 +178,62 @@ class Interest(NamedTuple):
         return inside and self.terms <= set(record.terms or ())
 
 
+class Leaving(NamedTuple):
+    """A removed subscription that forwarded events may still match."""
+
+    node: str
+    until: int
+    before: int
+    id: str
+    interest: Interest
+
+
 class Interpreter:
     """The documented rules, record by record: by offset within a node, by batch between nodes."""
 
     def __init__(self) -> None:
         self.live: dict[tuple[str, str], Interest] = {}
+        self.leaving: list[Leaving] = []
         self.seen: set[tuple[str, str, int | None]] = set()
         self.letters: Letters = defaultdict(list)
 
     def run(self, rows: Sequence[Placed]) -> None:
-        versions = {name: [interest] for name, interest in self.live.items()}
+        versions = [(name, interest) for name, interest in self.live.items()]
+        leaving, over = list(self.leaving), dict[tuple[str, str], list[Interest]]()
         own: list[tuple[Placed, dict[tuple[str, str], Interest]]] = []
         for row in sorted(rows, key=lambda row: (row.node, row.offset)):
             record = row.record
             name = row.node, str(record.id)
             source, _, home = str(record.entity).partition("@")
             copy = home or row.node, source, record.seq
-            if record.kind == EVENT and is_complete(record) and copy not in self.seen:
-                self.seen.add(copy)
+            is_copy = record.kind == EVENT and copy in self.seen  # a link brings each event once
+            if record.kind in (EVENT, FORWARDED) and is_complete(record) and not is_copy:
+                self.seen |= {copy} if record.kind == EVENT else set()
                 own.append((row, {n: interest for n, interest in self.live.items() if n[0] == row.node}))
             elif record.kind == REMOVAL:
-                self.live.pop(name, None)
+                interest = self.live.pop(name, None)
+                if interest is not None and record.body is not None:
+                    before = RemovalBody.from_json(record.body).forwarded_until
+                    leaving.append(Leaving(row.node, row.offset, before, name[1], interest))
+                    self.leaving.append(leaving[-1])
+                    over.setdefault(name, []).append(interest)
+            elif record.kind == DRAINED:
+                through = record.seq or 0
+                self.leaving = [each for each in self.leaving if each.node != row.node or each.until > through]
             elif record.kind == SUBSCRIPTION and record.body:
                 body = orjson.loads(record.body)
                 interest = Interest(str(record.entity), body["box"] and tuple(body["box"]), frozenset(body["terms"]))
+                if self.live.get(name) != interest:
+                    versions.append((name, interest))
                 self.live[name] = interest
-                versions.setdefault(name, []).append(interest)
         for row, at_its_time in own:
-            others = [
-                (name, interest)
-                for name, interests in versions.items()
-                if name[0] != row.node
-                for interest in interests
-            ]
+            others = [(name, interest) for name, interest in versions if name[0] != row.node]
+            if row.record.kind == FORWARDED:
+                for name, interests in over.items():
+                    for interest in interests:
+                        others.remove((name, interest))
+                time = row.record.time or 0
+                others += [((each.node, each.id), each.interest) for each in leaving if time < each.before]
             wanted = {
                 (node, interest.subscriber, id_)
                 for (node, id_), interest in [*at_its_time.items(), *others]
@@ -183,10 +253,13 @@ _records = st.one_of(
     _events,
     _events,
     st.builds(subscription, _ids, _people, _boxes, _terms),
-    st.builds(removal, _ids, _people),
+    st.builds(removal, _ids, _people, st.sampled_from([None, None, 4, 100])),
+    st.builds(drained, st.integers(0, 30)),
     st.just(Record(SUBSCRIPTION, "ann", id="s1", body=None)),
 )
-_batches = st.lists(st.lists(st.tuples(st.sampled_from(["north", "south"]), _records), max_size=14), max_size=4)
+_forwarded = st.builds(forwarded, st.just("car@west"), st.integers(0, 9), _points, _points, _terms)
+_rows = st.one_of(st.tuples(st.sampled_from(["north", "south"]), _records), st.tuples(st.just(LINK), _forwarded))
+_batches = st.lists(st.lists(_rows, max_size=14), max_size=4)
 
 
 @thorough()
@@ -195,7 +268,7 @@ def test_letters_equal_those_of_the_rules(batches: list[list[tuple[str, Record]]
     """For random records of two nodes in several batches, in random order."""
     shuffle = random.Random(seed)
     interpreter = Interpreter()
-    offsets = {"north": 0, "south": 0}
+    offsets = {"north": 0, "south": 0, LINK: 0}
     with tempfile.TemporaryDirectory() as folder:
         stream = PureStream(Path(folder))
         numbered = []
@@ -203,9 +276,12 @@ def test_letters_equal_those_of_the_rules(batches: list[list[tuple[str, Record]]
             rows = []
             for node, record in batch:
                 offsets[node] += 1
+                if record.kind == DRAINED:  # it is about earlier records
+                    record = record._replace(seq=min(record.seq or 0, offsets[node] - 1))
                 rows.append(Placed(node, offsets[node], record))
             interpreter.run(rows)
             numbered.append(stream.run(shuffle.sample(rows, len(rows))).letters)
     assert letters_of(numbered) == dict(interpreter.letters)
     assert stream.state.manifest.counters.get("subscriptions", 0) == len(interpreter.live)
+    assert len(stream.state.manifest.index.leaving) == len(interpreter.leaving)
     assert sum(len(ranges) for ranges in stream.state.seen.values()) == len(interpreter.seen)

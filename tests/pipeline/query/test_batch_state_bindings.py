@@ -155,11 +155,12 @@ def test_a_source_of_another_node_matches_while_it_is_bound(tmp_path: Path) -> N
 
 
 def test_a_removal_applies_to_events_of_other_nodes(tmp_path: Path) -> None:
-    """From the batch of the removal on, whatever its time."""
+    """By time: those that were published before may come later."""
     north = placed([bind("b1", "t1@south", 10), remove("b1", 20)], node="north")
     south = placed([reading("t1", 1, 15), reading("t1", 2, 16), reading("t1", 3, 20)], node="south")
     rows = [north[0], south[0], north[1], *south[1:]]
-    assert run(tmp_path, rows, [2]) == {("north", "ann"): [("b1", "t1:1")]}
+    for number, cuts in enumerate([(), (2,), (3,)]):
+        assert run(tmp_path / str(number), rows, cuts) == {("north", "ann"): [("b1", "t1:1"), ("b1", "t1:2")]}
 
 
 @dataclass

@@ -184,7 +184,7 @@ def state_with(folder: Path, rows: dict[StateTable, list[dict[str, Any]]]) -> St
 STATE: dict[StateTable, list[dict[str, Any]]] = {
     SUBSCRIPTIONS: [
         {"node": "n", "since": 1, "id": "s1"},
-        {"node": "n", "since": 2, "id": "s2", "until": 5, "removed_in": 3},
+        {"node": "n", "since": 2, "id": "s2", "until": 5, "removed_in": 3, "drained_in": 3},
     ],
     BINDINGS: [
         {"node": "n", "since": 3, "id": "b1", "source": "cam", "begin": 7},
@@ -236,8 +236,10 @@ def test_an_incomplete_state_is_not_taken_over(tmp_path: Path, loss: str) -> Non
     folder = tmp_path / "state"
     if loss != "folder":
         state = state_with(folder, STATE)
-        manifests, parts = list(folder.glob("*.json")), list(state.parts.folder.iterdir())
-        for path in {"manifests": manifests, "a part": parts[:1]}.get(loss, []):
+        manifest = state.newest()
+        assert manifest is not None
+        part = state.parts.folder / manifest.parts(SUBSCRIPTIONS.name)[0].name
+        for path in {"manifests": list(folder.glob("*.json")), "a part": [part]}.get(loss, []):
             path.unlink()
         if loss == "a manifest damaged":
             (folder / "3.json").write_text("{")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from profiles import thorough
 from worlds import NOON, removal, subscription
 
-from roamcast.journal.bodies import BindingBody, SubscriptionBody
-from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
+from roamcast.journal.bodies import BindingBody, RemovalBody, SubscriptionBody
+from roamcast.journal.records import BINDING, DRAINED, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.lacl import parse
 from roamcast.model import Box
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
@@ -62,17 +62,20 @@ BODIES = [
     "{}",
     None,
 ]
+REMOVALS = [None, RemovalBody(7).to_json(), "{}"]
 _ids, _times = st.sampled_from(["s", "t", "u", "v", "", None]), st.sampled_from([None, 1, 2, 3, 1 << 62])
 _entities = st.sampled_from(["ann", "bob", "", None])
 _kinds = st.sampled_from(
-    [SUBSCRIPTION, SUBSCRIPTION, SUBSCRIPTION, REMOVAL, REMOVAL, BINDING, UNBINDING, POSITION, "else"]
+    [SUBSCRIPTION, SUBSCRIPTION, SUBSCRIPTION, REMOVAL, REMOVAL, BINDING, UNBINDING, POSITION, DRAINED, "else"]
 )
 
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     kind = draw(_kinds)
-    body = draw(st.sampled_from(BODIES)) if kind == SUBSCRIPTION else BindingBody("ann", initial=True).to_json()
+    body = BindingBody("ann", initial=True).to_json()
+    if kind in (SUBSCRIPTION, REMOVAL):
+        body = draw(st.sampled_from(BODIES if kind == SUBSCRIPTION else REMOVALS))
     return Record(kind, draw(_entities), id=draw(_ids), time=draw(_times), body=body)
 
 

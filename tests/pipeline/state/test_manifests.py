@@ -114,10 +114,10 @@ def checked(content: dict[str, Any]) -> bytes:
     return orjson.dumps({"checksum": hashlib.sha256(orjson.dumps(content)).hexdigest(), **content})
 
 
-INDEX = {"stack": [], "removed": [], "next_handle": 0, "sharded": None}
+INDEX = {"stack": [], "removed": [], "leaving": [], "next_handle": 0, "sharded": None}
 SHARDED = {"shards": [], "cuts": {"at": []}, "secret": "", "routes": [], "stale": 0, "planned": None}
 GOOD = {
-    "format": "roamcast-state/9", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
+    "format": "roamcast-state/10", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
     "moving_regions": {}, "index": INDEX,
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ class BinderAdapter:
 
     def __init__(self, queries: Queries, wants: NodeWants, held: type[HeldBindings] = HeldBindings) -> None:
         """`wants`: whether the events of a source of another node come here, and what time it is there."""
-        self._wants = wants
+        self.wants = wants
         self._held = held(wants.is_confirmed)
         self._ends: dict[tuple[str, str], int] = {}  # of bindings to sources of other nodes, by their clocks
         self._binder = Binder(queries.space, queries.places)
@@ -165,7 +165,7 @@ class BinderAdapter:
 
     def confirm(self, at: int) -> ControlUpdate:
         """Nodes have confirmed that they forward events of sources: end the bindings that were held until then."""
-        replaced = [id for id in self._held if all(map(self._wants.is_confirmed, self._binder.status(id).sources))]
+        replaced = [id for id in self._held if all(map(self.wants.is_confirmed, self._binder.status(id).sources))]
         return self._update(self._held.release_replaced(replaced, at), at)
 
     def node_responds(self, node: str, at: int) -> ControlUpdate:
@@ -264,7 +264,7 @@ class BinderAdapter:
         """The record of a live binding."""
         body = self._subscriptions[bound.subscription].binding_body()
         begin = max(
-            bound.at + self._wants.clock_bounds(bound.source).least,
+            bound.at + self.wants.clock_bounds(bound.source).least,
             self._ends.get((bound.subscription, bound.source), BEFORE_ALL) + 1,
         )
         return Record(BINDING, bound.source, id=bound.subscription, time=begin, body=body)
@@ -350,7 +350,7 @@ class BinderAdapter:
                     self.binding_count += 1
                 case Unbound(id, source, at):
                     update.changes.append(effect)
-                    end = max(at + self._wants.clock_bounds(source).most, self._ends.get((id, source), BEFORE_ALL) + 2)
+                    end = max(at + self.wants.clock_bounds(source).most, self._ends.get((id, source), BEFORE_ALL) + 2)
                     if split_name(source)[1] is not None:
                         self._ends[id, source] = end
                     update.records.append(Record(UNBINDING, source, id=id, time=end))
@@ -371,7 +371,7 @@ class BinderAdapter:
                         update.records += self.add_moving_region(id, subscription.subscriber)
                 case MatchStopped(id, at):
                     subscriber = self._subscriptions[id].subscriber
-                    update.records.append(Record(REMOVAL, subscriber, id=id, time=at))
+                    update.records.append(self.wants.removal(subscriber, id, at))
                     self.remove_moving_region(id, subscriber)
                 case SourceDemanded() | SourceIdle():
                     self._demand.append(effect)

@@ -28,6 +28,10 @@ class ControlOutbox:
         self.behind = True
         self.journalled_ticket = 0
 
+    def last_offset(self) -> int | None:
+        """The last offset of the journal; None while records wait."""
+        return None if self.behind else self._journal.last_offset
+
     def send(self, records: Sequence[Record], last_ticket: int) -> None:
         """Journal the records just stored, up to `last_ticket`, and all that wait.
 

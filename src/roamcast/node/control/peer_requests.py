@@ -42,6 +42,8 @@ class PeerRequests:
         def leave(group: RequestGroup) -> None:
             group.apply_source_messages(self.sources.leave(node))
             self.wants.own.remove_peer(node)
+            self.wants.draining.forget(node)
+            self._note_drained(group)
             group.update.add(self.wants.links().remove_peer(node, self._clock.now()))
 
         return self._submit(leave)
@@ -70,20 +72,52 @@ class PeerRequests:
 
     def wants_request(self, node: str) -> Future[WantsRequest]:
         """What to tell a linked node of our wants now."""
-        return self._submit(lambda _: self.wants.own.request(node), reads=True)
+
+        def ask(_: RequestGroup) -> WantsRequest:
+            self.wants.draining.ask(node)
+            return self.wants.own.request(node)
+
+        return self._submit(ask, reads=True)
 
     def receive_wants(
-        self, node: str, request: WantsRequest, version: int, *, sent: int, received: int, time: int
+        self,
+        node: str,
+        request: WantsRequest,
+        version: int,
+        *,
+        sent: int,
+        received: int,
+        time: int,
+        journal_end: int,
+        drained: int | None,
     ) -> Future[bool]:
-        """Take the response to such a request; whether there is more to send at once. Then call `show_wants`."""
+        """Take the response to such a request; whether there is more to send at once. Then call `show_wants`.
+
+        `journal_end` and `drained` are for `Draining.answer`.
+        """
 
         def receive(group: RequestGroup) -> bool:
             self.wants.own.note_clock(node, sent, received, time)
             more = self.wants.own.receive(node, request, version)
             group.confirm_wants()
+            self.wants.draining.answer(node, journal_end, drained)
+            self._note_drained(group)
             return more
 
         return self._submit(receive)
+
+    def forget_undrained(self) -> Future[None]:
+        """An hour has passed: stop to wait for peers that do not respond."""
+
+        def forget(group: RequestGroup) -> None:
+            self.wants.draining.next_hour()
+            self._note_drained(group)
+
+        return self._submit(forget)
+
+    def _note_drained(self, group: RequestGroup) -> None:
+        record = self.wants.draining.record(self._clock.now())
+        group.update.records += () if record is None else (record,)
 
     def show_wants(self, node: str) -> Future[None]:
         """What followed from the last response is journalled: subscriptions may be shown as active."""

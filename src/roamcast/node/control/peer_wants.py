@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
 from roamcast.node.control.binder_adapter import BinderAdapter
+from roamcast.node.control.draining import Draining
 from roamcast.node.control.held_bindings import HeldBindings
 from roamcast.node.control.links import Links
 from roamcast.node.control.wants import NodeWants
@@ -23,6 +24,7 @@ class ControlParts:
     wants: type[NodeWants] = NodeWants
     links: type[Links] = Links
     held: type[HeldBindings] = HeldBindings
+    draining: type[Draining] = Draining
 
 
 _PAGE = 10_000  # subscriptions read at a time
@@ -41,6 +43,8 @@ class PeerWants:
         space: Space,
         max_wants: int,
         shares_folder: Callable[[str], bool] = lambda _: True,
+        linked_peers: Callable[[], Collection[str]] = tuple,
+        journalled: Callable[[], int | None] = lambda: None,
         parts: ControlParts | None = None,
     ) -> None:
         """`link_with` has the name of the path from a node to this data folder. Each peer may want `max_wants`."""
@@ -50,7 +54,8 @@ class PeerWants:
         self._latest: dict[tuple[str, str], tuple[int, int]] = {}  # versions of peers, see `Links`
         self._changed: set[str] = set()
         self._parts = parts or ControlParts()
-        self.own = self._parts.wants(link_with, session, space, shares_folder)
+        self.own = self._parts.wants(link_with, session, space, shares_folder, linked_peers)
+        self.draining = self._parts.draining(linked_peers, journalled)
         self.notify: Callable[[Iterable[str]], None] = lambda _: None
         """Called with the peers from which this node wants something else, once that is journalled."""
 
@@ -70,8 +75,9 @@ class PeerWants:
             self.own.note(Record(BINDING, bound.source, id=bound.subscription) for bound in bindings)
         self.own.add_peer(peer)
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Collection[Record]) -> None:
         """Follow control records that are stored."""
+        self.draining.note(records)
         if self.own.peers:
             self._changed |= self.own.note(records)
 

@@ -261,7 +261,7 @@ class RequestGroup:
             self.update.add(self._adapter.move(positions, self._clock.now()))
 
     def _end_without_lifecycle(self, subscription: Subscription, at: int) -> None:
-        self.update.records.append(Record(REMOVAL, subscription.subscriber, id=subscription.id, time=at))
+        self.update.records.append(self._adapter.wants.removal(subscription.subscriber, subscription.id, at))
         self._adapter.remove_moving_region(subscription.id, subscription.subscriber)
         self._adapter.adjust_interest(subscription.source_condition, subscription.cell, -1)
         self.without_lifecycle -= 1

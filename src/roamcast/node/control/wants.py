@@ -13,7 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import orjson
 
-from roamcast.journal.bodies import LINK, SubscriptionBody
+from roamcast.journal.bodies import LINK, RemovalBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import want_of_source
 from roamcast.model import split_name
@@ -70,15 +70,17 @@ class NodeWants:
         session: int,
         space: Space,
         shares_folder: Callable[[str], bool] = lambda _: True,
+        linked_peers: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`link_with` has the name of the path from a peer to the data folder of this node. Its nodes share it.
 
-        `shares_folder`: whether a node uses the same data folder.
+        `shares_folder`: whether a node uses the same data folder. `linked_peers`: those that do not, added or not.
         """
         self._link_with = link_with
         self._session = session
         self._space = space
         self._shares_folder = shares_folder
+        self._linked_peers = linked_peers
         self._peers: dict[str, _PeerState] = {}
         self.clear()
 
@@ -173,7 +175,15 @@ class NodeWants:
         home = split_name(source)[1]
         if home is None or self._is_local(home):
             return ClockBounds(0, 0)
-        state = self._peers.get(home)
+        return self._clock_bounds_of(home)
+
+    def removal(self, subscriber: str, id: str, at: int) -> Record:
+        """The record that removes a subscription. Events of peers that are on their way still count for it."""
+        ends = [at + self._clock_bounds_of(peer).most for peer in self._linked_peers()]
+        return Record(REMOVAL, subscriber, id=id, time=at, body=RemovalBody(max(ends)).to_json() if ends else None)
+
+    def _clock_bounds_of(self, peer: str) -> ClockBounds:
+        state = self._peers.get(peer)
         if state is None or not state.clocks:
             return _UNKNOWN_CLOCK  # after a start, bindings are restored before peers are added
         least, most = max(low for low, _ in state.clocks), min(high for _, high in state.clocks)

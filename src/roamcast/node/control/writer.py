@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from copy import copy
 from typing import Protocol, TypeVar
@@ -77,6 +77,7 @@ class ControlWriter:
         max_wants: int = 1_000_000,
         link_with: Callable[[str], str] = lambda _: "",
         shares_folder: Callable[[str], bool] = lambda _: True,
+        linked_peers: Callable[[], Collection[str]] = tuple,
         entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
         parts: ControlParts | None = None,
@@ -87,8 +88,8 @@ class ControlWriter:
         Ended bindings are kept for `history` seconds. After `silence` seconds without a response, another node's
         sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
         `max_wants` of this one. `link_with` has the name of the path from a node to this data folder; `shares_folder`
-        says whether another node uses it. `before_restore` may request the sources of other nodes. Fault simulations
-        replace `parts` and `group_commit`.
+        says whether another node uses it, `linked_peers` which peers do not. `before_restore` may request the sources
+        of other nodes. Fault simulations replace `parts` and `group_commit`.
         """
         self._registry = registry
         self._mailboxes = mailboxes
@@ -101,7 +102,17 @@ class ControlWriter:
         session = registry.new_incarnation(clock.now())
         self.peer_sources = PeerSources(domain, self.entities, clock, session, silence, max_peer_sources)
         self._parts = parts or ControlParts()
-        self.peer_wants = PeerWants(registry, link_with, session, queries.space, max_wants, shares_folder, self._parts)
+        self.peer_wants = PeerWants(
+            registry,
+            link_with,
+            session,
+            queries.space,
+            max_wants,
+            shares_folder,
+            linked_peers,
+            self._outbox.last_offset,
+            self._parts,
+        )
         self._adapter: BinderAdapter | None = None
         self._without_lifecycle = 0  # subscriptions
         self._to_erase = registry.retired_subscribers()

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 
+from roamcast.deliver.outbox import PipelineStatus
+from roamcast.errors import StorageError
 from roamcast.failures import Failure, FailureTracker
 from roamcast.model import Letter
 
@@ -44,6 +46,8 @@ class LinkOutbox(Protocol):
     def read(self, path: Path) -> list[Letter]: ...
 
     def remove(self, path: Path) -> None: ...
+
+    def read_status(self) -> PipelineStatus | None: ...
 
 
 class ForwardingQueues:
@@ -97,6 +101,23 @@ class ForwardingQueues:
     def may_have_events(self, link: str) -> bool:
         """Whether it is worth calling `take`. Looks at the folder only, so that it can be called often."""
         return self._changed(link) is not None
+
+    def drained_through(self, link: str, after: Mapping[str, int]) -> int | None:
+        """The offset of this node's journal up to which every wanted event is journalled at the other end.
+
+        `after` is as in `take`. None if events wait, or no pipeline has reported.
+        """
+        status = self._outbox.read_status()  # first: then the files of what it has read are there
+        if status is None:
+            return None
+        for path in self._outbox.waiting(self._office(link)):
+            try:
+                letters = self._read(self._office(link), path)
+            except StorageError:
+                return None  # it has just been taken
+            if letters[-1].number > after.get(pipeline_key(letters[0].sender), 0):
+                return None
+        return status.read_offsets.get(self._node, 0)
 
     def losses(self) -> list[Failure]:
         """What was dropped since the start, and since when."""

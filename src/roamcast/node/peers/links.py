@@ -44,6 +44,7 @@ _EXTRA: Final = 3.0  # seconds more for the network
 _OTHER_PULLS: Final = 2.0  # seconds until we try again to pull instead of another node of this folder
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds
 _EXPIRE_EVERY: Final = 5.0  # seconds
+_HOUR: Final = 3600.0  # seconds
 _LONGEST_REASON: Final = 200  # characters of what a peer says, which /healthz shows
 
 
@@ -142,10 +143,14 @@ class PeerLinks:
                 link.changed.set()
 
     async def _expire(self) -> None:
+        next_hour = time.monotonic() + _HOUR
         while True:
             await asyncio.sleep(_EXPIRE_EVERY)
             try:
                 await asyncio.to_thread(self._queues.expire)
+                if time.monotonic() > next_hour:
+                    await asyncio.wrap_future(self.requests.forget_undrained())
+                    next_hour += _HOUR
             except RoamcastError as error:
                 log.warning("forwarding queues: %s; retrying", error)
 
@@ -190,20 +195,42 @@ class _PeerLink:
         self.changed.clear()
         requests = self._links.requests
         request = await asyncio.wrap_future(requests.wants_request(self.node))
+        after = await asyncio.to_thread(self._journalled) if requests.wants.draining.is_waiting else None
         sent = requests.now()
-        content = await self._links.signed_http.post(self._peer(), WANTS, orjson.dumps(request._asdict()))
-        version, at, stalled = (orjson.loads(content).get(name) for name in ("version", "time", "no_pipeline"))
-        if not isinstance(version, int) or not isinstance(at, int) or not isinstance(stalled, str | None):
+        body = orjson.dumps({**request._asdict(), "after": after})
+        response = orjson.loads(await self._links.signed_http.post(self._peer(), WANTS, body))
+        version, at, end = (response.get(name) for name in ("version", "time", "journal_end"))
+        stalled, drained = response.get("no_pipeline"), response.get("drained")
+        if (
+            not all(isinstance(number, int) for number in (version, at, end))
+            or not isinstance(stalled, str | None)
+            or not isinstance(drained, int | None)
+        ):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
         if stalled is None:
             self.stalled.succeeded()
         else:
             self.stalled.failed(stalled[:_LONGEST_REASON])
-        taken = requests.receive_wants(self.node, request, version, sent=sent, received=requests.now(), time=at)
+        taken = requests.receive_wants(
+            self.node,
+            request,
+            version,
+            sent=sent,
+            received=requests.now(),
+            time=at,
+            journal_end=end,
+            drained=drained,
+        )
         more = await asyncio.wrap_future(taken)
         await asyncio.wrap_future(requests.show_wants(self.node))
         if not more:
             await wait_for(self.changed, _HEARTBEAT)
+
+    def _journalled(self) -> dict[str, int]:
+        """The last number that is journalled, for each pipeline of the peer, whichever node pulls."""
+        journals = LinkJournals(self._links.journal, self.node)
+        journals.open()
+        return journals.last_numbers()
 
     async def _pull(self) -> None:
         """Pull until something fails, unless another node of this folder does.

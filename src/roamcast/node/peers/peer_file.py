@@ -129,6 +129,10 @@ class Peers:
     def all(self) -> list[Peer]:
         return sorted(self._content.peers.values(), key=lambda peer: peer.domain)
 
+    def names(self) -> list[str]:
+        """The domains of all peers."""
+        return list(self._content.peers)
+
     def find(self, domain: str) -> Peer | None:
         return self._content.peers.get(domain)
 

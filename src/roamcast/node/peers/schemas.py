@@ -75,7 +75,7 @@ _Numbers = Annotated[dict[Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")], NonNe
 
 
 class WantsIn(RequestModel):
-    """See `WantsRequest`."""
+    """See `WantsRequest`. `after` is as in `ForwardedEventsIn`, if the sender wants to know what is drained."""
 
     link: _Link
     session: int
@@ -85,6 +85,7 @@ class WantsIn(RequestModel):
     removed: _Wants
     chunk: NonNegativeInt
     more: bool
+    after: _Numbers | None
 
 
 class ForwardedEventsIn(RequestModel):

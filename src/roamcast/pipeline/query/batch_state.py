@@ -37,7 +37,7 @@ from roamcast.pipeline.schemas import (
     SUBSCRIPTIONS,
     StateTable,
 )
-from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk
+from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk, drain
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.load import LoadRows
@@ -135,7 +135,8 @@ class BatchState:
         for terms in control.terms:
             self._term_statistics.observe(terms)
         known = self._folder.open_rows(self.manifest)
-        changes = apply_records_in_bulk(control.records, batch, known)
+        leaving = known.with_handles(np.array(self.manifest.index.leaving, np.int64))
+        changes = drain(apply_records_in_bulk(control.records, batch, known), control.records, leaving, batch)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
         positions, bad_positions = read_positions(control.records)
         regions = self._regions.update(rows, positions)
@@ -151,7 +152,7 @@ class BatchState:
         context = MatchContext(
             self._folder.folder,
             batch,
-            self._push(SUBSCRIPTIONS, rows, partial(_removed_before, batch)),
+            self._push(SUBSCRIPTIONS, rows, partial(_left_before, batch)),
             self._push(BINDINGS, changes.bindings, partial(self._expire, changes, expired)),
             index.stack,
             regions.save(self._folder.segments),
@@ -297,10 +298,10 @@ def _with_partitioning(index: IndexState, partitioning: PartitioningState) -> In
     return index._replace(sharded=index.sharded and index.sharded._replace(partitioning=partitioning))
 
 
-def _removed_before(batch: int, rows: pa.Table) -> Truths:
-    """A removed subscription still counts in the batch that removed it."""
-    removed: Truths = pc.fill_null(pc.not_equal(rows["removed_in"], batch), False).to_numpy()
-    return removed
+def _left_before(batch: int, rows: pa.Table) -> Truths:
+    """A subscription still counts in the batch in which it leaves the index."""
+    left: Truths = pc.fill_null(pc.not_equal(rows["drained_in"], batch), False).to_numpy()
+    return left
 
 
 def _late_events(fresh: pa.Table, expired: dict[SourceKey, int]) -> list[DeadLetter]:

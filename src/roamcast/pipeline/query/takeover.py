@@ -44,10 +44,16 @@ def take_over_state(folder: Path) -> Mapping[str, pa.Table] | None:
     except RoamcastError:
         return None
     subscriptions = rows[SUBSCRIPTIONS.name]
-    rows[SUBSCRIPTIONS.name] = subscriptions.filter(pc.is_null(subscriptions["removed_in"]))
+    rows[SUBSCRIPTIONS.name] = _removed_before_all(subscriptions.filter(pc.is_null(subscriptions["drained_in"])))
     for table in (SUBSCRIPTIONS, BINDINGS):
         rows[table.name] = _move_before_journal(rows[table.name])
     return {**rows, "positions": positions}
+
+
+def _removed_before_all(rows: pa.Table) -> pa.Table:
+    """Batches are counted from 0 again: what was removed was removed before."""
+    removed_in = pc.if_else(pc.is_null(rows["removed_in"]), None, pa.scalar(-1, pa.int64()))
+    return rows.set_column(rows.schema.get_field_index("removed_in"), "removed_in", removed_in)
 
 
 def _move_before_journal(rows: pa.Table) -> pa.Table:

@@ -18,17 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import InputError
-from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION
-from roamcast.model import EARLIEST, LATEST
+from roamcast.journal.records import DRAINED, POSITION, REMOVAL, SUBSCRIPTION
+from roamcast.model import EARLIEST, LATEST, NO_END
 from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS
-from roamcast.pipeline.state.control import DeadLetter, Row, SubscriptionSpec, parse_control_record
+from roamcast.pipeline.state.control import DeadLetter, Row, SubscriptionSpec, parse_control_record, parse_removal
 from roamcast.pipeline.state.lookups import Integers, Truths
 from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk"]
+__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk", "drain"]
 
 # Two subscriptions with one id are the same if these columns are equal. A live binding is always the same.
 _SAME: Final = ("subscriber", *SubscriptionSpec._fields)
+
+_OTHER_KINDS: Final = pa.array([POSITION, DRAINED])  # see `moving_regions` and `drain`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def apply_records_in_bulk(records: pa.Table, batch: int, known: StateRows) -> Co
 
     The rows may be in another order.
     """
-    records = records.filter(pc.not_equal(records["kind"], POSITION)).combine_chunks()
+    records = _without_other_kinds(records).combine_chunks()
     is_alone = _are_alone(records)
     created, new_rows = _create(records, is_alone & _is_kind(records, SUBSCRIPTION), known)
     removed, ended_rows = _remove(records, is_alone & _is_kind(records, REMOVAL), batch, known)
@@ -113,8 +115,14 @@ def _create(records: pa.Table, chosen: Truths, known: StateRows) -> tuple[Intege
 
 
 def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> tuple[Integers, pa.Table]:
-    """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows."""
+    """The chosen records that remove a live subscription which is not younger and not bound; and the ended rows.
+
+    A record with a bad body is left to `apply_records`, which makes it a dead letter.
+    """
     indices = np.flatnonzero(chosen)
+    texts = records["body"].take(pa.array(indices)).to_pylist()
+    is_readable = [text is None or _is_removal(text) for text in texts]
+    indices = indices[np.array(is_readable, np.bool_)]
     if not len(indices):
         return indices, SUBSCRIPTIONS.schema.empty_table()
     names = _names(records, indices)
@@ -125,11 +133,68 @@ def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> 
     kept = np.flatnonzero(is_simple[live.name_index] & (live.rows["begin"].to_numpy() <= time[live.name_index]))
     indices = indices[live.name_index[kept]]
     rows = live.rows.take(pa.array(kept))
-    ends = {"until": records["offset"].to_numpy()[indices], "removed_in": np.full(len(indices), batch)}
+    removed_in = pa.repeat(pa.scalar(batch, pa.int64()), len(indices))
+    forwarded_until = pa.array(map(parse_removal, records["body"].take(pa.array(indices)).to_pylist()), pa.int64())
+    ends = {
+        "until": pa.array(records["offset"].to_numpy()[indices]),
+        "removed_in": removed_in,
+        "forwarded_until": forwarded_until,
+        "drained_in": pc.if_else(pc.is_null(forwarded_until), removed_in, None),
+    }
     for name, values in ends.items():
-        column = rows.schema.get_field_index(name)
-        rows = rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64()))
+        rows = _set_column(rows, name, values)
     return indices, rows
+
+
+def drain(changes: ControlChanges, records: pa.Table, leaving: pa.Table, batch: int) -> ControlChanges:
+    """Apply the records `drained`: subscriptions that were removed before leave the index with this batch.
+
+    `leaving` are the rows that earlier batches removed and that have not left.
+    """
+    records = records.filter(_is_kind(records, DRAINED))
+    if not records.num_rows:
+        return changes
+    through: dict[str, int] = {}
+    for node, offset in zip(records["node"].to_pylist(), records["seq"].to_pylist(), strict=True):
+        through[node] = max(through.get(node, 0), offset or 0)
+
+    def drained(rows: pa.Table) -> pa.Table:
+        nodes = rows["node"].combine_chunks().dictionary_encode()
+        limits = np.array([through.get(node, 0) for node in nodes.dictionary.to_pylist()], np.int64)
+        is_over = pc.fill_null(rows["until"], NO_END).to_numpy() <= limits[nodes.indices.to_numpy()]
+        is_drained = pc.and_(pa.array(is_over), pc.is_null(rows["drained_in"]))
+        return _set_column(rows, "drained_in", pc.if_else(is_drained, batch, rows["drained_in"]))
+
+    leaving = drained(leaving)
+    left = leaving.filter(pc.is_valid(leaving["drained_in"]))
+    return replace(changes, subscriptions=pa.concat_tables([left, drained(changes.subscriptions)]))
+
+
+def _without_other_kinds(records: pa.Table) -> pa.Table:
+    return records.filter(pc.invert(pc.is_in(records["kind"], _OTHER_KINDS)))
+
+
+def _is_removal(text: str) -> bool:
+    try:
+        return parse_removal(text) is not None
+    except InputError:
+        return False
+
+
+def _end(row: Row, batch: int) -> Row:
+    """What becomes of a subscription that is removed, or replaced by another one with its id."""
+    forwarded_until = row["forwarded_until"]
+    return {
+        "until": row["since"],
+        "removed_in": batch,
+        "forwarded_until": forwarded_until,
+        "drained_in": batch if forwarded_until is None else None,
+    }
+
+
+def _set_column(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    column = rows.schema.get_field_index(name)
+    return rows.set_column(column, rows.schema.field(column), values)
 
 
 def _is_kind(records: pa.Table, kind: str) -> Truths:
@@ -146,9 +211,9 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
     """Apply these records, in this order, one by one.
 
     Creating what is live already changes nothing. Neither does a record that is older than what it is about: a node
-    that crashed may journal its last records again. Positions are ignored, see `moving_regions`.
+    that crashed may journal its last records again. Positions are ignored, see `moving_regions`, and so is `drained`.
     """
-    records = records.filter(pc.not_equal(records["kind"], POSITION))
+    records = _without_other_kinds(records)
     columns = {name: records[name] for name in ("node", "offset", "kind", "entity", "id", "body")}
     rows, dead_letters = [], []
     for record in pa.table({**columns, "time": records["time"].cast(pa.int64())}).to_pylist():
@@ -164,7 +229,7 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
             bindings.apply(row, {"until": row["since"], "end": row["begin"]})
             latest[row["node"]] = max(row["begin"], latest.get(row["node"], row["begin"]))
         elif row["creates"] or not (subscriptions.has_newer_row(row) or bindings.has_newer_row(row)):
-            subscriptions.apply(row, {"until": row["since"], "removed_in": batch}, _SAME)
+            subscriptions.apply(row, _end(row, batch), _SAME)
             if not row["creates"]:
                 bindings.end_all(row)
                 removed[row["node"], row["id"]] = row["since"]
@@ -240,10 +305,13 @@ class _RowHistory:
         return any(row["begin"] > removal["begin"] for row in rows if row["until"] is None or not _is_remote(row))
 
     def end_all(self, removal: Row) -> None:
-        """End all rows of the removed subscription for good: no later event matches them."""
+        """End all rows of the removed subscription, and for good: no later event matches them.
+
+        Events of another node may have been published before, so time alone decides about them.
+        """
         for row in self._rows_of(removal):
             end = {"until": removal["since"], "end": removal["begin"]} if row["until"] is None else {}
-            self._write({**row, **end, "final": True})
+            self._write({**row, **end, "final": not _is_remote(row)})
 
     def _rows_of(self, record: Row) -> list[Row]:
         return list(self._by_subscription.get((record["node"], record["id"]), {}).values())

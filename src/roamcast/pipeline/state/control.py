@@ -16,7 +16,7 @@ import pyarrow as pa
 import shapely
 
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.bodies import BindingBody, SubscriptionBody, encode_condition
+from roamcast.journal.bodies import BindingBody, RemovalBody, SubscriptionBody, encode_condition
 from roamcast.journal.port import JournalReader
 from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
 from roamcast.model import EARLIEST, LATEST, split_name
@@ -24,7 +24,7 @@ from roamcast.pipeline.state.parts import RESTORE_HINT
 
 __all__ = [
     "ControlRecords", "DeadLetter", "OffsetRanges", "Row", "SubscriptionSpec", "parse_area", "parse_control_record",
-    "read_control_records", "read_offset_ranges",
+    "parse_removal", "read_control_records", "read_offset_ranges",
 ]  # fmt: skip
 
 Row: TypeAlias = dict[str, Any]
@@ -32,7 +32,7 @@ OffsetRanges: TypeAlias = Mapping[str, tuple[int, int]]
 """By node: (after, through) for the offsets with after < offset <= through."""
 
 _ENTITY: Final = {SUBSCRIPTION: "a subscriber", REMOVAL: "a subscriber", BINDING: "a source", UNBINDING: "a source"}
-_LIVE: Final = {"until": None, "removed_in": None}
+_LIVE: Final = {"until": None, "removed_in": None, "forwarded_until": None, "drained_in": None}
 
 
 class DeadLetter(NamedTuple):
@@ -97,10 +97,17 @@ def parse_control_record(record: Row) -> Row:
     row = {"node": record["node"], "since": record["offset"], "id": record["id"], "begin": record["time"]}
     if kind in (SUBSCRIPTION, REMOVAL):
         row |= {"binds": False, "creates": kind == SUBSCRIPTION, "subscriber": record["entity"]}
-        return row | SubscriptionSpec.from_body(record["body"])._asdict() | _LIVE if row["creates"] else row
+        if not row["creates"]:
+            return row | {"forwarded_until": parse_removal(record["body"])}
+        return row | SubscriptionSpec.from_body(record["body"])._asdict() | _LIVE
     source, home = split_name(record["entity"])
     row |= {"binds": True, "creates": kind == BINDING, "home": home or record["node"], "source": source}
     return row | _binding_columns(record["body"]) if row["creates"] else row
+
+
+def parse_removal(text: str | None) -> int | None:
+    """The time before which forwarded events still match, if any. Raises InputError."""
+    return None if text is None else RemovalBody.from_json(text).forwarded_until
 
 
 class SubscriptionSpec(NamedTuple):

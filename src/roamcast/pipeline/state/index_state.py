@@ -108,11 +108,12 @@ class IndexState(NamedTuple):
 
     The index knows a subscription by its handle, which is never used again. A subscription that a batch removes stays
     in the index for earlier events of that batch. It is among the handles `removed`, which leave the index with the
-    next change.
+    next change. One that forwarded events may still match is among those that are `leaving`.
     """
 
     stack: tuple[SegmentRef, ...] = ()
     removed: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
     next_handle: int = 0
     sharded: ShardedIndex | None = None
 
@@ -125,6 +126,7 @@ class IndexState(NamedTuple):
         return {
             "stack": [segment._asdict() for segment in self.stack],
             "removed": list(self.removed),
+            "leaving": list(self.leaving),
             "next_handle": self.next_handle,
             "sharded": self.sharded.to_json() if self.sharded else None,
         }
@@ -136,6 +138,7 @@ class IndexState(NamedTuple):
         return cls(
             tuple(SegmentRef(**segment) for segment in content["stack"]),
             tuple(content["removed"]),
+            tuple(content["leaving"]),
             content["next_handle"],
             None if sharded is None else ShardedIndex.from_json(sharded),
         )

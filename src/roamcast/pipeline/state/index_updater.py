@@ -99,8 +99,13 @@ class IndexUpdater:
                 sharded = self._add(sharded, index.removed, added, rows, known, policy, frequency)
             index = index._replace(sharded=sharded)
         if rows.num_rows:
-            removed = tuple(handles[pc.is_valid(rows["removed_in"]).to_numpy()].tolist())
-            index = index._replace(removed=removed, next_handle=max(index.next_handle, int(handles.max()) + 1))
+            ended, removed = (handles[pc.is_valid(rows[name]).to_numpy()] for name in ("until", "drained_in"))
+            leaving = np.setdiff1d(np.union1d(np.array(index.leaving, np.int64), ended), removed)
+            index = index._replace(
+                removed=tuple(removed.tolist()),
+                leaving=tuple(leaving.tolist()),
+                next_handle=max(index.next_handle, int(handles.max()) + 1),
+            )
         return self._refresh(index, frequency)
 
     def _update_stack(

@@ -37,7 +37,7 @@ __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/9"
+FORMAT: Final = "roamcast-state/10"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2

@@ -23,7 +23,7 @@ from roamcast.space import SPACES, Floats
 
 __all__ = ["MovingRegionFiles", "MovingRegionState", "MovingRegionsUpdate", "read_positions"]
 
-_COLUMNS: Final = ("node", "subscriber", "handle", "space", "moving_radius", "since", "until")
+_COLUMNS: Final = ("node", "subscriber", "handle", "space", "moving_radius", "since", "until", "drained_in")
 _NO_ROWS: Final = pa.schema([SUBSCRIPTIONS.schema.field(name) for name in _COLUMNS]).empty_table()
 _NO_BOXES: Final = RegionBoxes(np.empty(0, np.int64), np.empty((0, 4)))
 
@@ -78,9 +78,9 @@ class MovingRegionState:
 
     @classmethod
     def open(cls, folder: Path, versions: Mapping[str, str], subscriptions: pa.Table) -> Self:
-        """`subscriptions` has the rows of all moving regions; rows of removed ones are ignored."""
+        """`subscriptions` has the rows of all moving regions; those that have left the index are ignored."""
         spaces = {space: MovingRegions.open(SPACES[space], folder, version) for space, version in versions.items()}
-        owners = subscriptions.filter(pc.is_null(subscriptions["until"])).select(_COLUMNS)
+        owners = subscriptions.filter(pc.is_null(subscriptions["drained_in"])).select(_COLUMNS)
         return cls(RowLookup(owners.combine_chunks()), spaces, dict(versions))
 
     def __len__(self) -> int:
@@ -123,8 +123,8 @@ class MovingRegionState:
                 trails[space] = applicable.trail(regions)
             boxes.append(regions.move(applicable.handle, applicable.x, applicable.y, applicable.time))
         live = owners
-        if pc.any(pc.is_valid(owners.rows["until"])).as_py():
-            live = RowLookup(owners.rows.filter(pc.is_null(owners.rows["until"])).combine_chunks())
+        if pc.any(pc.is_valid(owners.rows["drained_in"])).as_py():
+            live = RowLookup(owners.rows.filter(pc.is_null(owners.rows["drained_in"])).combine_chunks())
         return MovingRegionsUpdate(MovingRegionState(live, spaces, None), _last_boxes(boxes), trails, dead_letters)
 
     def _add_and_remove(self, regions: MovingRegions, changed: pa.Table) -> RegionBoxes:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import LAST_KNOWN, add_home_column, are_events
+from roamcast.journal.records import FORWARDED, LAST_KNOWN, add_home_column, are_events
 from roamcast.match.index.index import Candidates
 from roamcast.match.port import Events
 from roamcast.model import EARLIEST, LATEST, NO_END
@@ -28,7 +28,8 @@ __all__ = [
     "match_subscriptions", "to_lists",
 ]  # fmt: skip
 
-_COLUMNS: Final = ("node", "since", "until", "removed_in", "circle", "area", "source", "on", "space", "moving_radius")
+_LIFE: Final = ("since", "until", "removed_in", "forwarded_until", "drained_in")
+_COLUMNS: Final = ("node", *_LIFE, "circle", "area", "source", "on", "space", "moving_radius")
 _END_OF_BATCH: Final = NO_END
 
 
@@ -117,7 +118,8 @@ def _test_candidates(
     rows = opened.subscriptions.take(numbers, _COLUMNS)
     offsets = _offsets_at(columns.events, candidates.event, rows["node"].take(pa.array(inverse)))
     # Only these columns are expanded to pairs: conditions and areas may be long.
-    live = _are_live(offsets, rows.select(["since", "until", "removed_in"]).take(pa.array(inverse)), batch)
+    life = rows.select(_LIFE).take(pa.array(inverse))
+    live = _are_live(columns.events.select(["kind", "time"]).take(pa.array(candidates.event)), offsets, life, batch)
     moving = np.flatnonzero(live & pc.is_valid(rows["moving_radius"]).to_numpy()[inverse])
     if len(moving):
         pairs = candidates.event[moving], candidates.subscription[moving], offsets[moving]
@@ -144,14 +146,21 @@ def _offsets_at(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) 
     return np.where(same_node, events["offset"].to_numpy()[event], _END_OF_BATCH)
 
 
-def _are_live(offsets: Integers, rows: pa.Table, batch: int) -> Truths:
-    """Whether each subscription exists at the offset beside it.
+def _are_live(events: pa.RecordBatch, offsets: Integers, rows: pa.Table, batch: int) -> Truths:
+    """Whether each subscription exists for the event beside it, at the offset beside it.
 
-    Events of other nodes match a subscription in every batch in which it existed.
+    Events of other nodes match a subscription in every batch in which it existed. Forwarded ones may have been
+    published before it was removed: they match until links are drained.
     """
     since = rows["since"].to_numpy()
-    until, removed_in = (pc.fill_null(rows[name], NO_END).to_numpy() for name in ("until", "removed_in"))
-    live: Truths = (removed_in >= batch) & ((offsets == _END_OF_BATCH) | ((since < offsets) & (offsets < until)))
+    ends = (pc.fill_null(rows[name], NO_END).to_numpy() for name in _LIFE[1:])
+    until, removed_in, forwarded_until, drained_in = ends
+    is_here: Truths = (removed_in >= batch) & ((offsets == _END_OF_BATCH) | ((since < offsets) & (offsets < until)))
+    if (drained_in == removed_in).all():
+        return is_here
+    is_forwarded = pc.equal(events["kind"], FORWARDED).to_numpy(zero_copy_only=False)
+    time = events["time"].cast(pa.int64()).to_numpy()
+    live: Truths = np.where(is_forwarded, (drained_in >= batch) & (time < forwarded_until), is_here)
     return live
 
 

@@ -31,6 +31,9 @@ def unfinished(simulation: FederationSimulation) -> Iterator[str]:
         for office in host.disk.outbox.links_of(domain):
             if host.disk.outbox.waiting(office):
                 yield f"never settles: nobody takes the events in {office}"
+        for row in host.pipeline.state.subscriptions.values():
+            if row.until is not None and row.drained_in is None:
+                yield f"never settles: {row.id} was removed, and is still in the pipeline of {domain}"
     for client in (*simulation.sources, *simulation.subscribers):
         if not client.idle:
             yield f"never settles: {client.id} has unfinished requests"

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
+from roamcast.deliver.outbox import PipelineStatus
 from roamcast.errors import StorageError
 from roamcast.journal.records import Record
 from roamcast.lab.models.registry import MemoryRegistry
@@ -76,6 +77,10 @@ class MemoryJournal:
         self._disk = disk
         self._node = node
 
+    @property
+    def last_offset(self) -> int:
+        return len(self._disk.journals.get(self._node, ()))
+
     def append(self, records: Sequence[Record]) -> Future[int]:
         future: Future[int] = Future()
         try:
@@ -98,6 +103,13 @@ class MemoryOutbox:
         self._now = now
         self._files: dict[str, dict[Path, tuple[int, list[Letter]]]] = {}
         self._changed: dict[str, int] = {}
+        self._status: PipelineStatus | None = None
+
+    def write_status(self, status: PipelineStatus) -> None:
+        self._status = status
+
+    def read_status(self) -> PipelineStatus | None:
+        return self._status
 
     def put(self, office: str, pipeline: str, batch: int, letters: list[Letter]) -> None:
         """Replaces an earlier attempt at the same batch."""

@@ -124,6 +124,7 @@ class Host:
                 max_wants=_MAX_WANTS,
                 link_with=lambda _: self.link,
                 shares_folder=lambda _: False,
+                linked_peers=lambda: [peer for peer in simulation.hosts if peer != self.domain],
                 before_restore=self._fetch_bound_sources,
                 parts=simulation.variant.parts,
                 group_commit=self._new_commits,
@@ -201,13 +202,12 @@ class Host:
 
     # Requests of peers, and of sources.
 
-    def apply_wants(self, peer: str, request: WantsRequest, reply: Reply) -> None:
-        self.submit(
-            "apply wants",
-            partial(self.requests.apply_wants, peer, request),
-            lambda version: reply((version, self.clock.now())),
-            reply,
-        )
+    def apply_wants(self, peer: str, request: WantsRequest, after: dict[str, int] | None, reply: Reply) -> None:
+        def confirm(version: int) -> None:
+            drained = None if after is None else self.queues.drained_through(request.link, after)
+            reply((version, self.clock.now(), len(self.disk.journals.get(self.domain, ())), drained))
+
+        self.submit("apply wants", partial(self.requests.apply_wants, peer, request), confirm, reply)
 
     def respond_to_discovery(self, peer: str, request: DiscoveryRequest, reply: Reply) -> None:
         """Respond as soon as there is something to announce, or after a while."""

@@ -128,7 +128,7 @@ class Ledger:
         self._by_number: dict[tuple[str, str, int], tuple[str, EventKey]] = {}
         self._numbers: dict[tuple[str, EventKey], tuple[str, str, int]] = {}
         self._received: set[tuple[str, EventKey]] = set()
-        self._removed_in: dict[str, int] = {}
+        self._removed: dict[str, tuple[int, int]] = {}  # by subscription: the batch, and when it was committed
 
     def report(self, violation: str) -> None:
         self.violations.append(violation)
@@ -153,9 +153,8 @@ class Ledger:
         subscription.accepted = True
 
     def unsubscribing(self, subscription: LedgerSubscription) -> None:
-        """From now on, what comes from elsewhere may be too late."""
+        """What was published before still has to come."""
         subscription.ending = True
-        self._must = {(id, key) for id, key in self._must if id != subscription.id or key.home == subscription.domain}
 
     def moving(self, subscriber: str, position: Point) -> None:
         """Events from elsewhere are matched with the position when they arrive."""
@@ -329,7 +328,8 @@ class Ledger:
         if key.seq <= last:
             self.report(f"reordered: {id} has {key} after {last}")
         one.last[key.home, key.source] = key.seq
-        if self._removed_in.get(id, batch) < batch:
+        removed_in, removed_at = self._removed.get(id, (batch, 0))
+        if removed_in < batch and (key.home == one.domain or event.at > removed_at + _SLACK):
             self.report(f"unwanted: {id} has {key} after it was removed")
         elif not self._may_come(one, key, event, is_last=letter.why == LAST_KNOWN):
             self.report(f"unwanted: {id} has {key}, which does not match {one.spec.text}")
@@ -350,4 +350,4 @@ class Ledger:
         journal = host.disk.journals.get(host.domain, [])
         for record in journal[before.offsets.get(host.domain, 0) : through.get(host.domain, 0)]:
             if record.kind == REMOVAL and record.id in self.subscriptions:
-                self._removed_in.setdefault(record.id or "", before.batch + 1)
+                self._removed.setdefault(record.id or "", (before.batch + 1, self._simulation.now))

@@ -78,10 +78,11 @@ class PeerLink:
 
     def _post_wants(self, request: WantsRequest) -> None:
         host, sent = self._host, self._host.clock.now()
+        after = dict(self._offsets.last_numbers) if host.requests.wants.draining.is_waiting else None
         host.simulation.observe(host.domain, f"sends {self._peer} {request}")
 
-        def take(answer: tuple[int, int]) -> None:
-            version, time = answer
+        def take(answer: tuple[int, int, int, int | None]) -> None:
+            version, time, journal_end, drained = answer
             host.simulation.observe(host.domain, f"{self._peer} confirms {version}")
             receive = partial(
                 host.requests.receive_wants,
@@ -91,6 +92,8 @@ class PeerLink:
                 sent=sent,
                 received=host.clock.now(),
                 time=time,
+                journal_end=journal_end,
+                drained=drained,
             )
             host.submit("receive wants", receive, show, self._wants_failed)
 
@@ -98,7 +101,10 @@ class PeerLink:
             request = partial(host.requests.show_wants, self._peer)
             host.submit("show wants", request, partial(self._wait, more), self._wants_failed)
 
-        self._exchange(lambda other, reply: other.apply_wants(host.domain, request, reply), take, self._send_wants)
+        def send(other: Host, reply: Reply) -> None:
+            other.apply_wants(host.domain, request, after, reply)
+
+        self._exchange(send, take, self._send_wants)
 
     def _wait(self, more: bool, _: None) -> None:
         if more or self._changed:

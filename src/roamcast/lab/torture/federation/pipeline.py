@@ -114,9 +114,17 @@ class ReferencePipeline:
                     yield _letter(event, row, FORWARDED)
 
     def _is_live(self, row: SubscriptionRow, event: EventRow, state: PipelineState) -> bool:
-        """An event sees the subscriptions at its offset, one of another node those of its batch."""
+        """An event sees the subscriptions at its offset, one of another node those of its batch.
+
+        A forwarded one also sees those that were removed, until links are drained.
+        """
         is_local = event.node == row.node
         if is_local and not row.since < event.offset < (row.until or event.offset + 1):
+            return False
+        if event.record.kind == FORWARDED:
+            if row.forwarded_until is not None and event.time >= row.forwarded_until:
+                return False
+        elif row.removed_in is not None and row.removed_in < state.batch:
             return False
         body = _decode(row.body)
         if body.moving_radius is not None:

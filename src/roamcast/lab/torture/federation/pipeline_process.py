@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from roamcast.deliver.outbox import PipelineStatus
 from roamcast.journal.bodies import LINK
 from roamcast.lab.torture.federation.points import Phase
 from roamcast.lab.torture.federation.rows import PipelineState
@@ -72,6 +73,8 @@ class PipelineProcess:
             return False
         host.simulation.ledger.committed(host, self.state, through)
         self.state, self._planned = batch.state, None
+        offsets = dict(batch.state.offsets)
+        host.disk.outbox.write_status(PipelineStatus(self.id, batch.state.batch, {}, read_offsets=offsets))
         return True
 
     def _crashes(self, phase: Phase) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from roamcast.journal.bodies import LINK, BindingBody, SubscriptionBody
-from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.bodies import LINK, BindingBody, RemovalBody, SubscriptionBody
+from roamcast.journal.records import BINDING, DRAINED, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Position, split_name
 from roamcast.ranges import Ranges
 
@@ -46,6 +46,8 @@ class SubscriptionRow(NamedTuple):
     body: str
     until: int | None = None
     removed_in: int | None = None
+    forwarded_until: int | None = None
+    drained_in: int | None = None
 
     @property
     def is_link(self) -> bool:
@@ -85,7 +87,7 @@ class PipelineState:
     def next(self) -> PipelineState:
         """A copy for the next batch, without what ended before."""
         batch = self.batch + 1
-        subscriptions = {key: row for key, row in self.subscriptions.items() if row.removed_in is None}
+        subscriptions = {key: row for key, row in self.subscriptions.items() if row.drained_in is None}
         return PipelineState(
             batch,
             dict(self.offsets),
@@ -109,7 +111,10 @@ class PipelineState:
         elif record.kind == SUBSCRIPTION:
             self._subscribe(SubscriptionRow(node, offset, id, entity, time, record.body or ""))
         elif record.kind == REMOVAL:
-            self._remove(node, id, offset, time)
+            until = None if record.body is None else RemovalBody.from_json(record.body).forwarded_until
+            self._remove(node, id, offset, time, until)
+        elif record.kind == DRAINED:
+            self._drain(node, record.seq or 0)
         else:
             source, home = split_name(entity)
             key = home or node, source
@@ -133,21 +138,28 @@ class PipelineState:
         for key, last in self._live_subscriptions(row.node, row.id):
             if (last.subscriber, last.body) == (row.subscriber, row.body):
                 return
-            self.subscriptions[key] = last._replace(until=row.since, removed_in=self.batch)
+            self.subscriptions[key] = last._replace(until=row.since, removed_in=self.batch, drained_in=self.batch)
         self.subscriptions[row.node, row.since] = row
 
-    def _remove(self, node: str, id: str, offset: int, time: int) -> None:
+    def _remove(self, node: str, id: str, offset: int, time: int, forwarded_until: int | None) -> None:
         bindings = [(key, row) for key, row in self.bindings.items() if (row.node, row.id) == (node, id)]
-        rows = [row for row in self.subscriptions.values() if (row.node, row.id) == (node, id)]
+        rows = [row for _, row in self._live_subscriptions(node, id)]
         comparable = (row for _, row in bindings if row.until is None or row.source[0] == node)
         begins = [*(row.begin for row in comparable), *(row.begin for row in rows)]
         if any(begin > time for begin in begins):
             return
         for key, row in self._live_subscriptions(node, id):
-            self.subscriptions[key] = row._replace(until=offset, removed_in=self.batch)
+            drained_in = self.batch if forwarded_until is None else None
+            ended = row._replace(until=offset, removed_in=self.batch, drained_in=drained_in)
+            self.subscriptions[key] = ended._replace(forwarded_until=forwarded_until)
         for key, binding in bindings:
-            ended = binding._replace(until=offset, end=time) if binding.until is None else binding
-            self.bindings[key] = ended._replace(final=True)
+            bound = binding._replace(until=offset, end=time) if binding.until is None else binding
+            self.bindings[key] = bound._replace(final=bound.source[0] == node)
+
+    def _drain(self, node: str, through: int) -> None:
+        for key, row in list(self.subscriptions.items()):
+            if row.node == node and row.until is not None and row.until <= through and row.drained_in is None:
+                self.subscriptions[key] = row._replace(drained_in=self.batch)
 
     def _bind(self, row: BindingRow) -> BindingRow | None:
         last = self._last_binding(row.node, row.id, row.source)

@@ -69,6 +69,9 @@ VARIANTS: dict[str, FederationVariant] = {
                 ("drop-silent-sources", bindings.DropsSilentSources),
             )
         ),
+        FederationVariant(
+            "drain-at-once", _describe(wants.DrainsAtOnce), ControlParts(SmallWants, draining=wants.DrainsAtOnce)
+        ),
         *(
             FederationVariant(name, _describe(queues), queues=queues)
             for name, queues in (
@@ -87,6 +90,7 @@ VARIANTS: dict[str, FederationVariant] = {
         *(
             FederationVariant(name, _describe(pipeline), pipeline=pipeline)
             for name, pipeline in (
+                ("end-at-once", forwarding.EndsAtOnce),
                 ("forward-everything", forwarding.ForwardsEverything),
                 ("number-again", forwarding.NumbersAgain),
             )

@@ -108,12 +108,25 @@ async def sources(request: Request, node: TheNode) -> Response:
 
 @router.post("/wants")
 async def wants(request: Request, node: TheNode) -> Response:
-    """What a node of another data folder wants of our sources. The response confirms what is stored."""
+    """What a node of another data folder wants of our sources. The response confirms what is stored.
+
+    It also has the end of our journal, and up to where the events in it are journalled there.
+    """
     peer, nonce, body = await _signed(request, node)
-    received = await run_in_threadpool(_read_wants, body)
+    received, after = await run_in_threadpool(_read_wants, body)
     version = await await_to_the_end(node.peer_requests.apply_wants(peer.domain, received))
     stalled = await run_in_threadpool(node.health.no_pipeline)
-    return _json(node, peer, nonce, {"version": version, "time": node.clock.now(), "no_pipeline": stalled})
+    drained = None
+    if after is not None and await await_to_the_end(node.peer_requests.is_linked(peer.domain, received.link)):
+        drained = await run_in_threadpool(node.forwarding.drained_through, received.link, after)
+    response = {
+        "version": version,
+        "time": node.clock.now(),
+        "no_pipeline": stalled,
+        "journal_end": node.journal.last_offset,
+        "drained": drained,
+    }
+    return _json(node, peer, nonce, response)
 
 
 @router.post("/forwarded-events")
@@ -144,11 +157,11 @@ async def passed_events(request: Request, node: TheNode) -> Response:
     return _json(node, peer, nonce, {"valid": valid})
 
 
-def _read_wants(body: bytes) -> WantsRequest:
+def _read_wants(body: bytes) -> tuple[WantsRequest, dict[str, int] | None]:
     request = _WANTS.parse(body)
     for want in request.added:
         check_want(want)
-    return WantsRequest(
+    wants = WantsRequest(
         request.link,
         request.session,
         request.base,
@@ -158,6 +171,7 @@ def _read_wants(body: bytes) -> WantsRequest:
         request.chunk,
         request.more,
     )
+    return wants, request.after
 
 
 async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from roamcast.journal.records import Record
+from roamcast.journal.records import REMOVAL, Record
 from roamcast.lab.torture.federation.pipeline import Batch, ReferencePipeline
 from roamcast.lab.torture.federation.rows import EventRow, PipelineState
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, pipeline_key
@@ -14,6 +14,7 @@ __all__ = [
     "DeletesWhenTaken",
     "DeletesWholeBatch",
     "DropsSilently",
+    "EndsAtOnce",
     "ForgetsOffsets",
     "ForwardsEverything",
     "IgnoresMissing",
@@ -64,6 +65,17 @@ class IgnoresMissing(LinkOffsets):
 
     def plan(self, events: ForwardedEvents) -> LinkAppend:
         return super().plan(events)._replace(missing=0)
+
+
+class EndsAtOnce(ReferencePipeline):
+    """Events that are on their way when a subscription is removed do not become letters"""
+
+    def run(self, before: PipelineState, journals: Mapping[str, list[Record]], through: Mapping[str, int]) -> Batch:
+        cut = {
+            node: [record._replace(body=None) if record.kind == REMOVAL else record for record in records]
+            for node, records in journals.items()
+        }
+        return super().run(before, cut, through)
 
 
 class ForwardsEverything(ReferencePipeline):

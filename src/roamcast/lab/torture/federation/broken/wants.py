@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from roamcast.lab.torture.federation.parts import SmallWants
 from roamcast.node.control.binder_adapter import ControlUpdate
+from roamcast.node.control.draining import Draining
 from roamcast.node.control.links import Links
 from roamcast.node.control.wants import UNKNOWN, WantsRequest
 from roamcast.store.registry.values import WantAdded
@@ -17,6 +18,7 @@ __all__ = [
     "AddsSnapshots",
     "BelievesRefusals",
     "ConfirmsEverything",
+    "DrainsAtOnce",
     "ForgetsOtherSubscriptions",
     "KeepsFirstRegion",
     "SaysActiveAtOnce",
@@ -115,3 +117,11 @@ class StoresNothing(Links):
         update = super()._update(key, added, removed, at)
         update.changes = [change for change in update.changes if not isinstance(change, WantAdded)]
         return update
+
+
+class DrainsAtOnce(Draining):
+    """Removed subscriptions leave when peers respond, though their events are still on their way"""
+
+    def answer(self, peer: str, end: int, drained: int | None) -> None:
+        super().answer(peer, end, drained)
+        super().answer(peer, end, end)

@@ -1,0 +1,96 @@
+"""Draining of links: removed subscriptions still get the events of peers that were on their way.
+
+A peer tells how far its journal goes, and later that its pipeline has read so far and that we have taken all that came
+of it. Then every event that was published there before we asked is journalled here. Sans-IO.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from roamcast.journal.records import DRAINED, REMOVAL, Record
+
+__all__ = ["Draining"]
+
+
+class _Mark(NamedTuple):
+    """The last offset of our journal at some time, and the number of removals noted by then."""
+
+    offset: int = 0
+    removals: int = 0
+
+
+@dataclass(slots=True)
+class _PeerMarks:
+    """`asked`: when the request under way was made. `waiting`: marks, and the offsets of the peer to wait for."""
+
+    asked: _Mark = field(default_factory=_Mark)
+    waiting: deque[tuple[_Mark, int]] = field(default_factory=deque)
+    drained: _Mark = field(default_factory=_Mark)
+
+
+class Draining:
+    """Which removals are known to be drained. Belongs to the control writer's thread, except for `is_waiting`."""
+
+    def __init__(self, peers: Callable[[], Collection[str]], journalled: Callable[[], int | None]) -> None:
+        """`peers` have a data folder of their own. `journalled`: the last offset of the journal of this node; None
+        while stored records are not journalled.
+        """
+        self._peers = peers
+        self._journalled = journalled
+        self._marks: dict[str, _PeerMarks] = {}
+        self._removals = 1  # there may be some from before the start
+        self._hour: list[_Mark] = [_Mark(), _Mark()]
+        self._offered = _Mark()
+        self._done = _Mark()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some removals are not known to be drained. Any thread may call this."""
+        return self._removals > self._done.removals
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Follow control records that are stored."""
+        for record in records:
+            if record.kind == REMOVAL and record.body is not None:
+                self._removals += 1
+            elif record.kind == DRAINED and record.seq == self._offered.offset:
+                self._done = self._offered
+
+    def ask(self, peer: str) -> None:
+        """A request to a peer is about to be sent."""
+        self._marks.setdefault(peer, _PeerMarks()).asked = self._now()
+
+    def answer(self, peer: str, end: int, drained: int | None) -> None:
+        """The response to that request: the end of the peer's journal, and up to where its events are here."""
+        marks = self._marks.setdefault(peer, _PeerMarks())
+        while marks.waiting and drained is not None and marks.waiting[0][1] <= drained:
+            marks.drained, _ = marks.waiting.popleft()
+        if marks.waiting and end < marks.waiting[-1][1]:
+            marks.waiting.clear()  # the peer has another journal
+        if not marks.waiting or marks.waiting[-1][0].removals < marks.asked.removals:
+            marks.waiting.append((marks.asked, end))
+
+    def forget(self, peer: str) -> None:
+        """A peer has been removed."""
+        self._marks.pop(peer, None)
+
+    def next_hour(self) -> None:
+        """What was removed more than an hour ago counts as drained, whether or not peers respond."""
+        self._hour = [self._hour[1], self._now()]
+
+    def record(self, at: int) -> Record | None:
+        """The control record to journal now, if any."""
+        drained = min((self._marks.get(peer, _PeerMarks()).drained for peer in self._peers()), default=self._now())
+        drained = max(drained, self._hour[0])
+        if drained.removals <= self._done.removals:
+            return None
+        self._offered = drained
+        return Record(DRAINED, seq=drained.offset, time=at)
+
+    def _now(self) -> _Mark:
+        offset = self._journalled()
+        return self._done if offset is None else _Mark(offset, self._removals)

@@ -1,0 +1,125 @@
+"""Draining: removed subscriptions leave the pipeline once no event can be on its way to them."""
+
+from __future__ import annotations
+
+from roamcast.journal.bodies import RemovalBody
+from roamcast.journal.records import REMOVAL, Record
+from roamcast.node.control.draining import Draining
+
+
+class OurNode:
+    """A node, its journal and its peers."""
+
+    def __init__(self, *peers: str) -> None:
+        self.peers = list(peers)
+        self.journalled: int | None = 0
+        self.draining = Draining(lambda: self.peers, lambda: self.journalled)
+
+    def remove(self) -> None:
+        """Remove a subscription."""
+        self.journal(Record(REMOVAL, "ann", id="s", time=1, body=RemovalBody(1).to_json()))
+
+    def journal(self, record: Record) -> None:
+        self.draining.note([record])
+        assert self.journalled is not None
+        self.journalled += 1
+
+    def ask(self, peer: str, end: int, drained: int | None) -> int | None:
+        """Ask a peer, and journal what follows; returns the offset that is drained now."""
+        self.draining.ask(peer)
+        self.draining.answer(peer, end, drained)
+        return self.drained()
+
+    def drained(self) -> int | None:
+        record = self.draining.record(9)
+        if record is not None:
+            self.journal(record)
+        return None if record is None else record.seq
+
+
+def test_a_removal_is_drained_when_the_peer_has_read_so_far() -> None:
+    """Its pipeline has read what was published before we asked, and all of it is here."""
+    node = OurNode("south")
+    node.remove()
+    assert node.ask("south", end=7, drained=None) is None
+    assert node.ask("south", end=9, drained=6) is None
+    assert node.draining.is_waiting
+    assert node.ask("south", end=9, drained=7) == 1
+    assert not node.draining.is_waiting
+    assert node.ask("south", end=9, drained=9) is None
+
+
+def test_all_peers_count() -> None:
+    """Also one that has not been asked; a peer that is removed does not."""
+    node = OurNode("south", "west")
+    node.remove()
+    for _ in range(2):
+        assert node.ask("south", end=7, drained=7) is None
+    node.draining.forget("west")
+    node.peers.remove("west")
+    assert node.drained() == 1
+
+
+def test_a_later_removal_waits_for_itself() -> None:
+    """What is drained with the first one does not count for it."""
+    node = OurNode("south")
+    node.remove()
+    node.ask("south", end=7, drained=None)
+    node.remove()
+    assert node.ask("south", end=8, drained=7) == 1
+    assert node.draining.is_waiting
+    assert node.ask("south", end=8, drained=8) == 2
+
+
+def test_a_removal_that_is_not_journalled_yet_is_not_drained() -> None:
+    """Its offset is not known: the disk is full."""
+    node = OurNode("south")
+    node.remove()
+    node.ask("south", end=7, drained=None)
+    node.ask("south", end=7, drained=7)
+    node.remove()
+    node.journalled = None
+    assert node.ask("south", end=8, drained=8) is None
+    node.journalled = 3
+    node.ask("south", end=8, drained=8)
+    assert node.ask("south", end=8, drained=8) == 3
+
+
+def test_a_record_that_was_not_stored_is_offered_again() -> None:
+    node = OurNode("south")
+    node.remove()
+    node.draining.ask("south")
+    node.draining.answer("south", 7, None)
+    node.draining.answer("south", 7, 7)
+    assert node.draining.record(9) == node.draining.record(10)._replace(time=9)  # type: ignore[union-attr]
+    assert node.drained() == 1
+
+
+def test_a_peer_with_another_journal_does_not_stop_it() -> None:
+    """Its journal is shorter than it was."""
+    node = OurNode("south")
+    node.remove()
+    node.ask("south", end=700, drained=None)
+    assert node.ask("south", end=7, drained=3) is None
+    assert node.ask("south", end=8, drained=7) == 1
+
+
+def test_after_an_hour_nobody_waits_for_a_silent_peer() -> None:
+    """One to two hours, since it is looked at once an hour."""
+    node = OurNode("south")
+    node.remove()
+    node.draining.next_hour()
+    assert node.drained() is None
+    node.remove()
+    node.draining.next_hour()
+    assert node.drained() == 1
+    node.draining.next_hour()
+    assert node.drained() == 2
+
+
+def test_without_peers_everything_is_drained() -> None:
+    """Removals from before the last peer was removed."""
+    node = OurNode()
+    node.remove()
+    assert node.drained() == 1
+    assert node.drained() is None
