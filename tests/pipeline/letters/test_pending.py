@@ -200,7 +200,7 @@ def test_an_initial_binding_sends_the_last_known_event(tmp_path: Path) -> None:
     assert letters.schema.equals(PENDING_SCHEMA)
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 8, 5, event_json("old", 3.0), None, "local", "bob", "b8", 9,
-         "the last event of cam when it was bound at 2023-11-14T22:13:20Z, and @level > 1", True),
+         "the last event of cam when it was bound at 2023-11-14T22:13:20Z, and @level > 1", False),
     ]  # fmt: skip
 
 
