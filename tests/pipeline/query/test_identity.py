@@ -242,14 +242,15 @@ def live_rows(pipeline: PipelineFolder) -> list[tuple[str, str, str]]:
     return sorted((row["node"], row["id"], row["subscriber"]) for row in rows)
 
 
-def a_row(id_: str, since: int, removed_in: int | None = None) -> dict[str, Any]:
-    return {"node": "local", "since": since, "id": id_, "subscriber": "ann", "terms": [], "removed_in": removed_in}
+def a_row(id_: str, since: int, gone_in: int | None = None) -> dict[str, Any]:
+    row = {"node": "local", "since": since, "id": id_, "subscriber": "ann", "terms": []}
+    return row | {"removed_in": gone_in, "drained_in": gone_in}
 
 
 def test_new_takes_over_subscriptions_and_seen_numbers(tmp_path: Path) -> None:
     """From the earlier state, live subscriptions only. Letters of at most one batch may be sent twice."""
     earlier = work(tmp_path)
-    rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, removed_in=3)], SUBSCRIPTIONS.schema)
+    rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, gone_in=3)], SUBSCRIPTIONS.schema)
     seen = pa.Table.from_pylist([{"node": "local", "source": "cam", "seen": "1-7"}], SOURCES.schema)
     tables = {t.name: (earlier.state.parts.write(t, r),) for t, r in ((SUBSCRIPTIONS, rows), (SOURCES, seen))}
     earlier.state.publish(Manifest(earlier.id, 5, tables, {"events": 9, "subscriptions": 1}))
