@@ -1,4 +1,4 @@
-"""Batches of a pipeline for benchmarks: journal records go through the batch state as in the streaming query."""
+"""Batches of a pipeline for measurements: journal records go through the batch state as in the streaming query."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ import pyarrow.parquet as pq
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.lab.bench.match.data import MatchData
-from roamcast.match.port import Subscriptions
+from roamcast.match.index.rows import select_events
+from roamcast.match.port import Events, Subscriptions
 from roamcast.model import Box
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from roamcast.pipeline.query.batch_state import PreparedBatch
+    from roamcast.pipeline.query.batch_state import BatchSettings, PreparedBatch
+    from roamcast.pipeline.state.load import LoadRows
+    from roamcast.pipeline.tasks.context import MatchContext
 
-__all__ = ["Batches", "bodies_of", "write_events"]
+__all__ = ["Batches", "bodies_of", "event_records", "shard_balance", "write_events"]
 
 _NODE: Final = "bench"
 _SOURCES: Final = 1_000
@@ -34,12 +36,13 @@ class Batches:
     """A batch state with these subscriptions, and the same events in every batch, each time as new ones.
 
     A batch is prepared with its control records. Its events come after these and are matched by Spark. No letters are
-    written: they are not part of what is measured.
+    written: they are not part of what is measured. `run_here` runs a batch with other events, without Spark.
     """
 
-    def __init__(self, folder: Path, subscriptions: Subscriptions, events: DataFrame, *, workers: int = 0) -> None:
-        """With `workers` above 0, use the partitioned plan."""
-        from roamcast.pipeline.query.batch_state import BatchSettings, BatchState
+    def __init__(
+        self, folder: Path, subscriptions: Subscriptions, events: DataFrame, settings: BatchSettings | None = None
+    ) -> None:
+        from roamcast.pipeline.query.batch_state import BatchState
         from roamcast.pipeline.schemas import SUBSCRIPTIONS
         from roamcast.pipeline.state.manifests import StateFolder
 
@@ -48,7 +51,8 @@ class Batches:
         manifest = state_folder.newest()
         if manifest is None:
             raise LookupError(f"no state in {folder}")
-        self.state = BatchState(state_folder, manifest, BatchSettings(workers=workers))
+        self._folder = state_folder
+        self.state = BatchState(state_folder, manifest, settings)
         self._events, self._count = events, events.count()
         self._last_offset = 0
 
@@ -63,6 +67,21 @@ class Batches:
         from roamcast.pipeline.state.control import ControlRecords
 
         return self.state.prepare(ControlRecords(records, self._count), self.state.manifest.batch + 1)
+
+    def run_here(self, records: Sequence[Record], events: Events) -> None:
+        """Run a whole batch in this process, with these events."""
+        from roamcast.pipeline.state.control import ControlRecords
+
+        control = ControlRecords(self.records(records), len(events.x))
+        prepared = self.state.prepare(control, self.state.manifest.batch + 1)
+        self.commit(prepared, _match_here(prepared.context, event_records(events, self._last_offset)))
+        self._last_offset += len(events.x)
+
+    def restart(self, settings: BatchSettings) -> None:
+        """Read the state again, to go on with other settings."""
+        from roamcast.pipeline.query.batch_state import BatchState
+
+        self.state = BatchState(self._folder, self.state.manifest, settings)
 
     def count_matches(self, prepared: PreparedBatch) -> int:
         """Match the events, and count the matches."""
@@ -79,31 +98,52 @@ class Batches:
         self._last_offset += self._count
         return match_events(events, prepared.context)
 
-    def commit(self, prepared: PreparedBatch) -> None:
-        """Publish the state after the batch, without its events."""
+    def commit(self, prepared: PreparedBatch, matched: pa.Table | None = None) -> None:
+        """Publish the state after the batch: as if it had no events, or with the events that `match` returned."""
         from roamcast.pipeline.schemas import MATCHED_SCHEMA
 
-        self.state.commit(self.state.compute_result(prepared, MATCHED_SCHEMA.empty_table()))
+        rows = MATCHED_SCHEMA.empty_table() if matched is None else matched
+        self.state.commit(self.state.compute_result(prepared, rows))
 
 
-def write_events(spark: SparkSession, folder: Path, data: MatchData, count: int) -> DataFrame:
+def write_events(spark: SparkSession, folder: Path, events: Events) -> DataFrame:
     """Write events as journal records and cache them in Spark."""
     folder.mkdir()
-    for first, last in pairwise(np.linspace(0, count, _FILES + 1).astype(int).tolist()):
-        pq.write_table(_events(data, first, last), folder / f"{first}.parquet")
+    for first, last in pairwise(np.linspace(0, len(events.x), _FILES + 1).astype(int).tolist()):
+        records = event_records(select_events(events, np.arange(first, last)), first)
+        pq.write_table(records, folder / f"{first}.parquet")
     return spark.read.parquet(str(folder)).persist()
 
 
-def _events(data: MatchData, first: int, last: int) -> pa.Table:
-    numbers, events = range(first, last), data.events(first, last)
+def event_records(events: Events, first: int) -> pa.Table:
+    """Return events as journal records; the first has the number `first`, from 0 on."""
+    numbers = range(first, first + len(events.x))
     columns = {
         "node": [_NODE] * len(numbers), "offset": [n + 1 for n in numbers], "kind": [EVENT] * len(numbers),
         "entity": [f"c{n % _SOURCES}" for n in numbers], "seq": [n // _SOURCES + 1 for n in numbers],
         "id": [f"e{n}" for n in numbers], "time": [n + 1 for n in numbers],
-        "x": events["x"], "y": events["y"], "terms": events["terms"],
+        "x": events.x, "y": events.y, "terms": events.terms,
     }  # fmt: skip
     rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in RECORD_SCHEMA]
     return pa.table(rows, schema=RECORD_SCHEMA)
+
+
+def _match_here(context: MatchContext, records: pa.Table) -> pa.Table:
+    """Match events as `match_events` does, without Spark. The index is partitioned."""
+    from roamcast.pipeline.schemas import MATCHED_SCHEMA
+    from roamcast.pipeline.tasks.match import match_records
+    from roamcast.pipeline.tasks.match_job import gather_matches, match_shards, route_events
+
+    events = match_records(context.for_bindings())(iter(records.to_batches()))
+    matches = match_shards(context)(route_events(context)(iter(records.to_batches())))
+    return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
+
+
+def shard_balance(load: LoadRows, workers: int) -> float:
+    """Return the work of the busiest shard, messages and checks, relative to the mean."""
+    shards = load.of_shards
+    work = np.bincount(shards.worker, shards.messages + shards.checks, minlength=workers)
+    return float(work.max() / work.mean()) if work.any() else 1.0
 
 
 def bodies_of(subscriptions: Subscriptions) -> Iterable[str]:
