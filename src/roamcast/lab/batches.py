@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -89,14 +90,29 @@ class Batches:
 
     def match(self, prepared: PreparedBatch) -> pa.Table:
         """Match the events, which come after the records of the batch."""
-        from pyspark.sql import functions as f
-
         from roamcast.pipeline.tasks.match_job import match_events
 
-        added = {"offset": self._last_offset, "seq": prepared.context.batch * self._count}
-        events = self._events.withColumns({name: f.col(name) + number for name, number in added.items()})
+        return match_events(self._next_events(prepared.context.batch), prepared.context)
+
+    def worker_seconds(self, prepared: PreparedBatch) -> list[float]:
+        """Match the events; return the CPU time of the Python process of each worker that got some."""
+        from roamcast.pipeline.schemas import ROUTED_SCHEMA, spark_schema
+        from roamcast.pipeline.tasks.match_job import match_shards, route_events
+
+        context, events = prepared.context, self._next_events(prepared.context.batch)
+        workers = len(context.sharded.shards) if context.sharded else 1
+        routed = events.mapInArrow(route_events(context), spark_schema(ROUTED_SCHEMA))
+        seconds = routed.repartitionById(workers, "worker").mapInArrow(
+            _cpu_time(match_shards(context)), "seconds double"
+        )
+        return [row["seconds"] for row in seconds.collect()]
+
+    def _next_events(self, batch: int) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        added = {"offset": self._last_offset, "seq": batch * self._count}
         self._last_offset += self._count
-        return match_events(events, prepared.context)
+        return self._events.withColumns({name: f.col(name) + number for name, number in added.items()})
 
     def commit(self, prepared: PreparedBatch, matched: pa.Table | None = None) -> None:
         """Publish the state after the batch: as if it had no events, or with the events that `match` returned."""
@@ -126,6 +142,21 @@ def event_records(events: Events, first: int) -> pa.Table:
     }  # fmt: skip
     rows = [columns.get(field.name, pa.nulls(len(numbers), field.type)) for field in RECORD_SCHEMA]
     return pa.table(rows, schema=RECORD_SCHEMA)
+
+
+def _cpu_time(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function for mapInArrow: it does the work, and returns the seconds that it took instead of a result."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began, rows = time.process_time(), 0
+        for result in work(batches):
+            rows += result.num_rows
+        if rows:
+            yield pa.RecordBatch.from_pydict({"seconds": [time.process_time() - began]})
+
+    return run
 
 
 def _match_here(context: MatchContext, records: pa.Table) -> pa.Table:
