@@ -54,7 +54,7 @@ class Batches:
             raise LookupError(f"no state in {folder}")
         self._folder = state_folder
         self.state = BatchState(state_folder, manifest, settings)
-        self._events, self._count = events, events.count()
+        self._events, self.event_count = events, events.count()
         self._last_offset = 0
 
     def records(self, records: Sequence[Record]) -> pa.Table:
@@ -67,7 +67,7 @@ class Batches:
         """Apply the control records of the next batch."""
         from roamcast.pipeline.state.control import ControlRecords
 
-        return self.state.prepare(ControlRecords(records, self._count), self.state.manifest.batch + 1)
+        return self.state.prepare(ControlRecords(records, self.event_count), self.state.manifest.batch + 1)
 
     def run_here(self, records: Sequence[Record], events: Events) -> None:
         """Run a whole batch in this process, with these events."""
@@ -110,8 +110,8 @@ class Batches:
     def _next_events(self, batch: int) -> DataFrame:
         from pyspark.sql import functions as f
 
-        added = {"offset": self._last_offset, "seq": batch * self._count}
-        self._last_offset += self._count
+        added = {"offset": self._last_offset, "seq": batch * self.event_count}
+        self._last_offset += self.event_count
         return self._events.withColumns({name: f.col(name) + number for name, number in added.items()})
 
     def commit(self, prepared: PreparedBatch, matched: pa.Table | None = None) -> None:

@@ -70,6 +70,12 @@ def test_a_curve_that_rises_and_falls_is_found_by_its_trends() -> None:
     assert verdicts(found, 5, "InNode") == ["not confirmed"]
 
 
+def test_a_constant_curve_neither_rises_nor_falls() -> None:
+    """Not even by a rounding error."""
+    rows = [{**row, "relabelled": 7, "moved": 7} for row in merged([0.0] * 10)]
+    assert verdicts(judge_all(results(figure5=rows)), 5, "InAndBetNode") == ["undecided"] * 4
+
+
 def test_timed_throughput_is_judged_for_each_matcher() -> None:
     """DRt-Cluster is faster with one of them, in both measures; the counted work says nothing."""
     speed = {("DRt-Cluster", "one_by_one"): 120.0, ("DRt-Cluster", "index"): 80.0}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from roamcast.lab.experiments.drtcluster.throughput import BALANCING_RULES, MATCHERS, THROUGHPUTS
 from roamcast.lab.experiments.statistics import mean_of, paired
@@ -101,9 +102,14 @@ def _trends(rows: Rows, what: str, half: int, **chosen: object) -> list[float]:
     for seed in dict.fromkeys(row["seed"] for row in rows):
         values = np.array(_column(rows, what, seed=seed, **chosen), np.float64)
         if values.any():
-            part = np.array_split(values, 2)[half]
-            slopes.append(float(np.polyfit(np.arange(len(part)), part, 1)[0] / values.mean()))
+            slopes.append(_slope(np.array_split(values, 2)[half]) / float(values.mean()))
     return slopes
+
+
+def _slope(values: npt.NDArray[np.float64]) -> float:
+    """The slope by least squares. It is exactly 0 for equal integers, which rounding must not turn into a trend."""
+    away = np.arange(len(values)) - (len(values) - 1) / 2
+    return float(away @ values / (away @ away))
 
 
 def _figure6(counted: Rows, timed: Rows) -> list[Verdict]:
