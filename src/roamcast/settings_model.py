@@ -187,6 +187,12 @@ class PipelineSettings(SettingsSection):
         "`drtcluster` (categories, see [drtcluster]), `kdtree` (parts of the plane) or `hashing` (rarest term). If it "
         "is changed, all subscriptions are placed again at the next start.",
     )
+    matcher: Literal["index", "one_by_one"] = Field(
+        default="index",
+        description="How shards of the partitioned plan match: `index` (grid and rarest term), or `one_by_one`, for "
+        "experiments: as in the paper on DRt-Cluster, an event is compared with every subscription of the categories "
+        "it is sent to. Other partitioners have as many leaves or ranges as `c_max_num_th`, or a unit for each term.",
+    )
     lambda_events: PositiveInt = Field(
         default=100_000,
         description="Events after which the load of shards is balanced: λ in the paper's *load balancing*. For all "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
 import typer
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from roamcast.collect.simulation.replication import Replication
     from roamcast.spark.files import BadRows
 
-__all__ = ["Master", "match", "replications", "spark_session"]
+__all__ = ["Master", "OnSpark", "match", "replications", "spark_calls", "spark_session"]
 
 Master = Annotated[str, typer.Option(help="Spark master.")]
+T = TypeVar("T")
 ReplicationResult: TypeAlias = Mapping[str, float | None]
 
 _FORMATS = "Parquet (file or folder), .ndjson, .csv or .geojson."
@@ -145,16 +146,33 @@ class Replicate(Protocol):
     ) -> list[ReplicationResult]: ...
 
 
+class OnSpark(Protocol):
+    """Calls a function with a Spark session."""
+
+    def __call__(self, work: Callable[[SparkSession], T], /) -> T: ...
+
+
+@contextmanager
+def spark_calls(name: str, master: str) -> Iterator[OnSpark]:
+    """Call functions with a Spark session, in another thread, so that this one receives Ctrl-C."""
+    with ThreadPoolExecutor(1) as worker, spark_session(name, master) as spark:
+
+        def call(work: Callable[[SparkSession], T], /) -> T:
+            return worker.submit(work, spark).result()
+
+        yield call
+
+
 @contextmanager
 def replications(name: str, master: str) -> Iterator[Replicate]:
-    """`replicate` with a Spark session of its own, in another thread, so that this one receives Ctrl-C."""
+    """`replicate` with a Spark session of its own."""
     from roamcast.lab.experiments.replications import replicate
 
-    with ThreadPoolExecutor(1) as worker, spark_session(name, master) as spark:
+    with spark_calls(name, master) as call:
 
         def run(
             jobs: Sequence[Replication], folder: Path, progress: Callable[[int, int], None] | None = None
         ) -> list[ReplicationResult]:
-            return worker.submit(replicate, spark, jobs, folder, progress=progress).result()
+            return call(lambda spark: replicate(spark, jobs, folder, progress=progress))
 
         yield run

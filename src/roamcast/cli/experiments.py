@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roamcast.cli.batch import Master, replications
+from roamcast.cli.batch import Master, replications, spark_calls
 from roamcast.cli.options import Json, require
 from roamcast.cli.output import Progress, print_json, print_line, print_table, write_figures
 
@@ -159,8 +159,12 @@ def cet(
 @reproduce.command()
 def drtcluster(
     out: OutFolder = Path("artifacts"),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of repetitions with different events.")] = 10,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of repetitions with different events. The first five are timed.")
+    ] = 10,
     events: Annotated[int, typer.Option(min=100, help="Number of events.")] = 100_000,
+    counted: Annotated[bool, typer.Option("--counted", help="Only count work; time nothing on Spark.")] = False,
+    master: Master = "local[2]",
     as_json: Json = False,
 ) -> None:
     """Categories, merging, balancing and throughput of DRt-Cluster, compared with other partitioners.
@@ -170,15 +174,32 @@ def drtcluster(
     require("pipeline", "lab")
     from roamcast.lab.experiments.drtcluster.reproduce import reproduce
 
-    figures = reproduce(out, print_line, seeds=seeds, events=events)
-    if _finish("drtcluster", figures, out, as_json=as_json):
-        return
+    if counted:
+        figures = reproduce(out, print_line, seeds=seeds, events=events)
+    else:
+        with spark_calls("roamcast reproduce drtcluster", master) as on_spark:
+            figures = reproduce(out, print_line, on_spark, seeds=seeds, events=events)
+    if not _finish("drtcluster", figures, out, as_json=as_json):
+        _print_drtcluster(figures)
+
+
+def _print_drtcluster(figures: Mapping[str, Any]) -> None:
     for kind in ("partitioners", "drift"):
         for name, row in figures[kind].items():
             typer.echo(f"{kind}  {name}  " + "  ".join(f"{what} {value}" for what, value in row.items()))
-    for what, verdict in figures["verdicts"].items():
-        typer.echo(f"{what}: {verdict}")
+        typer.echo(f"curve, {kind}: {figures['curve'][kind]}")
+    for kind in ("throughput", "balancing"):
+        if rows := figures[kind]:
+            typer.echo()
+            print_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+    typer.echo()
+    names = ("figure", "measured", "paper", "ours", "verdict")
+    print_table(names, [[str(verdict[name]) for name in names] for verdict in figures["verdicts"]])
     _print_files(figures)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def _finish(name: str, figures: Mapping[str, Any], folder: Path, *, as_json: bool) -> bool:

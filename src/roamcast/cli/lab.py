@@ -10,11 +10,12 @@ import typer
 
 from roamcast.cli.batch import replications
 from roamcast.cli.options import Json, require
-from roamcast.cli.output import OutFile, Progress, counted, print_json, print_line, print_result, write_figures
+from roamcast.cli.output import OutFile, Progress, counted, print_json, print_line, print_result, table, write_figures
 from roamcast.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from roamcast.lab.torture.run import TortureSummary
+    from roamcast.pipeline.state.partitioning import PartitionerName
 
 __all__ = ["bench", "torture"]
 
@@ -56,19 +57,31 @@ def match(
         "100000,1000000,10000000"
     ),
     plan: Annotated[str, typer.Option(help="'replicated', or 'partitioned' to compare the two.")] = "replicated",
+    partitioner: Annotated[
+        str | None,
+        typer.Option(help="With --plan partitioned: compare these partitioners, separated by commas, or 'all'."),
+    ] = None,
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
     """Events per second with many subscriptions, compared with Spark SQL and with an empty job.
 
     Example: roamcast bench match --sizes 100000,1000000 --out match.json
+
+    Example: roamcast bench match --plan partitioned --partitioner all --sizes 1000000
     """
     require("pipeline", "lab")
-    from roamcast.lab.bench.match.bench import bench_match, bench_shards
+    from roamcast.lab.bench.match.bench import bench_match, bench_partitioners, bench_shards
 
     if plan not in ("replicated", "partitioned"):
         raise InputError(f"unknown plan {plan!r}", where="--plan", hint="use replicated or partitioned")
     counts = _parse_sizes(sizes)
+    if partitioner is not None:
+        if plan != "partitioned":
+            raise InputError("only the partitioned plan has a partitioner", hint="add --plan partitioned")
+        figures = bench_partitioners(counts, _parse_partitioners(partitioner), print_line)
+        _report_table(figures, out, as_json=as_json)
+        return
     figures = bench_match(counts, print_line) if plan == "replicated" else bench_shards(counts, (2, 4), print_line)
     _report(figures, out, as_json=as_json)
 
@@ -172,6 +185,24 @@ def _parse_sizes(text: str) -> list[int]:
         hint = "for example 100000,1000000"
         raise InputError(f"{text!r} is not a list of positive integers", where="--sizes", hint=hint)
     return sizes
+
+
+def _parse_partitioners(text: str) -> list[PartitionerName]:
+    from roamcast.pipeline.state.partitioning import PARTITIONERS
+
+    names = {name.strip() for name in text.split(",")}
+    if unknown := names.difference(PARTITIONERS, ["all"]):
+        hint = f"use all, or some of {', '.join(PARTITIONERS)}"
+        raise InputError(f"unknown partitioner {min(unknown)!r}", where="--partitioner", hint=hint)
+    return [name for name in PARTITIONERS if name in names or "all" in names]
+
+
+def _report_table(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:
+    write_figures(figures, file)
+    rows = figures["rows"]
+    print_result(
+        figures, table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]), as_json=as_json
+    )
 
 
 def _report(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:

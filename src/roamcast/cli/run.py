@@ -175,6 +175,13 @@ def pipeline(
             show_default="curve",
         ),
     ] = None,
+    matcher: Annotated[
+        str | None,
+        typer.Option(
+            help="How shards match: 'index', or 'one_by_one' for experiments, as in the paper on DRt-Cluster.",
+            show_default="index",
+        ),
+    ] = None,
     records: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of records in a batch.", show_default="50000")
     ] = None,
@@ -197,8 +204,8 @@ def pipeline(
     from roamcast.settings import drtcluster_settings, node_settings, pipeline_settings
 
     settings = pipeline_settings(
-        master=master, host=host, cache=cache, plan=plan, workers=workers, partitioner=partitioner, records=records,
-        outbox=outbox, history=history,
+        master=master, host=host, cache=cache, plan=plan, workers=workers, partitioner=partitioner, matcher=matcher,
+        records=records, outbox=outbox, history=history,
     )  # fmt: skip
     clustering = drtcluster_settings()
     folder = node_settings(data=data).data.absolute()

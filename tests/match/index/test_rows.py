@@ -10,6 +10,7 @@ from matching import WORLD, events_of, subscriptions_of
 from roamcast.match.index.rows import (
     IndexRows,
     concatenate_rows,
+    distinct,
     gather_ragged,
     index_rows,
     sample_evenly,
@@ -56,3 +57,9 @@ def test_gathered_lists_may_repeat_and_be_empty() -> None:
 def test_a_sample_is_everything_or_evenly_spaced() -> None:
     assert sample_evenly(3, 5).tolist() == [0, 1, 2]
     assert sample_evenly(9, 3).tolist() == [0, 4, 8]
+
+
+def test_distinct_values_are_those_of_numpy() -> None:
+    """In the same order."""
+    for values in ([], [5], [3, -1, 3, 7, -1, 0, -(2**40)]):
+        assert distinct(np.array(values, np.int64)).tolist() == np.unique(np.array(values, np.int64)).tolist()

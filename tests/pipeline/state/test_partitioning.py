@@ -23,14 +23,23 @@ from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
 from roamcast.pipeline.state.category_policy import CategoryPolicy
 from roamcast.pipeline.state.index_state import ShardedIndex
-from roamcast.pipeline.state.partitioning import MEASURED, PARTITIONERS, PartitionerName, PartitioningSettings
+from roamcast.pipeline.state.partitioning import (
+    MATCHERS,
+    MEASURED,
+    PARTITIONERS,
+    MatcherName,
+    PartitionerName,
+    PartitioningSettings,
+)
 
 FEW = CategoryParameters(4, new_threshold=0.3, window=8, matches=4)
 
 
-def settings(partitioner: PartitionerName, workers: int = 3, every: int = 2) -> BatchSettings:
+def settings(
+    partitioner: PartitionerName, workers: int = 3, every: int = 2, matcher: MatcherName = "index"
+) -> BatchSettings:
     """Few categories, and balancing all the time."""
-    partitioning = PartitioningSettings(partitioner, 0.0, FEW, Distribution(overload=1.0))
+    partitioning = PartitioningSettings(partitioner, 0.0, FEW, Distribution(overload=1.0), matcher)
     return BatchSettings(workers=workers, rebalance_events=every, partitioning=partitioning)
 
 
@@ -73,6 +82,7 @@ records = st.one_of(
 )
 histories = st.lists(st.lists(records, min_size=1, max_size=20), min_size=1, max_size=4)
 partitioners = st.sampled_from(PARTITIONERS)
+matchers = st.sampled_from(MATCHERS)
 
 
 @given(histories, partitioners, st.sampled_from([1, 2, 4]), st.data())
@@ -83,7 +93,7 @@ def test_any_history_gives_the_letters_of_the_whole_index(
     """With restarts and repeated attempts, which reach the same state as a process that just goes on."""
     with tempfile.TemporaryDirectory() as folder:
         whole, steady, unlucky = (PureStream(Path(folder) / name) for name in "abc")
-        steady.settings = unlucky.settings = settings(partitioner, workers)
+        steady.settings = unlucky.settings = settings(partitioner, workers, matcher=data.draw(matchers))
         for stream in (steady, unlucky):
             stream.restart()
         for rows in batches(history):
@@ -100,7 +110,7 @@ def test_any_history_gives_the_letters_of_the_whole_index(
 
 @given(histories, st.data())
 @brief()
-def test_plan_partitioner_and_shards_may_change_at_every_start(
+def test_plan_partitioner_shards_and_matcher_may_change_at_every_start(
     history: list[list[Record]], data: st.DataObject
 ) -> None:
     """From any to any other; the letters stay the same."""
@@ -108,7 +118,8 @@ def test_plan_partitioner_and_shards_may_change_at_every_start(
         whole, other = PureStream(Path(folder) / "a"), PureStream(Path(folder) / "b")
         for rows in batches(history):
             if data.draw(st.booleans()):
-                other.settings = settings(data.draw(partitioners), data.draw(st.sampled_from([0, 1, 2, 4])))
+                workers, matcher = data.draw(st.sampled_from([0, 1, 2, 4])), data.draw(matchers)
+                other.settings = settings(data.draw(partitioners), workers, matcher=matcher)
                 other.restart()
             assert letters(other.run(rows)) == letters(whole.run(rows))
 
@@ -132,6 +143,23 @@ def test_a_busy_town_gives_the_letters_of_the_whole_index(tmp_path: Path, partit
     if partitioner == "drtcluster":
         values = shards_of(shared).partitioning.values
         assert min(values["merges"], values["moved"], values["balanced"]) > 0
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_comparing_one_by_one_gives_the_letters_of_the_whole_index(
+    tmp_path: Path, partitioner: PartitionerName
+) -> None:
+    """Each pair is compared at most once. The load of a shard counts the comparisons, also those without a match."""
+    whole = PureStream(tmp_path / "a")
+    shared = PureStream(tmp_path / "b", settings(partitioner, every=20, matcher="one_by_one"))
+    compared = matches = 0
+    for rows in batches([town(seed, 60, 60 * seed) for seed in range(2)]):
+        result = shared.run(rows)
+        assert letters(result) == letters(whole.run(rows))
+        compared, matches = compared + result.postings_scanned, matches + result.matches
+        assert result.load.of_shards.checks.sum() == result.postings_scanned
+        assert result.load.of_shards.messages.sum() * len(holders(shared)) >= result.postings_scanned
+    assert compared > matches > 0
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)

@@ -14,6 +14,7 @@ from roamcast.match.port import Events, Subscriptions
 __all__ = [
     "IndexRows",
     "concatenate_rows",
+    "distinct",
     "gather_ragged",
     "index_rows",
     "sample_evenly",
@@ -69,6 +70,12 @@ def select_events(events: Events, selected: Integers) -> Events:
 def sample_evenly(count: int, most: int) -> Integers:
     """Return at most `most` of the numbers below `count`, evenly spaced."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
+
+
+def distinct(values: Integers) -> Integers:
+    """Return the distinct values in ascending order. Sorts; `np.unique` hashes, which is slower for millions."""
+    ordered = np.sort(values)
+    return ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
 
 
 def gather_ragged(first: Integers, length: Integers, rows: Integers) -> tuple[Integers, Integers]:

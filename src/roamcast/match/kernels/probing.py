@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.compiled import kernel
+from roamcast.compiled import inline_kernel, kernel
 from roamcast.match.kernels.intrinsics import Scalar, fold_multiply, i64, prefetch, u8, u64
 
 __all__ = [
@@ -20,15 +20,20 @@ __all__ = [
     "NO_TERM",
     "SECOND_TERM",
     "STRIPS",
+    "STRIP_BITS",
     "FeatureTable",
     "HashedEvents",
     "ProbeScratch",
+    "combine_key",
     "combine_keys",
     "digest_features",
     "expand_masks",
+    "hash_cell",
     "hash_cells",
+    "is_within_reach",
     "number_strips",
     "probe",
+    "strip_number",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -40,6 +45,8 @@ Workers = npt.NDArray[np.uint8]
 
 STRIPS: Final = 16
 """Columns, and rows, of a cell."""
+STRIP_BITS: Final = i64(4)
+"""STRIPS is 2 to the power of this."""
 SECOND_TERM: Final = u8(255)
 """In place of a worker: some subscriptions with this feature need a second term."""
 NO_TERM: Final = u64(0x5851F42D4C957F2D)
@@ -54,7 +61,6 @@ _SECOND: Final = u64(0xC2B2AE3D27D4EB4F)
 _THIRD: Final = u64(0x165667B19E3779F9)
 _HALF: Final = u64(32)
 _SHIFT: Final = u64(29)
-_STRIP_BITS: Final = i64(4)  # STRIPS is 2**4
 _STRIP_MASK: Final = i64(STRIPS - 1)
 _DROPPED_BITS: Final = u64(64 - DIGEST_BITS)
 _LOWER_HALF: Final = u64(0xFFFFFFFF)
@@ -102,8 +108,8 @@ class ProbeScratch(NamedTuple):
         )  # fmt: skip
 
 
-@kernel
-def _strip(coordinate: float, width: float) -> Scalar:
+@inline_kernel
+def strip_number(coordinate: float, width: float) -> Scalar:
     """Return the number of a coordinate's strip. Monotonic, because rounding is."""
     return i64(0) if math.isinf(width) else i64(math.floor(coordinate / (width / STRIPS)))
 
@@ -112,11 +118,21 @@ def _strip(coordinate: float, width: float) -> Scalar:
 def number_strips(coordinate: Floats, width: Floats, number: Integers) -> None:
     """Write the strip of each coordinate, counted along the axis. A cell of infinite width has one strip."""
     for i in range(len(coordinate)):
-        number[i] = _strip(coordinate[i], width[i])
+        number[i] = strip_number(coordinate[i], width[i])
 
 
-@kernel
-def _hash_cell(level: int, cell_x: int, cell_y: int) -> Scalar:
+@inline_kernel
+def is_within_reach(x: float, y: float, width: float) -> bool:
+    """Whether cells of this width have numbers at a point."""
+    if math.isnan(x) or math.isnan(y):
+        return False
+    reach = MAX_CELLS * width
+    return math.isinf(reach) or (abs(x) < reach and abs(y) < reach)
+
+
+@inline_kernel
+def hash_cell(level: int, cell_x: int, cell_y: int) -> Scalar:
+    """Return the key of a cell."""
     h = u64(level) * _FIRST
     h = ((h ^ (h >> _SHIFT)) ^ u64(cell_x)) * _SECOND
     h = ((h ^ (h >> _SHIFT)) ^ u64(cell_y)) * _THIRD
@@ -127,11 +143,12 @@ def _hash_cell(level: int, cell_x: int, cell_y: int) -> Scalar:
 def hash_cells(level: Integers, cell_x: Integers, cell_y: Integers, key: Keys) -> None:
     """Write a key for each cell."""
     for i in range(len(level)):
-        key[i] = _hash_cell(level[i], cell_x[i], cell_y[i])
+        key[i] = hash_cell(level[i], cell_x[i], cell_y[i])
 
 
-@kernel
-def _combine(key: Scalar, term: Scalar) -> Scalar:
+@inline_kernel
+def combine_key(key: Scalar, term: Scalar) -> Scalar:
+    """Return one key for a key and a term."""
     h = (u64(key) ^ u64(term)) * _FIRST
     return (h ^ (h >> _HALF)) * _SECOND
 
@@ -140,7 +157,7 @@ def _combine(key: Scalar, term: Scalar) -> Scalar:
 def combine_keys(key: Keys, term: Keys, combined: Keys) -> None:
     """Write one key for each pair of a key and a term."""
     for i in range(len(key)):
-        combined[i] = _combine(key[i], term[i])
+        combined[i] = combine_key(key[i], term[i])
 
 
 @kernel
@@ -201,15 +218,14 @@ def probe(
         x, y = events.x[event], events.y[event]
         begin, count = events.first[event], events.first[event + 1] - events.first[event]
         for k in range(len(level)):
-            reach = MAX_CELLS * width[k]
-            if math.isnan(x) or math.isnan(y) or not (math.isinf(reach) or (abs(x) < reach and abs(y) < reach)):
+            if not is_within_reach(x, y, width[k]):
                 continue
-            column, row = _strip(x, width[k]), _strip(y, width[k])
-            cell = _hash_cell(level[k], column >> _STRIP_BITS, row >> _STRIP_BITS)
+            column, row = strip_number(x, width[k]), strip_number(y, width[k])
+            cell = hash_cell(level[k], column >> STRIP_BITS, row >> STRIP_BITS)
             strips = u64(1) << u64(column & _STRIP_MASK) | u64(1) << u64(STRIPS + (row & _STRIP_MASK))
             for i in range(count):
-                key[i] = _combine(cell, events.term[begin + i])
-            key[count] = _combine(cell, NO_TERM)
+                key[i] = combine_key(cell, events.term[begin + i])
+            key[count] = combine_key(cell, NO_TERM)
             mask[event] |= _look_up(key, count + 1, strips, shift, table, digest, needs_second)
             pairs = i64(0)
             for i in range(count):

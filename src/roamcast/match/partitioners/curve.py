@@ -67,13 +67,14 @@ class CurvePartitioner:
         events = self._sample.events
         pairs = self.placement.candidates(events)
         is_sent = self.placement.are_likely(events, pairs)
-        key = self._keys(pairs.row)
+        keys = curve_keys(self.placement.handle, self.placement.box, self.placement.term)
+        key = keys[pairs.row]
         sent = LoadSample.of_candidates(pairs.event[is_sent], key[is_sent])
         # The worker that receives an event tests these candidates too; no message is sent for them.
         others = key[~is_sent & np.isin(pairs.event, pairs.event[is_sent])]
         sample = sent.concatenate(LoadSample.without_messages(others, np.ones(len(others))))
         rows = self.placement.live
-        held = self._keys(rows)
+        held = keys[rows]
         self.cuts = self.cuts.rebalance(self.workers, sample, held)
         self._sample = EventSample()
         self._router = None
@@ -89,9 +90,6 @@ class CurvePartitioner:
         self.placement, self._sample = Placement.of_arrays(arrays), EventSample.of_arrays(arrays)
         self.cuts = Cuts(tuple(arrays["cuts"].tolist()), tuple(arrays["owner"].tolist()))
         return self
-
-    def _keys(self, rows: Integers) -> Floats:
-        return curve_keys(self.placement.handle[rows], self.placement.box[rows], self.placement.term[rows])
 
     def _masks(self, key: Floats) -> Masks:
         return np.uint64(1) << self.cuts.workers_of(key).astype(np.uint64)

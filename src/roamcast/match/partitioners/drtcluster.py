@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.rows import IndexRows
+from roamcast.match.index.rows import IndexRows, distinct
 from roamcast.match.index.segments import Arrays
 from roamcast.match.partitioners.categories import Categories, CategoryParameters, Distribution, MergeEffort
 from roamcast.match.port import Events, Matches
@@ -56,7 +56,7 @@ class DrtCluster:
         candidates = self.placement.candidates(hash_events(events))
         category = self.categories.of(self.placement.handle[candidates.row])
         count = np.int64(len(self.categories.slots.size))
-        event, category = np.divmod(np.unique(candidates.event * count + category), count)
+        event, category = np.divmod(distinct(candidates.event * count + category), count)
         return event, category
 
     def observe(self, events: Events, matches: Matches) -> None:

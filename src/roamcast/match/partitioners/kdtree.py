@@ -21,6 +21,7 @@ __all__ = ["KdLeaves", "KdTree", "cell_centres", "point_cells"]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
+Truths = npt.NDArray[np.bool_]
 
 TOLERANCE: Final = 1.1
 _CELL_BITS: Final = 16  # of each axis
@@ -78,17 +79,21 @@ class KdLeaves(NamedTuple):
         box = [[end if side is None else side for side, end in zip(one, infinite, strict=True)] for one in boxes]
         return cls(np.array(box, np.float64))
 
-    def masks(self, box: Floats) -> Masks:
-        """Return the workers whose part of the plane each box touches; the first worker for an empty box."""
+    def touch(self, box: Floats) -> Truths:
+        """Return whether each box (row) touches the part of each worker (column). An empty box touches none."""
         min_x, min_y, max_x, max_y = (side[:, np.newaxis] for side in box.T)
         here_x = np.where(
             min_x <= max_x,
             (min_x <= self.box[:, 2]) & (max_x >= self.box[:, 0]),
             (min_x <= self.box[:, 2]) | (max_x >= self.box[:, 0]),
         )
-        here = here_x & (min_y <= self.box[:, 3]) & (max_y >= self.box[:, 1])
+        here: Truths = here_x & (min_y <= self.box[:, 3]) & (max_y >= self.box[:, 1])
+        return here
+
+    def masks(self, box: Floats) -> Masks:
+        """Return the workers whose part of the plane each box touches; the first worker if there is none."""
         bits = np.uint64(1) << np.arange(len(self.box), dtype=np.uint64)
-        masks: Masks = (here * bits).sum(axis=1, dtype=np.uint64)
+        masks: Masks = (self.touch(box) * bits).sum(axis=1, dtype=np.uint64)
         return np.where(masks == 0, np.uint64(1), masks)
 
     def workers_of(self, x: Floats, y: Floats) -> Integers:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.match.index.rows import IndexRows, gather_ragged
+from roamcast.match.index.rows import IndexRows, distinct, gather_ragged
 from roamcast.match.index.segments import Arrays
 from roamcast.match.port import Events
 from roamcast.match.routing.features import (
@@ -175,7 +175,7 @@ class _RowsByFeature(NamedTuple):
         first, end = (np.searchsorted(self.key, features.key, side) for side in ("left", "right"))
         _, at = gather_ragged(first, end - first, np.arange(len(first)))
         event, row = np.repeat(features.of, end - first), self.row[at]
-        pairs = np.unique(event * np.int64(len(self.row) + 1) + row)
+        pairs = distinct(event * np.int64(len(self.row) + 1) + row)
         return PlacementCandidates(*np.divmod(pairs, np.int64(len(self.row) + 1)))
 
 

@@ -158,6 +158,7 @@ class BatchState:
             regions.save(self._folder.segments),
             frozenset((row["home"], row["source"]) for row in changes.initial),
             sharded=index.sharded,
+            units=settings.partitioning.compared_units if index.sharded else 0,
         )
         return PreparedBatch(context, index, policy, regions, changes, expired)
 

@@ -77,7 +77,9 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
         binding_history=round(settings.history * 60e6),
         workers=settings.workers,
         rebalance_events=settings.lambda_events,
-        partitioning=PartitioningSettings(settings.partitioner, categories=parameters, distribution=distribution),
+        partitioning=PartitioningSettings(
+            settings.partitioner, categories=parameters, distribution=distribution, matcher=settings.matcher
+        ),
     )
     return PipelineLimits(records=settings.records, outbox=settings.outbox, batch=batch)
 

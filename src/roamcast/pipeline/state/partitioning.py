@@ -21,14 +21,16 @@ from roamcast.pipeline.state.lookups import Integers, TableLookup
 from roamcast.pipeline.state.parts import Part
 
 __all__ = [
-    "IMBALANCE", "MEASURED", "NONE_MOVE", "PARTITIONERS", "BatchReport", "Masks", "PartitionerName",
-    "PartitioningSettings", "PartitioningState", "ShardPolicy",
+    "IMBALANCE", "MATCHERS", "MEASURED", "NONE_MOVE", "PARTITIONERS", "BatchReport", "Masks", "MatcherName",
+    "PartitionerName", "PartitioningSettings", "PartitioningState", "ShardPolicy",
 ]  # fmt: skip
 
 Masks: TypeAlias = npt.NDArray[np.uint64]
 PartitionerName: TypeAlias = Literal["curve", "drtcluster", "kdtree", "hashing"]
+MatcherName: TypeAlias = Literal["index", "one_by_one"]
 
 PARTITIONERS: Final[tuple[PartitionerName, ...]] = ("curve", "drtcluster", "kdtree", "hashing")
+MATCHERS: Final[tuple[MatcherName, ...]] = ("index", "one_by_one")
 MEASURED: Final[frozenset[str]] = frozenset({"drtcluster", "kdtree"})
 """Partitioners that need the load of parts of a shard. Nothing that affects it may depend on when a process started."""
 IMBALANCE: Final = 1.2
@@ -41,13 +43,20 @@ class PartitioningSettings:
     """The partitioner, and the parameters of those that have some.
 
     `curve` and `kdtree` balance the load if the busiest worker has `imbalance` times the mean. `categories` and
-    `distribution` are for `drtcluster`.
+    `distribution` are for `drtcluster`. With the `matcher` one_by_one, which is for experiments, shards compare events
+    with the subscriptions of some units (see `match.partitioners.one_by_one`).
     """
 
     partitioner: PartitionerName = "curve"
     imbalance: float = IMBALANCE
     categories: CategoryParameters = field(default_factory=lambda: CategoryParameters(500))
     distribution: Distribution = field(default_factory=Distribution)
+    matcher: MatcherName = "index"
+
+    @property
+    def compared_units(self) -> int:
+        """As many units as categories, for all partitioners; 0 if the index is searched."""
+        return self.categories.max_categories if self.matcher == "one_by_one" else 0
 
 
 class PartitioningState(NamedTuple):

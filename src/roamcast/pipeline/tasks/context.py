@@ -12,6 +12,7 @@ from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import SegmentRef
 from roamcast.match.index.moving import CircleTest
 from roamcast.match.index.segments import file_name
+from roamcast.match.partitioners.one_by_one import OneByOne
 from roamcast.match.routing.router import Router, RoutingTableRef
 from roamcast.pipeline.schemas import BINDINGS, MEMBERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.index_state import Shard, ShardedIndex, open_index, open_router
@@ -20,6 +21,7 @@ from roamcast.pipeline.state.moving_regions import MovingRegionFiles
 from roamcast.pipeline.state.partitioning import PartitioningState
 from roamcast.pipeline.state.parts import Part
 from roamcast.pipeline.state.state_server import StateFetcher
+from roamcast.pipeline.tasks.one_by_one import open_one_by_one
 
 __all__ = ["MatchContext", "OpenContext"]
 
@@ -29,7 +31,8 @@ class MatchContext(NamedTuple):
 
     `initial_sources` are pairs (home, source) of which the driver needs every event, not only the newest. Tasks on
     other hosts use the `fetcher`. A partitioned index is in `sharded`; `for_routing` and `for_shard` give the
-    contexts of its tasks, with what these need of the `partitioning`.
+    contexts of its tasks, with what these need of the `partitioning`. With `units`, shards do not search an index but
+    compare one by one, in about this many units (see `match.partitioners.one_by_one`).
     """
 
     folder: Path
@@ -42,11 +45,12 @@ class MatchContext(NamedTuple):
     routes: tuple[RoutingTableRef, ...] = ()
     sharded: ShardedIndex | None = None
     partitioning: PartitioningState | None = None
+    units: int = 0
     fetcher: StateFetcher | None = None
 
     def for_bindings(self) -> MatchContext:
         """Without the index: only bindings match."""
-        return self._replace(subscriptions=(), stack=(), moving=(), sharded=None)
+        return self._replace(subscriptions=(), stack=(), moving=(), sharded=None, units=0)
 
     def for_routing(self) -> MatchContext:
         """With the routing tables and nothing else."""
@@ -57,13 +61,15 @@ class MatchContext(NamedTuple):
 
     def for_shard(self, shard: Shard) -> MatchContext:
         """With the index of one shard, and what its load is counted by."""
-        partitioning = None
+        partitioning, units = None, 0
         if self.sharded is not None:
+            units = -(-self.units // len(self.sharded.shards))
             tables = {name: parts for name, parts in self.sharded.partitioning.tables.items() if name == MEMBERS.name}
             partitioning = self.sharded.partitioning._replace(tables=tables)
         return self._replace(
-            subscriptions=shard.rows, bindings=(), stack=shard.stack, sharded=None, partitioning=partitioning
-        )
+            subscriptions=shard.rows, bindings=(), stack=shard.stack, sharded=None, partitioning=partitioning,
+            units=units,
+        )  # fmt: skip
 
     @property
     def files(self) -> Iterator[str]:
@@ -103,7 +109,7 @@ class MatchContext(NamedTuple):
     def _open(self) -> OpenContext:
         segments = self.folder / "segments"
         return OpenContext(
-            open_index(segments, self.stack),
+            self._open_matcher(segments),
             tuple(files.open(segments) for files in self.moving),
             self.open_subscriptions(),
             self.open_bindings(),
@@ -111,12 +117,18 @@ class MatchContext(NamedTuple):
             self.open_members(),
         )
 
+    def _open_matcher(self, segments: Path) -> Index | OneByOne:
+        if not self.units or self.partitioning is None:
+            return open_index(segments, self.stack)
+        members = self.partitioning.tables.get(MEMBERS.name, ())
+        return open_one_by_one(self.folder, self.stack, self.partitioning.partitioner, self.units, members)
+
 
 @dataclass(frozen=True, slots=True)
 class OpenContext:
     """The files of a context, opened."""
 
-    index: Index
+    index: Index | OneByOne
     moving: tuple[CircleTest, ...]
     subscriptions: TableLookup
     bindings: TableLookup

@@ -12,9 +12,10 @@ from roamcast.match.partitioners.kdtree import KdLeaves, point_cells
 from roamcast.match.port import Events
 from roamcast.match.routing.partitioner import RoutedEvents
 from roamcast.pipeline.state.load import SAMPLED_OFFSETS, WHOLE_SHARD, LoadRows
-from roamcast.pipeline.state.lookups import Integers, TableLookup
+from roamcast.pipeline.state.lookups import Integers
 from roamcast.pipeline.state.partitioning import MEASURED, PartitioningState
 from roamcast.pipeline.tasks.context import MatchContext, OpenContext
+from roamcast.pipeline.tasks.one_by_one import categories_of
 
 __all__ = ["measure_load", "restrict_to_owners"]
 
@@ -67,19 +68,10 @@ def _by_category(
     """By the category of the subscription. A category receives an event if one of its postings is compared."""
     received = [np.empty(0, np.int64)]
     for postings in opened.index.scanned_postings(points):
-        category = _categories(postings.subscription, opened.members)
+        category = categories_of(postings.subscription, opened.members)
         known = np.flatnonzero(category >= 0)
         yield LoadRows.of(worker, category[known], checks=postings.times[known])
         received.append(np.unique(category[known] * len(points.x) + postings.event[known]))
     distinct = np.unique(np.concatenate(received))
     yield LoadRows.of(worker, distinct // max(len(points.x), 1), messages=1)
-    yield LoadRows.of(worker, _categories(handle, opened.members), matches=1)
-
-
-def _categories(handle: Integers, members: TableLookup) -> Integers:
-    """The category of each handle; -1 if it has left the index."""
-    distinct, inverse = np.unique(handle, return_inverse=True)
-    found = members.find(("handle",), [pa.array(distinct)])
-    category = np.full(len(distinct), -1, np.int64)
-    category[found.key] = members.take(found.row, ("category",))["category"].to_numpy()
-    return category[inverse]
+    yield LoadRows.of(worker, categories_of(handle, opened.members), matches=1)

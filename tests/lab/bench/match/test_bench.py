@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from roamcast.lab.bench.match import bench, shards
+from roamcast.lab.bench.match import partitioners, timing
 from roamcast.lab.bench.match.bench import measure_match, measure_partitioned
 from roamcast.lab.bench.match.data import MatchData
 from roamcast.lab.bench.match.equality import measure_equality
+from roamcast.lab.bench.match.partitioners import measure_partitioners
 from roamcast.lab.bench.match.plans import sql_rows
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events
+from roamcast.pipeline.state.partitioning import PartitionerName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the time of one run instead of the best of several."""
-    best = bench._best
-    monkeypatch.setattr(bench, "_best", lambda work, times=1: best(work, 1))
-    monkeypatch.setattr(shards, "_TIMES", 1)
+    monkeypatch.setattr(timing, "TIMES", 1)
 
 
 @pytest.mark.spark
@@ -93,6 +93,24 @@ def test_shards_find_all_matches_with_less_memory_each(spark: SparkSession, tmp_
     ]
     for what in ("bytes_per_worker", "resident_per_worker"):
         assert rows[0][what] > rows[1][what] > rows[2][what]
+
+
+@pytest.mark.spark
+def test_partitioners_are_compared_in_the_plan_of_the_pipeline(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find the matches of the replicated plan; ratios are those to the curve."""
+    monkeypatch.setattr(partitioners, "_ADDITIONS", 1)
+    monkeypatch.setattr(partitioners, "resident_bytes", lambda *_: 0)
+    names: list[PartitionerName] = ["curve", "kdtree"]
+    rows = measure_partitioners(
+        spark, tmp_path, MatchData(2_000), 1_000, names, lambda _: None, events=2_000, workers=2, added=50
+    )
+    assert [(row["partitioner"], row["wrong"]) for row in rows] == [(name, 0) for name in names]
+    for row in rows:
+        assert min(row[what] for what in ("events_per_s", "messages_per_event", "mapped_mb", "add_s", "route_us")) > 0
+        assert row["balance"] >= 1
+    assert (rows[0]["add_s_over_curve"], rows[0]["route_us_over_curve"]) == (1, 1)
 
 
 @pytest.mark.spark

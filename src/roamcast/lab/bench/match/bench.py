@@ -12,21 +12,22 @@ import cProfile
 import pstats
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roamcast.lab.bench.match.batches import Batches, write_events
+from roamcast.lab.batches import Batches, write_events
 from roamcast.lab.bench.match.changes import measure_changes, measure_moving
 from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.bench.match.partitioners import measure_partitioners
 from roamcast.lab.bench.match.plans import (
     IndexFiles,
     by_index,
@@ -38,20 +39,21 @@ from roamcast.lab.bench.match.plans import (
     with_keys,
 )
 from roamcast.lab.bench.match.shards import measure_shards
+from roamcast.lab.bench.match.timing import best, timed
 from roamcast.match.index.lsm import IndexStore, build_index
 from roamcast.match.index.rows import index_rows
-from roamcast.match.port import Events, Subscriptions
+from roamcast.match.port import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bench_match", "bench_shards", "measure_match", "measure_partitioned"]
+    from roamcast.pipeline.state.partitioning import PartitionerName
+
+__all__ = ["bench_match", "bench_partitioners", "bench_shards", "measure_match", "measure_partitioned"]
 
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 _FILES: Final = 8
-_TIMES: Final = 3
 _BATCH: Final = 200_000  # events of a batch when changes and moves are measured
 _LARGEST_BROADCAST: Final = 2_000_000  # subscriptions; Spark cannot broadcast larger tables
 _STEPS: Final = {  # by function
@@ -90,24 +92,33 @@ class _MatchBench:
 
 def bench_match(sizes: Sequence[int], say: Say) -> dict[str, Any]:
     """Run `measure_match` in its own session and folder."""
-    from roamcast.pipeline.query.session import session
-
-    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
-        spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
-        try:
-            return measure_match(spark, Path(name), sizes, say)
-        finally:
-            spark.stop()
+    with _bench_session() as (spark, folder):
+        return measure_match(spark, folder, sizes, say)
 
 
 def bench_shards(sizes: Sequence[int], workers: Sequence[int], say: Say) -> dict[str, Any]:
     """Run `measure_partitioned` in its own session and folder."""
+    with _bench_session() as (spark, folder):
+        return measure_partitioned(spark, folder, sizes, workers, say)
+
+
+def bench_partitioners(sizes: Sequence[int], partitioners: Sequence[PartitionerName], say: Say) -> dict[str, Any]:
+    """Run `measure_partitioners` for each size, in its own session and folder."""
+    with _bench_session() as (spark, folder):
+        bench = _MatchBench(spark, folder, MatchData(_BATCH), _BATCH, say)
+        _write_events(bench)
+        measured = (measure_partitioners(spark, folder, bench.data, size, partitioners, say) for size in sizes)
+        return {"rows": [row for rows in measured for row in rows]}
+
+
+@contextmanager
+def _bench_session() -> Iterator[tuple[SparkSession, Path]]:
     from roamcast.pipeline.query.session import session
 
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name:
         spark = session("roamcast-bench", options=_SESSION, log=Path(name) / "spark.log")
         try:
-            return measure_partitioned(spark, Path(name), sizes, workers, say)
+            yield spark, Path(name)
         finally:
             spark.stop()
 
@@ -146,7 +157,7 @@ def measure_match(
     say(f"generating {events} events")
     bench = _MatchBench(spark, folder, MatchData(events), events, say)
     _write_events(bench)
-    compiled, _ = _timed(lambda: _compile(bench.data))
+    compiled, _ = timed(lambda: _compile(bench.data))
     figures: dict[str, Any] = {"rows": [], "ratios": [], "compile_s": round(compiled, 1)}
     for size in sizes:
         files, rows = _measure(bench, size)
@@ -154,7 +165,7 @@ def measure_match(
         figures["ratios"].append(_ratios(size, rows, say))
         if size == min(sizes, key=lambda each: abs(each - 1_000_000)):
             figures["bytes_per_subscription"] = rows[1]["bytes_per_subscription"]
-            records = write_events(spark, folder / "records", bench.data, min(events, _BATCH))
+            records = write_events(spark, folder / "records", bench.data.first_events(min(events, _BATCH)))
             batch_runner = Batches(folder / "state", bench.data.subscriptions(size), records)
             figures["changes"] = measure_changes(batch_runner, bench.data, changed, say)
             figures["moving"] = measure_moving(batch_runner, bench.data, moving, batches, say)
@@ -173,9 +184,7 @@ def _write_events(bench: _MatchBench) -> None:
 
 def _compile(data: MatchData) -> None:
     """Compile every kernel that is measured; workers then load them from numba's cache."""
-    batch = data.events(0, 1_000)
-    events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
-    build_index(data.subscriptions(1_000)).match(events)
+    build_index(data.subscriptions(1_000)).match(data.first_events(1_000))
 
 
 def _measure(bench: _MatchBench, size: int) -> tuple[IndexFiles, list[dict[str, Any]]]:
@@ -183,12 +192,12 @@ def _measure(bench: _MatchBench, size: int) -> tuple[IndexFiles, list[dict[str, 
     folder = bench.folder / f"segments-{size}"
     folder.mkdir()
     store = IndexStore(folder)
-    built, stack = _timed(lambda: store.apply((), added=index_rows(np.arange(size), subscriptions)))
+    built, stack = timed(lambda: store.apply((), added=index_rows(np.arange(size), subscriptions)))
     files, each = IndexFiles(folder, stack), round(store.nbytes(stack) / size, 1)
     bench.say(f"{size} subscriptions: index built in {built:.1f} s, {each} bytes each")
-    limit, _ = _best(lambda: identity(bench.frame))
-    frame, frame_matches = _best(lambda: by_index(bench.frame, files))
-    replicated, matches = _best(lambda: by_index_from_files(bench.spark, bench.folder / "events", files))
+    limit, _ = best(lambda: identity(bench.frame))
+    frame, frame_matches = best(lambda: by_index(bench.frame, files))
+    replicated, matches = best(lambda: by_index_from_files(bench.spark, bench.folder / "events", files))
     sql, sql_matches = _measure_sql(bench, size, subscriptions)
     wrong = int(matches != frame_matches) + int(sql_matches not in (None, matches))
     built_index = {"build_s": round(built, 2), "bytes_per_subscription": each}
@@ -212,8 +221,8 @@ def _measure_sql(bench: _MatchBench, size: int, subscriptions: Subscriptions) ->
     strategy = "broadcast" if size <= _LARGEST_BROADCAST else "merge"
     few_events = bench.frame.limit(10)
     try:
-        built = _best(lambda: by_sql(few_events, keyed, strategy))[0] if strategy == "broadcast" else 0.0
-        whole, matches = _best(lambda: by_sql(bench.frame, keyed, strategy), 2 if strategy == "broadcast" else 1)
+        built = best(lambda: by_sql(few_events, keyed, strategy))[0] if strategy == "broadcast" else 0.0
+        whole, matches = best(lambda: by_sql(bench.frame, keyed, strategy), 2 if strategy == "broadcast" else 1)
     except (PySparkException, Py4JError) as error:
         bench.say(f"{size} subscriptions, spark-sql failed: {str(error).splitlines()[0]}")
         return {"subscriptions": size, "plan": "spark-sql", "events_per_s": None, "join": strategy}, None
@@ -257,16 +266,3 @@ def _ratios(size: int, rows: Sequence[dict[str, Any]], say: Say) -> dict[str, An
     }
     say("  ".join(f"{name} {value}" for name, value in ratios.items()))
     return ratios
-
-
-def _best(work: Callable[[], int], times: int = _TIMES) -> tuple[float, int]:
-    """Return the shortest of several runs, after one that starts workers and fills caches."""
-    if times > 1:
-        work()
-    return min(_timed(work) for _ in range(times))
-
-
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
-    began = time.perf_counter()
-    result = work()
-    return time.perf_counter() - began, result

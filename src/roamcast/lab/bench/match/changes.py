@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.journal.records import POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.lab.bench.match.batches import Batches, bodies_of
+from roamcast.lab.batches import Batches, bodies_of
 from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.bench.match.timing import timed
 
 __all__ = ["measure_changes", "measure_moving"]
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 _RADIUS: Final = (200.0, 2_000.0)  # metres
 _SPEED: Final = (1.0, 15.0)  # metres per second
@@ -30,11 +29,11 @@ def measure_changes(batches: Batches, data: MatchData, count: int, say: Say) -> 
     _, before = _batch(batches, [])
     bodies = enumerate(bodies_of(data.subscriptions(count, seed=6)))
     added = batches.records([Record(SUBSCRIPTION, f"new{n}", id=f"new{n}", time=1, body=body) for n, body in bodies])
-    adding, prepared = _timed(lambda: batches.prepare(added))
+    adding, prepared = timed(lambda: batches.prepare(added))
     with_them = batches.count_matches(prepared)
     batches.commit(prepared)
     removed = batches.records([Record(REMOVAL, f"new{n}", id=f"new{n}", time=2) for n in range(count)])
-    removing, prepared = _timed(lambda: batches.prepare(removed))
+    removing, prepared = timed(lambda: batches.prepare(removed))
     without_them = batches.count_matches(prepared)
     batches.commit(prepared)
     say(f"{count} added in {adding:.2f} s, removed in {removing:.2f} s; matches {before}, {with_them}, {without_them}")
@@ -95,8 +94,8 @@ def measure_moving(batches: Batches, data: MatchData, count: int, times: int, sa
     for _ in range(times):
         walkers.walk()
         moves = batches.records(walkers.positions())
-        applying, prepared = _timed(partial(batches.prepare, moves))
-        matching, matches = _timed(partial(batches.count_matches, prepared))
+        applying, prepared = timed(partial(batches.prepare, moves))
+        matching, matches = timed(partial(batches.count_matches, prepared))
         batches.commit(prepared)
         moving.append(applying + matching)
         left = len(prepared.regions.boxes.handle)
@@ -114,13 +113,7 @@ def measure_moving(batches: Batches, data: MatchData, count: int, times: int, sa
 def _batch(batches: Batches, records: list[Record]) -> tuple[float, int]:
     """Return the seconds of a batch with these control records, and its number of matches."""
     table = batches.records(records)
-    opening, prepared = _timed(lambda: batches.prepare(table))
-    matching, matches = _timed(lambda: batches.count_matches(prepared))
+    opening, prepared = timed(lambda: batches.prepare(table))
+    matching, matches = timed(lambda: batches.count_matches(prepared))
     batches.commit(prepared)
     return opening + matching, matches
-
-
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
-    began = time.perf_counter()
-    result = work()
-    return time.perf_counter() - began, result

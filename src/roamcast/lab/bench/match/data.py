@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from roamcast.match.port import Subscriptions
+from roamcast.match.port import Events, Subscriptions
 
 __all__ = ["EVENTS_SCHEMA", "MatchData"]
 
@@ -54,6 +54,11 @@ class MatchData:
         columns = [np.arange(first, end), self.x[rows], self.y[rows]]
         terms = _lists(self.words, self.term[rows].reshape(-1), np.full(end - first, _TERMS))
         return pa.RecordBatch.from_arrays([*map(pa.array, columns), terms], schema=EVENTS_SCHEMA)
+
+    def first_events(self, count: int) -> Events:
+        """Return the first `count` events as a matcher takes them."""
+        batch = self.events(0, count)
+        return Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
 
     def terms_of(self, events: Integers, count: int) -> pa.ListArray:
         """Return the first `count` terms of each of these events."""

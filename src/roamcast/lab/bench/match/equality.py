@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from roamcast.lab.bench.match.batches import Batches, write_events
+from roamcast.lab.batches import Batches, write_events
 from roamcast.lab.bench.match.data import MatchData
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.lab.models.workers import SimulatedWorkers
@@ -64,12 +64,11 @@ def bench_equality(events: int, subscriptions: int, say: Say) -> dict[str, Any]:
 def measure_equality(spark: SparkSession, folder: Path, events: int, count: int, say: Say) -> dict[str, Any]:
     """Return a row for each plan or partitioner and number of workers. `wrong` must be 0."""
     data = MatchData(events)
-    subscriptions, batch = data.subscriptions(count), data.events(0, events)
-    all_events = Events(batch["x"].to_numpy(), batch["y"].to_numpy(), batch["terms"])
+    subscriptions, all_events = data.subscriptions(count), data.first_events(events)
     expected = _keys(ReferenceMatcher(subscriptions).match(all_events), count)
     say(f"reference: {len(expected)} matches")
     rows: list[dict[str, Any]] = []
-    for name, workers, matches in _results(spark, folder, data, subscriptions, all_events):
+    for name, workers, matches in _results(spark, folder, subscriptions, all_events):
         wrong = _count_differences(_keys(matches, count), expected)
         rows.append({"what": name, "workers": workers, "matches": len(matches.event), "wrong": wrong})
         say("  ".join(f"{what} {value}" for what, value in rows[-1].items()))
@@ -78,11 +77,13 @@ def measure_equality(spark: SparkSession, folder: Path, events: int, count: int,
 
 
 def _results(
-    spark: SparkSession, folder: Path, data: MatchData, subscriptions: Subscriptions, all_events: Events
+    spark: SparkSession, folder: Path, subscriptions: Subscriptions, all_events: Events
 ) -> Iterator[tuple[str, int, Matches]]:
-    records = write_events(spark, folder / "records", data, len(all_events.x))
+    from roamcast.pipeline.query.batch_state import BatchSettings
+
+    records = write_events(spark, folder / "records", all_events)
     for workers in (0, *_WORKERS):
-        batches = Batches(folder / f"state-{workers}", subscriptions, records, workers=workers)
+        batches = Batches(folder / f"state-{workers}", subscriptions, records, BatchSettings(workers=workers))
         yield "partitioned" if workers else "replicated", workers, _by_plan(batches)
     records.unpersist()
     for name, make in _PARTITIONERS.items():

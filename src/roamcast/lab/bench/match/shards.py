@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from roamcast.lab.bench.match.data import EVENTS_SCHEMA, MatchData
 from roamcast.lab.bench.match.plans import MATCHES_SCHEMA, IndexFiles, by_index, match_batches, read_events
+from roamcast.lab.bench.match.timing import best
 from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
 from roamcast.match.index.rows import IndexRows, index_rows, select_rows
 from roamcast.match.partitioners.cuts import Cuts
@@ -33,7 +33,6 @@ Batches = Iterator[pa.RecordBatch]
 Say = Callable[[str], None]
 
 _ROUTED_SCHEMA: Final = EVENTS_SCHEMA.append(pa.field("worker", pa.int32()))
-_TIMES: Final = 3
 
 
 class WorkerMemory(NamedTuple):
@@ -98,12 +97,12 @@ def measure_shards(
         here.mkdir()
         files = IndexFiles(here, IndexStore(here).apply((), added=rows))
         whole = IndexStore(here).nbytes(files.stack)
-        seconds, expected = _best(lambda files=files: by_index(events, files))  # type: ignore[misc]
+        seconds, expected = best(lambda files=files: by_index(events, files))  # type: ignore[misc]
         held = WorkerMemory(whole, resident_bytes(folder / "events", files))
         results.append(_row(size, "replicated", 1, count / seconds, expected, 0, held, say))
         for number in workers:
             shards = divide(rows, here, number)
-            seconds, pairs = _best(lambda shards=shards: by_shards(events, shards))  # type: ignore[misc]
+            seconds, pairs = best(lambda shards=shards: by_shards(events, shards))  # type: ignore[misc]
             most = int(np.argmax(shards.nbytes()))
             held = WorkerMemory(shards.nbytes()[most], resident_bytes(folder / "events", shards, most))
             results.append(_row(size, "partitioned", number, count / seconds, pairs, int(pairs != expected), held, say))
@@ -173,14 +172,3 @@ def _matching(shards: Shards) -> Callable[[Batches], Batches]:
                 yield from match_batches(IndexFiles(shards.folder, shards.stacks[worker]))(iter([mine]))
 
     return run
-
-
-def _best(work: Callable[[], int]) -> tuple[float, int]:
-    """Return the shortest of several runs, after one that does not count."""
-    work()
-    times = []
-    for _ in range(_TIMES):
-        began = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - began)
-    return min(times), result

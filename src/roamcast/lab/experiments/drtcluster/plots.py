@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roamcast.lab.experiments.drtcluster.throughput import THROUGHPUTS
 from roamcast.lab.experiments.plots import Plot
 
 __all__ = ["DrtClusterPlots"]
@@ -29,11 +30,12 @@ class DrtClusterPlots(Plot):
             ),
             *(
                 self._lines(
-                    folder / f"drtcluster-figure5{suffix}.png", f"Subscriptions {what} by merging",
-                    ("tenth of the training", "subscriptions"),
+                    folder / f"drtcluster-figure5{suffix}{'' if terms == 'words' else '-few-values'}.png",
+                    f"Subscriptions {what} by merging, terms: {terms}", ("tenth of the training", "subscriptions"),
                     {f"{name}, CMaxNumTh {most}": (range(1, len(rows) + 1), [row[what] for row in rows])
-                     for most, merging in figures["figure5"].items() for name, rows in merging.items()},
+                     for most, merging in by_most.items() for name, rows in merging.items()},
                 )
+                for terms, by_most in figures["figure5"].items()
                 for what, suffix in (("relabelled", ""), ("moved", "-moved"))
             ),
             self._bars(
@@ -62,7 +64,30 @@ class DrtClusterPlots(Plot):
                     {what: [row[what] for row in rows.values()] for what in ("messages", "balance", "replication")},
                 )
             )
-        return drawn
+        return [*drawn, *self._draw_timed(folder, figures)]
+
+    def _draw_timed(self, folder: Path, figures: Mapping[str, Any]) -> Iterator[Path]:
+        """Draw throughput that was timed on Spark, if there is any."""
+        most = max((row["most"] for row in figures["throughput"]), default=0.0)
+        rows = [row for row in figures["throughput"] if row["most"] == most]
+        for what, how in THROUGHPUTS.items() if rows else ():
+            suffix = what.removeprefix("events_").replace("_", "-")
+            values: dict[str, list[float]] = {}
+            for row in rows:
+                values.setdefault(f"{row['matcher']}, {row['workers']} workers", []).append(row[what] / 1e3)
+            names = list(dict.fromkeys(row["partitioner"] for row in rows))
+            title = f"Throughput after training, {how}"
+            yield self._bars(
+                folder / f"drtcluster-figure6-{suffix}.png", title, "thousand events per second", names, values
+            )
+            balancing = {
+                f"{row['rule']}, {row['matcher']}": [row[f"{what}_{when}"] / 1e3 for when in ("before", "after")]
+                for row in figures["balancing"]
+            }
+            yield self._bars(
+                folder / f"drtcluster-figure7-{suffix}.png", f"Throughput before and after balancing, {how}",
+                "thousand events per second", ["before", "after"], balancing,
+            )  # fmt: skip
 
     def _bars(
         self, path: Path, title: str, axis: str, names: Sequence[str], values: Mapping[str, Sequence[float]]

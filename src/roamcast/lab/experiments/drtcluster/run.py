@@ -22,6 +22,8 @@ from roamcast.match.routing.features import hash_terms
 from roamcast.match.routing.partitioner import Partitioner
 
 __all__ = [
+    "EAGER",
+    "MOST",
     "PARTITIONERS",
     "VARIANTS",
     "WORKERS",
@@ -38,6 +40,8 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 WORKERS: Final = 4
+EAGER: Final = 1.2
+"""Overload of a worker, relative to the mean load; 2 in the paper."""
 MOST: Final = 0.5
 """CMaxNumTh relative to the number of subscriptions; the paper does not state it."""
 VARIANTS: Final = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")

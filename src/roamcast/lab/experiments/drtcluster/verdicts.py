@@ -1,104 +1,152 @@
-"""Verdicts on the paper's claims, in words, derived from the figures."""
+"""Verdicts on the paper's claims, computed from the results of all seeds.
+
+The paper prints no numbers, so what can be compared are orders: a difference above 0, a ratio above 1. A claim is
+confirmed if the whole 95 % interval of the mean over the seeds is on its side, not confirmed if it is on the other
+side, and undecided otherwise, or if there are fewer than two seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.lab.experiments.drtcluster.throughput import BALANCING_RULES, MATCHERS, THROUGHPUTS
 from roamcast.lab.experiments.statistics import mean_of, paired
 
-__all__ = ["verdicts"]
+__all__ = ["Verdict", "compare_curve", "judge", "judge_all"]
 
-_OURS = "curve"
-_MEASURES = ("messages", "balance", "replication")
-_VARIANTS = ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")
+Rows = Sequence[Mapping[str, Any]]
 
-
-def verdicts(figures: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Return a sentence or two for each figure, and for `curve`.
-
-    `figures` has means, `results` the rows of each seed.
-    """
-    return {
-        "figure4": _figure4(figures["figure4"], figures["sweep"]),
-        "figure5": _figure5(figures["figure5"]),
-        "figure6": _figure6(figures["figure6"]),
-        "figure7": _figure7(results["figure7"]),
-        "ours": _ours(results["partitioners"]),
-        "ours with drift": _ours(results["drift"]),
-    }
+STEADY: Final = -0.05
+"""A curve stays high if it changes by more than this in each tenth, relative to its mean: a fifth over four tenths."""
+_OURS: Final = "curve"
+_MEASURES: Final = ("messages", "balance", "replication")
+_READINGS: Final = {"": "cell and rarest term", "_weak": "rectangle and any term"}
+_RULES: Final = {"paper": "at twice the mean load", "eager": "at 1.2 times the mean load"}
 
 
-def _figure4(variants: Mapping[str, Mapping[str, float]], sweep: Sequence[Mapping[str, float]]) -> str:
-    parts = []
-    for reading, suffix in (("cell and rarest term", ""), ("rectangle and any term", "_weak")):
-        after = [variants[name][f"after{suffix}"] for name in _VARIANTS]
-        order = "the paper's order" if _falls(after) else "not the paper's order"
-        more = all(each[f"after{suffix}"] > each[f"training{suffix}"] for each in variants.values())
-        parts.append(
-            f"by {reading}: {order} ({after[0]:.3f}, {after[1]:.3f}, {after[2]:.3f}), "
-            f"and {'more' if more else 'not always more'} after training than while training"
+class Verdict(NamedTuple):
+    """What was measured, what the paper says of it, the mean with the half-width of its interval, and the verdict."""
+
+    figure: int
+    measured: str
+    paper: str
+    mean: float
+    half: float
+    seeds: int
+    verdict: str
+
+    @property
+    def ours(self) -> str:
+        return f"{self.mean:.3g} ± {self.half:.2g} ({self.seeds} seeds)" if self.seeds else "nothing to compare"
+
+
+def judge(figure: int, measured: str, values: Sequence[float], bound: float, *, above: bool = True) -> Verdict:
+    """Judge the claim that the mean of `values`, one for each seed, is above the bound, or below it."""
+    mean, half, seeds = mean_of(values)
+    verdict = "undecided"
+    if seeds >= 2 and abs(mean - bound) > half:
+        verdict = "confirmed" if (mean > bound) == above else "not confirmed"
+    return Verdict(figure, measured, f"{'>' if above else '<'} {bound:g}", mean, half, seeds, verdict)
+
+
+def judge_all(results: Mapping[str, Rows]) -> list[Verdict]:
+    """Judge figures 4 to 7. `results` has the rows of each seed; what was timed may be missing."""
+    return [
+        *_figure4(results["figure4"]),
+        *_figure5(results["figure5"]),
+        *_figure6(results["partitioners"], results.get("throughput", ())),
+        *_figure7(results["figure7"], results.get("balancing", ())),
+    ]
+
+
+def _figure4(rows: Rows) -> list[Verdict]:
+    verdicts = []
+    for suffix, reading in _READINGS.items():
+        after, training = (
+            {name: _column(rows, f"{when}{suffix}", variant=name) for name in ("Sim-NonFre", "Sim-Fre", "Sim-Fre-Co")}
+            for when in ("after", "training")
         )
-    like = [f"{row['most']:.0f}" for row in sweep if _falls([row[name] for name in _VARIANTS])]
-    others = [f"{row['most']:.0f}" for row in sweep if f"{row['most']:.0f}" not in like]
-    parts.append(
-        f"it depends on CMaxNumTh: the paper's order with {', '.join(like) or 'none'}, "
-        f"another one with {', '.join(others) or 'none'}"
-    )
-    return "; ".join(parts)
+        for more, less in (("Sim-NonFre", "Sim-Fre"), ("Sim-Fre", "Sim-Fre-Co")):
+            what = f"categories per event by {reading}, after training: {more} - {less}"
+            verdicts.append(judge(4, what, _differences(after[more], after[less]), 0))
+        for name in after:
+            what = f"categories per event by {reading}, {name}: after - while training"
+            verdicts.append(judge(4, what, _differences(after[name], training[name]), 0))
+    return verdicts
 
 
-def _falls(values: Sequence[float]) -> bool:
-    return all(one > other for one, other in pairwise(values))
-
-
-def _figure5(by_most: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
-    """Values fall if they end below half of their peak."""
-    parts = []
-    for most, merging in by_most.items():
+def _figure5(rows: Rows) -> list[Verdict]:
+    """Judge trends by least squares over each half of the training, relative to the mean of all tenths."""
+    verdicts = []
+    for terms, most in dict.fromkeys((row["terms"], row["most"]) for row in rows):
+        chosen = {"terms": terms, "most": most}
+        where = f"{terms}, CMaxNumTh {most:g} per subscription"
         for what in ("relabelled", "moved"):
-            values_of = {name: [row[what] for row in rows] for name, rows in merging.items()}
-            each = [
-                f"{name} {'rises, then falls' if _rises_and_falls(values) else 'does not rise and fall'} "
-                f"({sum(values):.0f} in total, at most {max(values):.1f} in a tenth, {values[-1]:.1f} in the last)"
-                for name, values in values_of.items()
-            ]
-            parts.append(f"CMaxNumTh {most} per subscription, {what}: {', '.join(each)}")
-    return "; ".join(parts)
+            early, late = (_trends(rows, what, half, merging="InAndBetNode", **chosen) for half in (0, 1))
+            name = f"InAndBetNode, subscriptions {what}, {where}: change in each tenth"
+            verdicts.append(judge(5, f"{name}, first half", early, 0))
+            verdicts.append(judge(5, f"{name}, second half", late, 0, above=False))
+        late = _trends(rows, "relabelled", 1, merging="InNode", **chosen)
+        what = f"InNode, subscriptions relabelled, {where}: change in each tenth, second half"
+        verdicts.append(judge(5, what, late, STEADY))
+    return verdicts
 
 
-def _rises_and_falls(values: Sequence[float]) -> bool:
-    peak = values.index(max(values))
-    return 0 < peak < len(values) - 1 and values[0] < values[peak] > 2 * values[-1]
+def _trends(rows: Rows, what: str, half: int, **chosen: object) -> list[float]:
+    """The slope of each seed over one half of the training, relative to its mean; none if nothing was merged."""
+    slopes = []
+    for seed in dict.fromkeys(row["seed"] for row in rows):
+        values = np.array(_column(rows, what, seed=seed, **chosen), np.float64)
+        if values.any():
+            slopes.append(_slope(np.array_split(values, 2)[half]) / float(values.mean()))
+    return slopes
 
 
-def _figure6(throughput: Mapping[str, float]) -> str:
-    ratio = throughput["DRt-Cluster"] / throughput["kd-tree"]
-    said = "confirmed" if ratio > 1 else "not confirmed"
-    return f"DRt-Cluster has {ratio:.2f} times the throughput of the kd-tree, in counted work: {said}"
+def _slope(values: npt.NDArray[np.float64]) -> float:
+    """The slope by least squares. It is exactly 0 for equal integers, which rounding must not turn into a trend."""
+    away = np.arange(len(values)) - (len(values) - 1) / 2
+    return float(away @ values / (away @ away))
 
 
-def _figure7(rows: Sequence[Mapping[str, Any]]) -> str:
-    """By the paper's rule, only balanced seeds have an overloaded worker."""
-    parts = []
-    for rule, after, suffix in (("at twice the mean load", "after", ""), ("eagerly", "eager", "_eager")):
-        balanced = [row for row in rows if row[f"moved{suffix}"]]
-        what = f"{rule}: {len(balanced)} of {len(rows)} seeds have something to balance"
-        if balanced:
-            before, then = (mean_of([row[name] for row in balanced]).mean for name in ("before", after))
-            even = [mean_of([row[f"balance_{name}"] for row in balanced]).mean for name in ("before", after)]
-            what += (
-                f", where throughput goes from {before:.3f} to {then:.3f} (max/mean from {even[0]:.2f} to "
-                f"{even[1]:.2f}): {'confirmed' if then > before else 'not confirmed'}"
-            )
-        parts.append(what)
-    return "; ".join(parts)
+def _figure6(counted: Rows, timed: Rows) -> list[Verdict]:
+    names = ("DRt-Cluster", "kd-tree")
+    ratio = "throughput, DRt-Cluster / kd-tree"
+    counts = (_column(counted, "throughput", partitioner=name) for name in names)
+    verdicts = [judge(6, f"{ratio}, counted work", _ratios(*counts), 1)]
+    for workers, most in dict.fromkeys((row["workers"], row["most"]) for row in timed):
+        for matcher in MATCHERS:
+            for what, how in THROUGHPUTS.items():
+                chosen = {"workers": workers, "most": most, "matcher": matcher}
+                values = (_column(timed, what, partitioner=name, **chosen) for name in names)
+                where = f"{how}, {matcher}, {workers} workers, CMaxNumTh {most:g} per subscription"
+                verdicts.append(judge(6, f"{ratio}, {where}", _ratios(*values), 1))
+    return verdicts
 
 
-def _ours(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Compare `curve` with the best of the others for each measure, then with each of the others."""
-    values_of = {what: _by_partitioner(rows, what) for what in _MEASURES}
+def _figure7(counted: Rows, timed: Rows) -> list[Verdict]:
+    """Only seeds in which something moved: by the paper's rule, others have no overloaded worker."""
+    verdicts = []
+    for rule, (suffix, after) in zip(BALANCING_RULES, (("", "after"), ("_eager", "eager")), strict=True):
+        moved = [row for row in counted if row[f"moved{suffix}"]]
+        ratios = _ratios(_column(moved, after), _column(moved, "before"))
+        ratio = f"throughput, after / before balancing {_RULES[rule]}"
+        verdicts.append(judge(7, f"{ratio}, counted work", ratios, 1))
+        for matcher in MATCHERS if timed else ():
+            moved = [row for row in timed if (row["rule"], row["matcher"]) == (rule, matcher) and row["moved"]]
+            for what, how in THROUGHPUTS.items():
+                ratios = _ratios(_column(moved, f"{what}_after"), _column(moved, f"{what}_before"))
+                verdicts.append(judge(7, f"{ratio}, {how}, {matcher}", ratios, 1))
+    return verdicts
+
+
+def compare_curve(rows: Rows) -> str:
+    """Compare `curve` with the best of the others for each measure, then with each of the others, in words."""
+    names = dict.fromkeys(row["partitioner"] for row in rows)
+    values_of = {what: {name: _column(rows, what, partitioner=name) for name in names} for what in _MEASURES}
     parts = []
     for what, values in values_of.items():
         others = {name: mean_of(each).mean for name, each in values.items() if name != _OURS}
@@ -107,18 +155,11 @@ def _ours(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{what} {mean_of(values[_OURS]).mean:.3f}, {_compare(values[_OURS], values[best])} the best other "
             f"({best}, {others[best]:.3f}; difference {paired(values[_OURS], values[best])})"
         )
-    for name in values_of[_MEASURES[0]]:
+    for name in names:
         if name != _OURS:
             words = (f"{_compare(values[_OURS], values[name])} it in {what}" for what, values in values_of.items())
             parts.append(f"compared with {name}: {', '.join(words)}")
     return "; ".join(parts)
-
-
-def _by_partitioner(rows: Sequence[Mapping[str, Any]], what: str) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        values.setdefault(row["partitioner"], []).append(row[what])
-    return values
 
 
 def _compare(ours: Sequence[float], others: Sequence[float]) -> str:
@@ -127,3 +168,16 @@ def _compare(ours: Sequence[float], others: Sequence[float]) -> str:
     if abs(more.mean) <= more.half:
         return "not distinguishable from"
     return "better than" if more.mean < 0 else "worse than"
+
+
+def _column(rows: Rows, what: str, **chosen: object) -> list[float]:
+    """The values of the rows with these values in other columns, in the order of seeds."""
+    return [row[what] for row in rows if all(row[name] == value for name, value in chosen.items())]
+
+
+def _differences(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value - other for value, other in zip(values, others, strict=True)]
+
+
+def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value / other for value, other in zip(values, others, strict=True)]
