@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.match import match_records
 from roamcast.pipeline.tasks.match_job import gather_matches, match_shards, route_events
 
+_ARROW_BATCH = 8  # records
 EVENT_KINDS = (EVENT, FORWARDED, LAST_KNOWN)
 
 
@@ -42,8 +44,12 @@ def is_complete(record: Record) -> bool:
 
 
 def arrow_batches(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
-    """Each record in an Arrow batch of its own."""
-    return (to_batch(node, offset, [record]) for node, offset, record in rows)
+    """In the given order. Records at consecutive offsets are together in small Arrow batches, others alone."""
+    for _, run in itertools.groupby(enumerate(rows), lambda item: (item[1].node, item[1].offset - item[0])):
+        together = [row for _, row in run]
+        for first in range(0, len(together), _ARROW_BATCH):
+            part = together[first : first + _ARROW_BATCH]
+            yield to_batch(part[0].node, part[0].offset, [row.record for row in part])
 
 
 def unmatched(rows: Sequence[Placed]) -> pa.Table:
