@@ -24,7 +24,11 @@ settings.register_profile("soak", _ANY_SPEED, max_examples=1_000, stateful_step_
 settings.load_profile("suite")
 
 # A JVM that lives for seconds starts sooner without optimising compiler and verifier. Child processes inherit this.
+# `make test` writes the archive of classes (see tests/support/spark_archive.py).
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_ARCHIVE = TESTS.parent / ".venv" / "spark.jsa"
+if _ARCHIVE.exists() and " " not in str(_ARCHIVE):
+    _QUICK_JVM += f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, _QUICK_JVM)
 
