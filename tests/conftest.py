@@ -45,7 +45,12 @@ _GROUPS = {
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),
 }  # fmt: skip
-_FIRST = ("spark", "e2e", "postgresql")
+# What takes longest, in this order; everything else comes later.
+_LONG = (
+    "tests/e2e/test_hosts.py", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
+    "tests/pipeline/state/test_partitioning.py", "tests/bind/discovery/test_backbone.py", "tests/bind/lcesm/",
+)  # fmt: skip
+_FIRST = ("spark", *_LONG, "e2e", "postgresql")
 
 
 def _group(nodeid: str) -> str | None:
@@ -53,8 +58,9 @@ def _group(nodeid: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """Files that start processes come after the group that is longest, and before all that is short."""
-    name = _group(item.nodeid) or ("e2e" if item.get_closest_marker("e2e") else None)
+    """Long files come after the group that is longest, then those that start processes, and then all that is short."""
+    name = _group(item.nodeid) or next((path for path in _LONG if item.nodeid.startswith(path)), None)
+    name = name or ("e2e" if item.get_closest_marker("e2e") else None)
     return _FIRST.index(name) if name else len(_FIRST)
 
 
