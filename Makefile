@@ -7,7 +7,10 @@ BIN    := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Tests that share something slow to start run in one process; tests/conftest.py has the groups and their order.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
+# Processes that run tests: one more than a small machine has cores, because tests wait a third of the time, for other
+# processes and for the disk.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help run test soak install check format java chromium postgresql clean
