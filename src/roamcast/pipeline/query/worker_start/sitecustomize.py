@@ -24,6 +24,6 @@ def _is_copy_of_installed(entry: str) -> bool:
 _here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes longer to import
 sys.path[:] = [entry for entry in sys.path if entry != _here and not _is_copy_of_installed(entry)]
 
-_other = PathFinder.find_spec("sitecustomize", sys.path)
+_other = PathFinder.find_spec(__name__, sys.path)
 if _other is not None and _other.loader is not None:
     _other.loader.exec_module(module_from_spec(_other))
