@@ -7,7 +7,10 @@ BIN    := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Tests that share something slow to start run in one process; tests/conftest.py has the groups and their order.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
+# Processes that run tests: one more than a small machine has cores, because tests wait a third of the time, for other
+# processes and for the disk.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help run test soak install check format java chromium postgresql clean
@@ -18,10 +21,10 @@ help:  ## Show this list
 run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
 	$(BIN)/roamcast up
 
-test: $(VENV)/.dev java chromium postgresql check  ## Set up, then run all checks and the whole test suite
+test: $(VENV)/.dev java chromium postgresql $(VENV)/spark.jsa check  ## Set up, then run all checks and the whole test suite
 	$(PYTEST)
 
-soak: $(VENV)/.dev java chromium postgresql  ## Run the suite with twenty times as many generated examples; takes long
+soak: $(VENV)/.dev java chromium postgresql $(VENV)/spark.jsa  ## Run the suite with twenty times as many generated examples; takes long
 	$(PYTEST) --hypothesis-profile soak --timeout 0
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
@@ -61,3 +64,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) --editable '.[dev]'
 	$(BIN)/roamcast compile
 	@touch $(VENV)/.run $@
+
+# Java classes of Spark, for the many JVMs that tests start: each takes 2.5 s of CPU time less.
+$(VENV)/spark.jsa: $(VENV)/.dev | java
+	$(BIN)/python tests/support/spark_archive.py $@

@@ -24,7 +24,11 @@ settings.register_profile("soak", _ANY_SPEED, max_examples=1_000, stateful_step_
 settings.load_profile("suite")
 
 # A JVM that lives for seconds starts sooner without optimising compiler and verifier. Child processes inherit this.
+# `make test` writes the archive of classes (see tests/support/spark_archive.py).
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_ARCHIVE = TESTS.parent / ".venv" / "spark.jsa"
+if _ARCHIVE.exists() and " " not in str(_ARCHIVE):
+    _QUICK_JVM += f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, _QUICK_JVM)
 
@@ -41,7 +45,12 @@ _GROUPS = {
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),
 }  # fmt: skip
-_FIRST = ("spark", "e2e", "postgresql")
+# What takes longest, in this order; everything else comes later.
+_LONG = (
+    "tests/e2e/test_hosts.py", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
+    "tests/pipeline/state/test_partitioning.py", "tests/bind/discovery/test_backbone.py", "tests/bind/lcesm/",
+)  # fmt: skip
+_FIRST = ("spark", *_LONG, "e2e", "postgresql")
 
 
 def _group(nodeid: str) -> str | None:
@@ -49,8 +58,9 @@ def _group(nodeid: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """Files that start processes come after the group that is longest, and before all that is short."""
-    name = _group(item.nodeid) or ("e2e" if item.get_closest_marker("e2e") else None)
+    """Long files come after the group that is longest, then those that start processes, and then all that is short."""
+    name = _group(item.nodeid) or next((path for path in _LONG if item.nodeid.startswith(path)), None)
+    name = name or ("e2e" if item.get_closest_marker("e2e") else None)
     return _FIRST.index(name) if name else len(_FIRST)
 
 

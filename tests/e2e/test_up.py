@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from roamcast.lab.bench.processes import Process, free_port, until
+from roamcast.lab.bench.processes import Process, answers, free_port, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -63,14 +63,10 @@ def command_of(pid: int) -> str:
 @contextmanager
 def roamcast_up(data: Path, url: str) -> Iterator[Family]:
     """Run `roamcast up`. At the end no process of it is left, whatever happened."""
-
-    def answers(_: str) -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/healthz/ready", timeout=5.0).status_code == httpx.codes.OK
-        return False
-
     port = url.rpartition(":")[2]
-    process = Process(["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), answers, limit=90)
+    process = Process(
+        ["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), lambda _: answers(url), limit=90
+    )
     family = Family(process, {})
     try:
         process.start()
@@ -83,26 +79,26 @@ def roamcast_up(data: Path, url: str) -> Iterator[Family]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def letters_delivered(url: str) -> float:
-    lines = httpx.get(f"{url}/metrics", timeout=10.0).text.splitlines()
+def letters_delivered(http: httpx.Client) -> float:
+    lines = http.get("/metrics").text.splitlines()
     return float(next(line for line in lines if line.startswith("roamcast_letters_delivered_total ")).split()[1])
 
 
-def last_batch(url: str) -> int:
-    health: dict[str, Any] = httpx.get(f"{url}/healthz", timeout=10.0).json()
+def last_batch(http: httpx.Client) -> int:
+    health: dict[str, Any] = http.get("/healthz").json()
     return int(health["pipeline"]["batch"])
 
 
 def test_up_delivers_letters_restarts_its_pipeline_and_stops(tmp_path: Path) -> None:
     """Letters of the scenario arrive, a killed pipeline is restarted and continues, and SIGTERM ends with code 0."""
     url = f"http://127.0.0.1:{free_port()}"
-    with roamcast_up(tmp_path / "data", url) as family:
-        until(lambda: letters_delivered(url) > 0, 45, "the first letters")
+    with roamcast_up(tmp_path / "data", url) as family, httpx.Client(base_url=url, timeout=10.0) as http:
+        until(lambda: letters_delivered(http) > 0, 45, "the first letters")
         killed = family.pipeline()
         os.kill(killed, signal.SIGKILL)
-        letters, batch = letters_delivered(url), last_batch(url)
-        until(lambda: letters_delivered(url) > letters, 60, "letters after the pipeline was killed")
-        until(lambda: last_batch(url) > batch, 60, "batches after the pipeline was killed")
+        letters, batch = letters_delivered(http), last_batch(http)
+        until(lambda: letters_delivered(http) > letters, 60, "letters after the pipeline was killed")
+        until(lambda: last_batch(http) > batch, 60, "batches after the pipeline was killed")
         assert family.pipeline() != killed
         assert family.process.stop() == 0
         until(lambda: not family.left(), 15, "all that it started to end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,15 +42,19 @@ def is_complete(record: Record) -> bool:
     return point and named and record.seq is not None and record.seq >= 1
 
 
-def arrow_batches(rows: Sequence[Placed]) -> Iterator[pa.RecordBatch]:
-    """Each record in an Arrow batch of its own."""
-    return (to_batch(node, offset, [record]) for node, offset, record in rows)
+def arrow_batches(rows: Sequence[Placed], size: int = 8) -> Iterator[pa.RecordBatch]:
+    """In the given order. Up to `size` records at consecutive offsets are together in an Arrow batch, others alone."""
+    for _, run in itertools.groupby(enumerate(rows), lambda item: (item[1].node, item[1].offset - item[0])):
+        together = [row for _, row in run]
+        for first in range(0, len(together), size):
+            part = together[first : first + size]
+            yield to_batch(part[0].node, part[0].offset, [row.record for row in part])
 
 
 def unmatched(rows: Sequence[Placed]) -> pa.Table:
-    """What tasks return for these events if there are no subscriptions."""
+    """What tasks return for these events, one at a time, if there are no subscriptions."""
     run = match_records(MatchContext(Path(), 0))
-    return pa.Table.from_batches(list(run(arrow_batches(rows))), MATCHED_SCHEMA)
+    return pa.Table.from_batches(list(run(arrow_batches(rows, 1))), MATCHED_SCHEMA)
 
 
 def control(rows: Sequence[Placed]) -> ControlRecords:

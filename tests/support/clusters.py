@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 
 from roamcast.lab.bench.processes import until
-from roamcast.pipeline.query.session import find_java
+from roamcast.pipeline.query.session import find_java, worker_path
 from roamcast.pipeline.state.state_server import CACHE
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -70,7 +70,7 @@ class StandaloneCluster:
             **os.environ,
             "JAVA_TOOL_OPTIONS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),  # executors inherit no other option
             "JAVA_HOME": str(find_java()),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": worker_path(os.pathsep.join(sys.path)),
             "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-scratch"),
             CACHE: str(self._cache(name)),
         }

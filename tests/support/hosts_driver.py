@@ -2,7 +2,8 @@
 
     python hosts_driver.py FOLDER EVENTS DOMAIN=URL ...
 
-Each domain has two posts and a tram, which are sources of its context, and three subscribers:
+Ids contain the name of the folder, so that the program can run again at the same hosts. Each domain has two posts and a
+tram, which are sources of its context, and three subscribers:
 
 - one with a region that contains all posts;
 - one that follows the nearest source of the next domain. It moves, and so does the tram of that domain;
@@ -10,7 +11,8 @@ Each domain has two posts and a tram, which are sources of its context, and thre
   subscriptions and adds others.
 
 The file `steps` in the folder grows by one byte with each step of a roamer. It goes on until the file `over` appears
-there, and then writes `verdicts.json` (see hosts_ledger.py) and `counts.json`.
+there and enough has happened, and then writes `verdicts.json` (see hosts_ledger.py) and `counts.json`, and removes all
+subscriptions.
 """
 
 from __future__ import annotations
@@ -38,11 +40,12 @@ T = TypeVar("T")
 LIMIT = 240.0  # seconds to wait for anything
 POSTS = 2
 BULK = 50
-PAUSE = 0.5  # seconds between the batches of a source, for each domain
+PAUSE = 0.35  # seconds between the batches of a source, for each domain
 RETRIES = (0.1, 0.2, 0.5, 1.0, 2.0, *[3.0] * 20)
 ROAMERS = 3  # of each domain
 EVERYWHERE: Box = (-1, 49, 99, 51)
 STEPS = ("migrations", "changes by visitors")
+REQUIRED = (*STEPS, "moves of sources")  # each as often as there are domains
 AWAY = 60.0  # latitude of a tram that is in no region
 
 
@@ -58,6 +61,7 @@ class World:
         self.urls = urls
         self.domains = list(urls)
         self.folder = folder
+        self.run = folder.name
         self.ledger = Ledger()
         self.sources: dict[str, Client] = {}
         self.counts: Counter[str] = Counter()
@@ -70,10 +74,17 @@ class World:
 
     @property
     def is_over(self) -> bool:
-        return (self.folder / "over").exists()
+        has_enough = min(self.counts[step] for step in REQUIRED) >= len(self.domains)
+        return has_enough and (self.folder / "over").exists()
 
     def post(self, domain: str, number: int) -> Point:
         return 10.0 * self.domains.index(domain) + number, 50.0
+
+    def source(self, domain: str, number: int) -> str:
+        return f"{domain}-{self.run}{number}"
+
+    def context(self, domain: str) -> str:
+        return f"{domain}_{self.run}"
 
     def next_domain(self, domain: str) -> str:
         return self.domains[(self.domains.index(domain) + 1) % len(self.domains)]
@@ -83,9 +94,9 @@ class World:
             for number in range(POSTS + 1):
                 kind = "post" if number < POSTS else "tram"
                 x, y = self.post(domain, number) if kind == "post" else (self.post(domain, 0)[0], AWAY)
-                name, source = f"{domain}-{number}", Client(self.urls[domain], delays=RETRIES)
+                name, source = self.source(domain, number), Client(self.urls[domain], delays=RETRIES)
                 move = self.ledger.move_source(name, (x, y), time.monotonic())
-                source.register_source(name, attributes={"context": domain, "kind": kind}, x=x, y=y)
+                source.register_source(name, attributes={"context": self.context(domain), "kind": kind}, x=x, y=y)
                 move.acknowledged = time.monotonic()
                 self.sources[name] = source
 
@@ -116,7 +127,7 @@ class Subscriber:
 
     def __init__(self, world: World, home: str, kind: str, point: Point) -> None:
         self.world, self.home, self.point = world, home, point
-        self.id = f"{kind}-{home}"
+        self.id = f"{kind}-{home}-{world.run}"
         self.random = random.Random(self.id)
         self.client = Client(world.urls[home], delays=RETRIES)
         self.client.register_subscriber(self.id, x=point[0], y=point[1])
@@ -143,6 +154,9 @@ class Subscriber:
             time.sleep(max(0.0, end - time.monotonic()))
             self.step()
             self.settle()
+
+    def end(self) -> None:
+        self.unsubscribe(self.region)
 
     def has_heard_from(self, domains: Iterable[str]) -> bool:
         return {home_of(source) for source, _ in self.region.got} == set(domains)
@@ -218,13 +232,13 @@ class Subscriber:
 class Follower(Subscriber):
     """Stays at home and follows the nearest source of the next domain: two posts, and a tram that comes and goes."""
 
-    hold = 3.0, 8.0
+    hold = 2.0, 5.0
 
     def begin(self) -> None:
         other = self.world.next_domain(self.home)
         self.posts = [self.world.post(other, number) for number in range(POSTS)]
-        self.sources = [f"{other}-{number}" for number in range(POSTS + 1)]
-        text = f"Select Where &context = {other} and &location in nearest"
+        self.sources = [self.world.source(other, number) for number in range(POSTS + 1)]
+        text = f"Select Where &context = {self.world.context(other)} and &location in nearest"
         self.entry = self.subscribe(text, Phase(time.monotonic(), source=self.sources[0]))
 
     def beside(self, post: int) -> Point:
@@ -253,6 +267,9 @@ class Follower(Subscriber):
     def settle(self) -> None:
         self.wait_until_active(self.entry)
 
+    def end(self) -> None:
+        self.unsubscribe(self.entry)
+
 
 class Roamer(Subscriber):
     """Takes its mailbox from host to host, and changes what it has at home from wherever that is."""
@@ -273,8 +290,8 @@ class Roamer(Subscriber):
     def follow(self) -> None:
         """Subscribe to the nearest post of some domain."""
         domain = self.random.choice(self.world.domains)
-        self.posts = {f"{domain}-{number}": self.world.post(domain, number) for number in range(POSTS)}
-        text = f"Select Where &context = {domain} and &kind = post and &location in nearest"
+        self.posts = {self.world.source(domain, number): self.world.post(domain, number) for number in range(POSTS)}
+        text = f"Select Where &context = {self.world.context(domain)} and &kind = post and &location in nearest"
         self.nearest = self.subscribe(text, Phase(time.monotonic(), source=nearest(self.point, self.posts)))
 
     def choose_region(self) -> None:
@@ -292,6 +309,10 @@ class Roamer(Subscriber):
     def settle(self) -> None:
         self.wait_until_active(self.nearest)
         self.wait_until_active(self.region)
+
+    def end(self) -> None:
+        self.unsubscribe(self.nearest)
+        self.unsubscribe(self.region)
 
     def walk(self) -> None:
         x, y = self.world.post(self.random.choice(self.world.domains), self.random.randrange(POSTS))
@@ -372,6 +393,8 @@ def main() -> None:
     counts = {**world.counts, "events": world.ledger.published, "subscriptions": len(verdicts)}
     (world.folder / "verdicts.json").write_text(json.dumps(verdicts))
     (world.folder / "counts.json").write_text(json.dumps(counts))
+    for subscriber in subscribers:
+        subscriber.end()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import math
 import os
 import signal
@@ -13,11 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import httpx
-
 from roamcast.errors import UnavailableError
 
-__all__ = ["Process", "free_port", "node", "pipeline", "until"]
+__all__ = ["Process", "answers", "free_port", "node", "pipeline", "until"]
 
 _GRACE = 15.0
 
@@ -99,17 +98,24 @@ class Process:
         return self._ready(output)
 
 
+def answers(url: str) -> bool:
+    """Whether a node of this machine is ready. Cheap enough to ask again and again."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=5.0)
+    try:
+        connection.request("GET", "/healthz/ready")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 @contextlib.contextmanager
 def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
     """Run a node until the end of the block. It is ready when the block starts."""
-
-    def answers(_: str) -> bool:
-        try:
-            return httpx.get(f"http://127.0.0.1:{port}/healthz/ready", timeout=5.0).status_code == httpx.codes.OK
-        except httpx.TransportError:
-            return False
-
-    process = Process(["node", "--data", str(data), "--port", str(port), *arguments], data / "node.log", answers)
+    command = ["node", "--data", str(data), "--port", str(port), *arguments]
+    process = Process(command, data / "node.log", lambda _: answers(f"http://127.0.0.1:{port}"))
     try:
         process.start()
         yield process

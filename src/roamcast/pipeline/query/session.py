@@ -17,10 +17,11 @@ from roamcast.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL_CHECKPOINT", "find_java", "session"]
+__all__ = ["LOCAL_CHECKPOINT", "find_java", "session", "worker_path"]
 
 _JAVA_VERSION: Final = 17
 _JAVA_FOLDER: Final = Path("/usr/lib/jvm")
+_WORKER_START: Final = str(Path(__file__).with_name("worker_start"))
 
 _DEFAULTS: Final = {
     # Two cores are shared with the nodes: few tasks, no web pages, no ports open to other machines.
@@ -58,6 +59,7 @@ def session(
 
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = worker_path(os.environ.get("PYTHONPATH", ""))
     log4j = Path(__file__).with_name("log4j2.properties")
     settings = {
         **_DEFAULTS,
@@ -73,6 +75,12 @@ def session(
     except (Py4JError, PySparkException) as error:
         hint = "check the master; local[2] needs no cluster" + (f"; Spark's log: {log}" if log else "")
         raise UnavailableError(f"cannot start Spark with master {master!r}", hint=hint) from error
+
+
+def worker_path(path: str) -> str:
+    """The PYTHONPATH for Spark's Python processes, with which they start sooner; see `worker_start`."""
+    entries = [entry for entry in path.split(os.pathsep) if entry]
+    return os.pathsep.join([_WORKER_START, *(entry for entry in entries if entry != _WORKER_START)])
 
 
 @contextmanager
