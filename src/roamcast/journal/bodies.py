@@ -19,7 +19,7 @@ from roamcast.lacl import Query
 from roamcast.lacl.codec import condition_from_json, condition_to_json
 from roamcast.lacl.syntax import BoxRegion, Circle, Condition, RangLoc, Within
 from roamcast.lacl.vocabulary import MAX_PERIOD
-from roamcast.model import Box
+from roamcast.model import EARLIEST, LATEST, Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
 
@@ -175,8 +175,8 @@ class RemovalBody:
             body = cls(**_values(text, "removal"))
         except TypeError as error:
             raise InputError(f"the body of a removal is unreadable: {error}") from error
-        if type(body.forwarded_until) is not int:
-            raise InputError("a removal needs a time `forwarded_until`")
+        if type(body.forwarded_until) is not int or not EARLIEST <= body.forwarded_until <= LATEST:
+            raise InputError("a removal needs a time `forwarded_until` between the years 1 and 9999")
         return body
 
 

@@ -19,7 +19,8 @@ applies to the moving regions of its subscriber that exist at its offset. Record
 in the pipeline.
 
 A subscription that is removed still gets the forwarded events that were on their way, see `RemovalBody`. `drained`: all
-events that were published before the record with the offset `seq` of this journal, at any peer, have been journalled.
+events that were published before the record with the offset `seq` of this journal, at any peer, have been journalled,
+or are no longer waited for.
 
 An event may be published at another node than its source's home. Its entity is then `source@domain`, see
 `model.global_name`. The same holds for a binding to a source of another node.

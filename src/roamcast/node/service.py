@@ -16,6 +16,7 @@ from roamcast.bind.discovery.messages import SourceRequest
 from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.errors import CapacityError
+from roamcast.journal.reader import FileJournalReader, is_link_name
 from roamcast.journal.writer import FileJournal
 from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
@@ -81,6 +82,7 @@ class Node:
         folder = DataFolder.open(settings.data, settings.space)
         with ExitStack() as opened:
             self.journal = journal = FileJournal(folder.journal, settings.domain)
+            self._journals = FileJournalReader(folder.journal)
             opened.callback(journal.close)
             node_folder = folder.node_folder(settings.domain)
             engine = open_registry_engine(settings.store or node_folder, settings.domain)
@@ -113,9 +115,7 @@ class Node:
                 max_wants=self.limits.wants,
                 link_with=folder.link_with,
                 shares_folder=folder.has_node,
-                linked_peers=lambda: [
-                    peer.domain for peer in self.office.peers.all() if not folder.has_node(peer.domain)
-                ],
+                linked_peers=lambda: [name for name in self.office.peers.names() if not folder.has_node(name)],
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
             )
@@ -213,6 +213,11 @@ class Node:
             backbone.add_requests(SourceRequest("match"))  # no source becomes idle until demand is known
             backbone.apply_demand(SourceDemanded(bound.source, bound.at) for bound in bindings)
             fetch_all(backbone, self.settings, self.office.url, self.office.peers, nodes)
+
+    def journal_ends(self) -> dict[str, int]:
+        """The last offset of each node of this data folder. Links do not count."""
+        journals = self._journals
+        return {name: journals.last_offset(name) for name in journals.nodes() if not is_link_name(name)}
 
     def _close(self) -> None:
         self.health.stop()

@@ -27,7 +27,7 @@ class OurNode:
     def ask(self, peer: str, end: int, drained: int | None) -> int | None:
         """Ask a peer, and journal what follows; returns the offset that is drained now."""
         self.draining.ask(peer)
-        self.draining.answer(peer, end, drained)
+        self.draining.answer(peer, {peer: end}, {} if drained is None else {peer: drained})
         return self.drained()
 
     def drained(self) -> int | None:
@@ -89,8 +89,8 @@ def test_a_record_that_was_not_stored_is_offered_again() -> None:
     node = OurNode("south")
     node.remove()
     node.draining.ask("south")
-    node.draining.answer("south", 7, None)
-    node.draining.answer("south", 7, 7)
+    node.draining.answer("south", {"south": 7}, {})
+    node.draining.answer("south", {"south": 7}, {"south": 7})
     assert node.draining.record(9) == node.draining.record(10)._replace(time=9)  # type: ignore[union-attr]
     assert node.drained() == 1
 
@@ -123,3 +123,25 @@ def test_without_peers_everything_is_drained() -> None:
     node.remove()
     assert node.drained() == 1
     assert node.drained() is None
+
+
+def test_all_nodes_of_the_data_folder_of_a_peer_count() -> None:
+    """Another one may have journalled an event of a source of the peer."""
+    node = OurNode("south")
+    node.remove()
+    ends = {"south": 7, "west": 3}
+    for drained, expected in (({}, None), ({"south": 9}, None), ({"south": 9, "west": 2}, None), (ends, 1)):
+        node.draining.ask("south")
+        node.draining.answer("south", ends, drained)
+        assert node.drained() == expected
+
+
+def test_marks_do_not_pile_up() -> None:
+    """While the pipeline of a peer is stopped, and subscriptions are removed."""
+    node = OurNode("south")
+    for end in range(1, 50):
+        node.remove()
+        assert node.ask("south", end, drained=0) is None
+    assert node.ask("south", end=50, drained=1) == 1
+    assert node.ask("south", end=50, drained=49) == 49
+    assert not node.draining.is_waiting

@@ -28,7 +28,7 @@ def confirm(requests: PeerRequests) -> None:
     """South confirms what is wanted of it."""
     request = requests.wants_request("south").result(SECONDS)
     clocks = {"sent": 1, "received": 2, "time": 1}
-    requests.receive_wants("south", request, request.version, **clocks, journal_end=0, drained=None).result(SECONDS)
+    requests.receive_wants("south", request, request.version, **clocks, journal_ends={}, drained={}).result(SECONDS)
 
 
 def bound(node: World) -> list[str]:

@@ -118,12 +118,14 @@ def test_events_round_trip() -> None:
 
 def test_a_link_is_drained_up_to_where_the_pipeline_has_read(outbox: Outbox, queues: ForwardingQueues) -> None:
     """If all that it left is journalled at the other end."""
-    assert queues.drained_through(LINK, {}) is None
+    assert queues.drained_through(LINK, {}) == {}
     outbox.write_status(PipelineStatus("first", 1, {}, read_offsets={"south": 17, "other": 30}))
-    assert queues.drained_through(LINK, {}) == 17
+    assert queues.drained_through(LINK, {}) == {"south": 17, "other": 30}
     leave(outbox, 1, 1, 2)
     leave(outbox, 2, 3)
     for after in ({}, {FIRST: 1}, {FIRST: 2}, {SECOND: 9}):
-        assert queues.drained_through(LINK, after) is None
-    assert queues.drained_through(LINK, {FIRST: 3}) == 17
+        assert queues.drained_through(LINK, after) == {}
+    assert queues.drained_through(LINK, {FIRST: 3}) == {"south": 17, "other": 30}
     assert len(outbox.waiting(OFFICE)) == 2
+    next(iter(outbox.waiting(OFFICE))).write_bytes(b"damaged")
+    assert ForwardingQueues(outbox, "south", keep=60).drained_through(LINK, {FIRST: 3}) == {}

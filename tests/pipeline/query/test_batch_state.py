@@ -112,8 +112,18 @@ def test_a_takeover_keeps_what_is_not_drained(tmp_path: Path) -> None:
     new.restart()
     first = new.run([*placed([forwarded("car@west", 1)], LINK), *placed([event("cam", 1)], "north", 3)])
     assert letters_of([first.letters]) == {("north", "ann"): [(1, "car@west:1", "s1")]}
-    new.run(placed([drained(4)], "north", 4))
-    assert new.run(placed([forwarded("car@west", 2)], LINK, 2)).letters.by_office == {}
+    new.run(placed([drained(1)], "north", 4))  # it is not about the removal, which had offset 2
+    second = new.run(placed([forwarded("car@west", 2)], LINK, 2))
+    assert letters_of([second.letters]) == {("north", "ann"): [(2, "car@west:2", "s1")]}
+    new.run(placed([drained(4)], "north", 5))
+    assert new.run(placed([forwarded("car@west", 3)], LINK, 3)).letters.by_office == {}
+
+
+def test_a_removal_that_is_drained_in_its_batch_has_its_time(tmp_path: Path) -> None:
+    """The pipeline was down for a while: later events are in the batch, too."""
+    north = placed([subscription("s1", "ann"), removal("s1", "ann", 10), drained(2)], "north")
+    west = placed([forwarded("car@west", 1), forwarded("car@west", 12)], LINK)
+    assert run(tmp_path, [*north, *west]) == {("north", "ann"): [(1, "car@west:1", "s1")]}
 
 
 def test_a_recreated_subscription_gets_an_event_of_another_node_once(tmp_path: Path) -> None:

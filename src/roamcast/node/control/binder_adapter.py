@@ -370,9 +370,9 @@ class BinderAdapter:
                     if subscription.query.has_moving_region:
                         update.records += self.add_moving_region(id, subscription.subscriber)
                 case MatchStopped(id, at):
-                    subscriber = self._subscriptions[id].subscriber
-                    update.records.append(self.wants.removal(subscriber, id, at))
-                    self.remove_moving_region(id, subscriber)
+                    subscription = self._subscriptions[id]
+                    update.records.append(self.wants.removal(subscription.subscriber, id, at, subscription.body))
+                    self.remove_moving_region(id, subscription.subscriber)
                 case SourceDemanded() | SourceIdle():
                     self._demand.append(effect)
         for subscription in first_active:

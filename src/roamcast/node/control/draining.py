@@ -1,13 +1,12 @@
 """Draining of links: removed subscriptions still get the events of peers that were on their way.
 
-A peer tells how far its journal goes, and later that its pipeline has read so far and that we have taken all that came
-of it. Then every event that was published there before we asked is journalled here. Sans-IO.
+A peer tells how far the journals of its data folder go, and later that its pipeline has read so far and that we have
+taken all that came of it. Then every event that was published there before we asked is journalled here. Sans-IO.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,10 +24,12 @@ class _Mark(NamedTuple):
 
 @dataclass(slots=True)
 class _PeerMarks:
-    """`asked`: when the request under way was made. `waiting`: marks, and the offsets of the peer to wait for."""
+    """`asked`: when the request under way was made. `waiting`: marks, and the offsets of the peer to wait for; the
+    first and the last are enough.
+    """
 
     asked: _Mark = field(default_factory=_Mark)
-    waiting: deque[tuple[_Mark, int]] = field(default_factory=deque)
+    waiting: list[tuple[_Mark, Mapping[str, int]]] = field(default_factory=list)
     drained: _Mark = field(default_factory=_Mark)
 
 
@@ -64,22 +65,22 @@ class Draining:
         """A request to a peer is about to be sent."""
         self._marks.setdefault(peer, _PeerMarks()).asked = self._now()
 
-    def answer(self, peer: str, end: int, drained: int | None) -> None:
-        """The response to that request: the end of the peer's journal, and up to where its events are here."""
+    def answer(self, peer: str, ends: Mapping[str, int], drained: Mapping[str, int]) -> None:
+        """The response to that request: the ends of the peer's journals, and up to where their events are here."""
         marks = self._marks.setdefault(peer, _PeerMarks())
-        while marks.waiting and drained is not None and marks.waiting[0][1] <= drained:
-            marks.drained, _ = marks.waiting.popleft()
-        if marks.waiting and end < marks.waiting[-1][1]:
-            marks.waiting.clear()  # the peer has another journal
+        while marks.waiting and _reaches(drained, marks.waiting[0][1]):
+            marks.drained, _ = marks.waiting.pop(0)
+        if marks.waiting and not _reaches(ends, marks.waiting[-1][1]):
+            marks.waiting.clear()  # the peer has other journals
         if not marks.waiting or marks.waiting[-1][0].removals < marks.asked.removals:
-            marks.waiting.append((marks.asked, end))
+            marks.waiting = [*marks.waiting[:1], (marks.asked, ends)]
 
     def forget(self, peer: str) -> None:
         """A peer has been removed."""
         self._marks.pop(peer, None)
 
     def next_hour(self) -> None:
-        """What was removed more than an hour ago counts as drained, whether or not peers respond."""
+        """Called once an hour: what was removed before the last call counts as drained, if peers respond or not."""
         self._hour = [self._hour[1], self._now()]
 
     def record(self, at: int) -> Record | None:
@@ -94,3 +95,7 @@ class Draining:
     def _now(self) -> _Mark:
         offset = self._journalled()
         return self._done if offset is None else _Mark(offset, self._removals)
+
+
+def _reaches(offsets: Mapping[str, int], ends: Mapping[str, int]) -> bool:
+    return all(offsets.get(node, 0) >= end for node, end in ends.items())

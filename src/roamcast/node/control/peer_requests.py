@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 from roamcast.bind.discovery.messages import DiscoveryRequest, DiscoveryResponse
@@ -88,19 +89,19 @@ class PeerRequests:
         sent: int,
         received: int,
         time: int,
-        journal_end: int,
-        drained: int | None,
+        journal_ends: Mapping[str, int],
+        drained: Mapping[str, int],
     ) -> Future[bool]:
         """Take the response to such a request; whether there is more to send at once. Then call `show_wants`.
 
-        `journal_end` and `drained` are for `Draining.answer`.
+        `journal_ends` and `drained` are for `Draining.answer`.
         """
 
         def receive(group: RequestGroup) -> bool:
             self.wants.own.note_clock(node, sent, received, time)
             more = self.wants.own.receive(node, request, version)
             group.confirm_wants()
-            self.wants.draining.answer(node, journal_end, drained)
+            self.wants.draining.answer(node, journal_ends, drained)
             self._note_drained(group)
             return more
 

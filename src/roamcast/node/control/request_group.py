@@ -261,7 +261,9 @@ class RequestGroup:
             self.update.add(self._adapter.move(positions, self._clock.now()))
 
     def _end_without_lifecycle(self, subscription: Subscription, at: int) -> None:
-        self.update.records.append(self._adapter.wants.removal(subscription.subscriber, subscription.id, at))
+        self.update.records.append(
+            self._adapter.wants.removal(subscription.subscriber, subscription.id, at, subscription.body)
+        )
         self._adapter.remove_moving_region(subscription.id, subscription.subscriber)
         self._adapter.adjust_interest(subscription.source_condition, subscription.cell, -1)
         self.without_lifecycle -= 1

@@ -16,7 +16,7 @@ import orjson
 from roamcast.journal.bodies import LINK, RemovalBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import want_of_source
-from roamcast.model import split_name
+from roamcast.model import LATEST, split_name
 from roamcast.space import Space
 
 __all__ = ["UNKNOWN", "NodeWants", "WantsRequest"]
@@ -177,10 +177,15 @@ class NodeWants:
             return ClockBounds(0, 0)
         return self._clock_bounds_of(home)
 
-    def removal(self, subscriber: str, id: str, at: int) -> Record:
-        """The record that removes a subscription. Events of peers that are on their way still count for it."""
+    def removal(self, subscriber: str, id: str, at: int, body: str | None) -> Record:
+        """The record that removes a subscription with this body.
+
+        Events of peers that are on their way still count for it, unless it gets one event in a while only.
+        """
         ends = [at + self._clock_bounds_of(peer).most for peer in self._linked_peers()]
-        return Record(REMOVAL, subscriber, id=id, time=at, body=RemovalBody(max(ends)).to_json() if ends else None)
+        if not ends or "every" in orjson.loads(body or "{}"):
+            return Record(REMOVAL, subscriber, id=id, time=at)
+        return Record(REMOVAL, subscriber, id=id, time=at, body=RemovalBody(min(max(ends), LATEST)).to_json())
 
     def _clock_bounds_of(self, peer: str) -> ClockBounds:
         state = self._peers.get(peer)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 import orjson
 
 from roamcast.deliver.outbox import PipelineStatus
-from roamcast.errors import StorageError
+from roamcast.errors import RoamcastError
 from roamcast.failures import Failure, FailureTracker
 from roamcast.model import Letter
 
@@ -102,22 +102,21 @@ class ForwardingQueues:
         """Whether it is worth calling `take`. Looks at the folder only, so that it can be called often."""
         return self._changed(link) is not None
 
-    def drained_through(self, link: str, after: Mapping[str, int]) -> int | None:
-        """The offset of this node's journal up to which every wanted event is journalled at the other end.
+    def drained_through(self, link: str, after: Mapping[str, int]) -> Mapping[str, int]:
+        """By node, the offset of its journal up to which every wanted event is journalled at the other end.
 
-        `after` is as in `take`. None if events wait, or no pipeline has reported.
+        An event may be journalled by another node of this data folder. `after` is as in `take`. Empty if events wait,
+        or no pipeline has reported.
         """
-        status = self._outbox.read_status()  # first: then the files of what it has read are there
-        if status is None:
-            return None
-        for path in self._outbox.waiting(self._office(link)):
-            try:
+        try:
+            status = self._outbox.read_status()  # first: then the files of what it has read are there
+            for path in self._outbox.waiting(self._office(link)):
                 letters = self._read(self._office(link), path)
-            except StorageError:
-                return None  # it has just been taken
-            if letters[-1].number > after.get(pipeline_key(letters[0].sender), 0):
-                return None
-        return status.read_offsets.get(self._node, 0)
+                if letters[-1].number > after.get(pipeline_key(letters[0].sender), 0):
+                    return {}
+        except RoamcastError:  # it has just been taken, or `take` will report it
+            return {}
+        return {} if status is None else status.read_offsets
 
     def losses(self) -> list[Failure]:
         """What was dropped since the start, and since when."""

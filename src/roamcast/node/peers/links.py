@@ -22,6 +22,7 @@ from roamcast.failures import Failure, FailureTracker
 from roamcast.journal.reader import LOCK, JournalFolder
 from roamcast.journal.records import Record
 from roamcast.journal.writer import FileJournal, lock_journal
+from roamcast.model import EARLIEST, LATEST
 from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, decode_events
 from roamcast.node.peers.link_offsets import LinkOffsets
@@ -149,8 +150,8 @@ class PeerLinks:
             try:
                 await asyncio.to_thread(self._queues.expire)
                 if time.monotonic() > next_hour:
+                    next_hour += _HOUR  # first: twice in a row would forget what was removed just now
                     await asyncio.wrap_future(self.requests.forget_undrained())
-                    next_hour += _HOUR
             except RoamcastError as error:
                 log.warning("forwarding queues: %s; retrying", error)
 
@@ -199,12 +200,15 @@ class _PeerLink:
         sent = requests.now()
         body = orjson.dumps({**request._asdict(), "after": after})
         response = orjson.loads(await self._links.signed_http.post(self._peer(), WANTS, body))
-        version, at, end = (response.get(name) for name in ("version", "time", "journal_end"))
-        stalled, drained = response.get("no_pipeline"), response.get("drained")
+        version, at, stalled = (response.get(name) for name in ("version", "time", "no_pipeline"))
+        ends, drained = response.get("journal_ends"), response.get("drained")
         if (
-            not all(isinstance(number, int) for number in (version, at, end))
+            not isinstance(version, int)
+            or not isinstance(at, int)
+            or not EARLIEST <= at <= LATEST
             or not isinstance(stalled, str | None)
-            or not isinstance(drained, int | None)
+            or not _are_offsets(ends)
+            or not _are_offsets(drained)
         ):
             raise UnavailableError(f"invalid response from {self.node}", hint="run the same version on both nodes")
         if stalled is None:
@@ -218,7 +222,7 @@ class _PeerLink:
             sent=sent,
             received=requests.now(),
             time=at,
-            journal_end=end,
+            journal_ends=ends,
             drained=drained,
         )
         more = await asyncio.wrap_future(taken)
@@ -268,6 +272,11 @@ class _PeerLink:
         finally:  # without awaiting anything: the task may be cancelled again
             lanes.close()
             os.close(lock)
+
+
+def _are_offsets(value: object) -> bool:
+    """Whether it is offsets by node."""
+    return isinstance(value, dict) and all(isinstance(offset, int) for offset in value.values())
 
 
 class LinkJournals:

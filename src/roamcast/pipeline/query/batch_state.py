@@ -135,8 +135,8 @@ class BatchState:
         for terms in control.terms:
             self._term_statistics.observe(terms)
         known = self._folder.open_rows(self.manifest)
-        leaving = known.with_handles(np.array(self.manifest.index.leaving, np.int64))
-        changes = drain(apply_records_in_bulk(control.records, batch, known), control.records, leaving, batch)
+        changes = apply_records_in_bulk(control.records, batch, known)
+        changes = drain(changes, control.records, self.manifest.index.leaving, batch, known)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
         positions, bad_positions = read_positions(control.records)
         regions = self._regions.update(rows, positions)

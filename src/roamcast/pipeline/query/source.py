@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.port import JournalReader, RecordReader
-from roamcast.journal.reader import open_journal
+from roamcast.journal.reader import is_link_name, open_journal
 from roamcast.journal.records import RECORD_SCHEMA
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.state_server import StateFetcher
@@ -109,7 +109,7 @@ class JournalStreamReader(DataSourceStreamReader):
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         latest = dict(start)
         new = (self._segments(node, begins[node], min(ends[node], begins[node] + left)) for node in ends)
-        for written, node, last in heapq.merge(*new):
+        for written, _, node, last in heapq.merge(*new):
             if written > moment or not left:
                 break
             read_through = latest.get(node, begins[node])
@@ -142,10 +142,13 @@ class JournalStreamReader(DataSourceStreamReader):
     def _last_offsets(self) -> NodeOffsets:
         return {node: self._journal.last_offset(node) for node in self._journal.nodes()}
 
-    def _segments(self, node: str, after: int, through: int) -> Iterator[tuple[int, str, int]]:
-        """When each new segment of a node was written, and the last new offset in it."""
+    def _segments(self, node: str, after: int, through: int) -> Iterator[tuple[int, bool, str, int]]:
+        """When each new segment of a node was written, and the last new offset in it.
+
+        Of those with equal times, the segments of links are first: a node may have read them before it wrote its own.
+        """
         times = self._journal.write_times(node, after, through)
-        return ((written, node, min(last, through)) for written, last in times)
+        return ((written, not is_link_name(node), node, min(last, through)) for written, last in times)
 
     def _begin(self, node: str, start: NodeOffsets) -> int:
         """Where to continue; for a node that is new to Spark, before the first record that it still has."""

@@ -43,10 +43,11 @@ def take_over_state(folder: Path) -> Mapping[str, pa.Table] | None:
         positions = state.open_regions(manifest).positions()
     except RoamcastError:
         return None
-    subscriptions = rows[SUBSCRIPTIONS.name]
-    rows[SUBSCRIPTIONS.name] = _removed_before_all(subscriptions.filter(pc.is_null(subscriptions["drained_in"])))
-    for table in (SUBSCRIPTIONS, BINDINGS):
-        rows[table.name] = _move_before_journal(rows[table.name])
+    subscriptions = rows[SUBSCRIPTIONS.name].filter(pc.is_null(rows[SUBSCRIPTIONS.name]["drained_in"]))
+    moved = _move_before_journal(_removed_before_all(subscriptions))
+    # A later record says up to which offset removals are drained.
+    rows[SUBSCRIPTIONS.name] = moved.set_column(moved.schema.get_field_index("until"), "until", subscriptions["until"])
+    rows[BINDINGS.name] = _move_before_journal(rows[BINDINGS.name])
     return {**rows, "positions": positions}
 
 

@@ -146,10 +146,12 @@ def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> 
     return indices, rows
 
 
-def drain(changes: ControlChanges, records: pa.Table, leaving: pa.Table, batch: int) -> ControlChanges:
+def drain(
+    changes: ControlChanges, records: pa.Table, leaving: Sequence[int], batch: int, known: StateRows
+) -> ControlChanges:
     """Apply the records `drained`: subscriptions that were removed before leave the index with this batch.
 
-    `leaving` are the rows that earlier batches removed and that have not left.
+    `leaving` are the handles of rows that earlier batches removed and that have not left.
     """
     records = records.filter(_is_kind(records, DRAINED))
     if not records.num_rows:
@@ -165,8 +167,8 @@ def drain(changes: ControlChanges, records: pa.Table, leaving: pa.Table, batch: 
         is_drained = pc.and_(pa.array(is_over), pc.is_null(rows["drained_in"]))
         return _set_column(rows, "drained_in", pc.if_else(is_drained, batch, rows["drained_in"]))
 
-    leaving = drained(leaving)
-    left = leaving.filter(pc.is_valid(leaving["drained_in"]))
+    left = drained(known.with_handles(np.array(leaving, np.int64)))
+    left = left.filter(pc.is_valid(left["drained_in"]))
     return replace(changes, subscriptions=pa.concat_tables([left, drained(changes.subscriptions)]))
 
 

@@ -93,10 +93,11 @@ class MovingRegionState:
         return self._versions
 
     def positions(self) -> pa.Table:
-        """The known positions of all regions as POSITIONS, with offset 0."""
+        """The known positions of all regions that are not removed as POSITIONS, with offset 0."""
         tables = [POSITIONS.empty_table()]
+        owners = self._owners.rows.filter(pc.is_null(self._owners.rows["until"]))
         for space, regions in self._spaces.items():
-            rows = self._owners.rows.filter(pc.equal(self._owners.rows["space"], space))
+            rows = owners.filter(pc.equal(owners["space"], space))
             x, y, time = regions.positions(rows["handle"].to_numpy())
             columns = [rows["node"], pa.repeat(0, rows.num_rows), rows["subscriber"], time, x, y]
             positions = pa.table(dict(zip(POSITIONS.names, columns, strict=True)), POSITIONS)

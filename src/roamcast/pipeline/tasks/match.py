@@ -119,7 +119,7 @@ def _test_candidates(
     offsets = _offsets_at(columns.events, candidates.event, rows["node"].take(pa.array(inverse)))
     # Only these columns are expanded to pairs: conditions and areas may be long.
     life = rows.select(_LIFE).take(pa.array(inverse))
-    live = _are_live(columns.events.select(["kind", "time"]).take(pa.array(candidates.event)), offsets, life, batch)
+    live = _are_live(columns.events, candidates.event, offsets, life, batch)
     moving = np.flatnonzero(live & pc.is_valid(rows["moving_radius"]).to_numpy()[inverse])
     if len(moving):
         pairs = candidates.event[moving], candidates.subscription[moving], offsets[moving]
@@ -146,7 +146,7 @@ def _offsets_at(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) 
     return np.where(same_node, events["offset"].to_numpy()[event], _END_OF_BATCH)
 
 
-def _are_live(events: pa.RecordBatch, offsets: Integers, rows: pa.Table, batch: int) -> Truths:
+def _are_live(events: pa.RecordBatch, event: Integers, offsets: Integers, rows: pa.Table, batch: int) -> Truths:
     """Whether each subscription exists for the event beside it, at the offset beside it.
 
     Events of other nodes match a subscription in every batch in which it existed. Forwarded ones may have been
@@ -156,10 +156,10 @@ def _are_live(events: pa.RecordBatch, offsets: Integers, rows: pa.Table, batch: 
     ends = (pc.fill_null(rows[name], NO_END).to_numpy() for name in _LIFE[1:])
     until, removed_in, forwarded_until, drained_in = ends
     is_here: Truths = (removed_in >= batch) & ((offsets == _END_OF_BATCH) | ((since < offsets) & (offsets < until)))
-    if (drained_in == removed_in).all():
+    if (forwarded_until == NO_END).all():
         return is_here
-    is_forwarded = pc.equal(events["kind"], FORWARDED).to_numpy(zero_copy_only=False)
-    time = events["time"].cast(pa.int64()).to_numpy()
+    is_forwarded = pc.equal(events["kind"], FORWARDED).to_numpy(zero_copy_only=False)[event]
+    time = events["time"].cast(pa.int64()).to_numpy()[event]
     live: Truths = np.where(is_forwarded, (drained_in >= batch) & (time < forwarded_until), is_here)
     return live
 

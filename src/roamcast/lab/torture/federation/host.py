@@ -204,8 +204,8 @@ class Host:
 
     def apply_wants(self, peer: str, request: WantsRequest, after: dict[str, int] | None, reply: Reply) -> None:
         def confirm(version: int) -> None:
-            drained = None if after is None else self.queues.drained_through(request.link, after)
-            reply((version, self.clock.now(), len(self.disk.journals.get(self.domain, ())), drained))
+            drained = {} if after is None else self.queues.drained_through(request.link, after)
+            reply((version, self.clock.now(), {self.domain: len(self.disk.journals.get(self.domain, ()))}, drained))
 
         self.submit("apply wants", partial(self.requests.apply_wants, peer, request), confirm, reply)
 

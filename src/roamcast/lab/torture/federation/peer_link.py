@@ -81,8 +81,8 @@ class PeerLink:
         after = dict(self._offsets.last_numbers) if host.requests.wants.draining.is_waiting else None
         host.simulation.observe(host.domain, f"sends {self._peer} {request}")
 
-        def take(answer: tuple[int, int, int, int | None]) -> None:
-            version, time, journal_end, drained = answer
+        def take(answer: tuple[int, int, dict[str, int], dict[str, int]]) -> None:
+            version, time, journal_ends, drained = answer
             host.simulation.observe(host.domain, f"{self._peer} confirms {version}")
             receive = partial(
                 host.requests.receive_wants,
@@ -92,7 +92,7 @@ class PeerLink:
                 sent=sent,
                 received=host.clock.now(),
                 time=time,
-                journal_end=journal_end,
+                journal_ends=journal_ends,
                 drained=drained,
             )
             host.submit("receive wants", receive, show, self._wants_failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -110,20 +111,20 @@ async def sources(request: Request, node: TheNode) -> Response:
 async def wants(request: Request, node: TheNode) -> Response:
     """What a node of another data folder wants of our sources. The response confirms what is stored.
 
-    It also has the end of our journal, and up to where the events in it are journalled there.
+    It also has the ends of the journals of this data folder, and up to where the events in them are journalled there.
     """
     peer, nonce, body = await _signed(request, node)
     received, after = await run_in_threadpool(_read_wants, body)
     version = await await_to_the_end(node.peer_requests.apply_wants(peer.domain, received))
     stalled = await run_in_threadpool(node.health.no_pipeline)
-    drained = None
+    drained: Mapping[str, int] = {}
     if after is not None and await await_to_the_end(node.peer_requests.is_linked(peer.domain, received.link)):
         drained = await run_in_threadpool(node.forwarding.drained_through, received.link, after)
     response = {
         "version": version,
         "time": node.clock.now(),
         "no_pipeline": stalled,
-        "journal_end": node.journal.last_offset,
+        "journal_ends": await run_in_threadpool(node.journal_ends),
         "drained": drained,
     }
     return _json(node, peer, nonce, response)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from roamcast.lab.torture.federation.parts import SmallWants
 from roamcast.node.control.binder_adapter import ControlUpdate
@@ -122,6 +122,6 @@ class StoresNothing(Links):
 class DrainsAtOnce(Draining):
     """Removed subscriptions leave when peers respond, though their events are still on their way"""
 
-    def answer(self, peer: str, end: int, drained: int | None) -> None:
-        super().answer(peer, end, drained)
-        super().answer(peer, end, end)
+    def answer(self, peer: str, ends: Mapping[str, int], drained: Mapping[str, int]) -> None:
+        super().answer(peer, ends, drained)
+        super().answer(peer, ends, ends)
