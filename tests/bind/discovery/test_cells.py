@@ -72,6 +72,11 @@ def test_a_point_is_in_four_cells(point: tuple[float, float], level: int, right:
     assert (other in set(first.with_point())) == contains(other, *point)
 
 
+def test_a_tiny_coordinate_below_zero_is_in_the_cell_below() -> None:
+    """Divided by the width of a cell it is zero."""
+    assert Cell.at(0.0, -5e-324, 5) == Cell(5, 0, -1)
+
+
 def test_a_box_across_the_antimeridian_has_no_cell() -> None:
     assert Cell.around(Box(170, 0, -170, 10)) is None
     assert Cell.parse("") is None

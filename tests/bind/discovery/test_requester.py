@@ -166,3 +166,18 @@ def test_sources_are_complete_from_the_first_full_response() -> None:
     assert not pair.requester.is_complete
     assert pair.poll() == "a"
     assert pair.requester.is_complete
+
+
+def test_a_source_that_is_looked_for_again_stays() -> None:
+    """The peer retracted it before it knew. One that is really gone leaves with the next response."""
+    pair = Pair("a", "b")
+    pair.poll()
+    pair.messages.clear()
+    pair.requester.set_interest(DiscoveryInterest(frozenset([FIRE])))
+    late = pair.announcer.respond(pair.requester.request())
+    pair.requester.set_interest(DiscoveryInterest(frozenset([ALL])))
+    pair.change(removed="b")
+    assert pair.requester.receive(late, pair.now) == []
+    assert sorted(pair.requester.sources) == ["a", "b"]
+    assert pair.poll() == "a"
+    assert pair.messages == [SourceRemoved("b@there")]

@@ -7,7 +7,7 @@ one cell, and a point in four.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from math import floor, frexp
+from math import frexp
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
     @classmethod
     def at(cls, x: float, y: float, level: int) -> Cell:
         """The last cell that begins at or before a point."""
-        return cls(level, floor(x / 2.0**level), floor(y / 2.0**level))
+        return cls(level, int(x // 2.0**level), int(y // 2.0**level))
 
     @classmethod
     def parse(cls, text: str) -> Cell | None:

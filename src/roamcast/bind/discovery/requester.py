@@ -62,6 +62,7 @@ class PeerRequester:
         self._known = _SourceTable()
         self._pending = _SourceTable()  # received, but the announcement is not complete
         self._is_snapshot = False  # pending holds all sources, not changes
+        self._retracted: dict[str, int] = {}  # sources to remove, and the version that a response has to know for that
 
     @property
     def sources(self) -> Mapping[str, SourceAnnouncement]:
@@ -116,7 +117,7 @@ class PeerRequester:
         if response.more:
             return []
         self.is_full = self._paused_until != _NOT_PAUSED
-        return self._apply_pending()
+        return self._apply_pending(response.version)
 
     def expire(self, now: int) -> list[SourceMessage]:
         """Drop the peer's sources if it has not responded for the timeout. Returns messages for the binder."""
@@ -132,7 +133,7 @@ class PeerRequester:
         self._cursor = self._cursor._replace(number=0)
         self._ignore_earlier_responses()
         self._pending, self._is_snapshot = _SourceTable(), True
-        return self._apply_pending()
+        return self._apply_pending(self._version)
 
     def _exceeds_capacity(self, *, complete: bool) -> bool:
         """Compare the capacity with what would be known, or with the pending part alone while it is incomplete."""
@@ -156,12 +157,24 @@ class PeerRequester:
         """They may lack sources, or have some whose removal the peer does not announce again."""
         self._version = self._oldest_version = next(self._versions)
 
-    def _apply_pending(self) -> list[SourceMessage]:
+    def _apply_pending(self, version: int) -> list[SourceMessage]:
+        """Apply what came with responses, the last of which knew this version of our interest.
+
+        If it is an earlier one, the peer may have retracted sources that are looked for again. They stay until it has
+        responded to the present version.
+        """
         pending = self._pending.sources
         missing = [id for id in self._known.sources if id not in pending] if self._is_snapshot else []
-        removals = [SourceAnnouncement(id, None) for id in missing]
         self._pending, self._is_snapshot = _SourceTable(), False
-        return [message for one in (*removals, *pending.values()) for message in self._apply(one)]
+        announced = [announcement for announcement in pending.values() if announcement.attributes is not None]
+        for id in (*missing, *(id for id, announcement in pending.items() if announcement.attributes is None)):
+            self._retracted.setdefault(id, self._version)
+        for announcement in announced:
+            self._retracted.pop(announcement.source, None)
+        removals = [SourceAnnouncement(id, None) for id, needed in self._retracted.items() if version >= needed]
+        for removal in removals:
+            del self._retracted[removal.source]
+        return [message for one in (*removals, *announced) for message in self._apply(one)]
 
     def _apply(self, announcement: SourceAnnouncement) -> list[SourceMessage]:
         name = global_name(announcement.source, self.peer)
