@@ -65,7 +65,8 @@ class PeerRequests:
             if self.sources.is_complete(response.node):  # the response may be an outdated one
                 group.node_responds(response.node)
 
-        return self._submit(apply)
+        # Alone: what the other requests of a group look for is only known once they are stored.
+        return self._submit(apply, alone=True)
 
     def expire_silent_nodes(self) -> Future[None]:
         """Drop the sources of nodes that have been silent for too long."""
